@@ -5,6 +5,7 @@ logits. The new shares can be estimated from unlabeled data, by EM [Saerens, Lat
 Outputs of a Classifier to New a Priori Probabilities*, 2002]. Both need calibrated probabilities: correct them first.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def estimate_prior(logits: Array, train_prior: Any, *, link: str = "sigmoid") ->
         link: "sigmoid" or "softmax".
 
     Returns:
-        The estimates, float64, `(L,)` or `(K,)`.
+        The estimates, float64, `(L,)` or `(K,)`. Warns if one is 0 or 1: then do not use them.
 
     Raises:
         TypeError, ValueError: logits that are not floating or not finite; shares that are not in (0, 1) or, with a
@@ -49,6 +50,12 @@ def estimate_prior(logits: Array, train_prior: Any, *, link: str = "sigmoid") ->
         new = estimate
         if change < _LEAST_CHANGE:
             break
+    if ((new <= 2 * _LEAST_CHANGE) | (new >= 1 - 2 * _LEAST_CHANGE)).any():
+        warnings.warn(
+            f"the estimated shares are {[round(share, 6) for share in new.tolist()]}, at the end of their range: the "
+            "logits are not calibrated on the data of train_prior, or more than the shares differs",
+            stacklevel=2,
+        )
     return new.numpy()
 
 

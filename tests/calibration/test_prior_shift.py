@@ -79,6 +79,11 @@ def test_a_shift_is_folded_into_a_model(num_labels, problem_type, tmp_path):
     assert saved["prior_shift"]["new_prior"] == pytest.approx(np.atleast_1d(new)) and "calibration" not in saved
 
 
+def test_an_estimate_at_the_end_of_its_range_is_told():
+    with pytest.warns(UserWarning, match=r"the estimated shares are \[1.0\], at the end of their range"):
+        estimate_prior(np.full((100, 1), 3.0), 0.07)
+
+
 def test_shares_that_cannot_be_are_told():
     z = np.zeros((4, 2))
     with pytest.raises(ValueError, match=r"train_prior must be 2 shares between 0 and 1, got \[0.0, 0.0\]"):

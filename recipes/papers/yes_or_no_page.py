@@ -1,0 +1,234 @@
+"""Write the tables of docs/results/goemotions.md and docs/results/reranker.md from the logits of `yes_or_no.py`.
+
+    python recipes/papers/yes_or_no_page.py out/yes_or_no
+
+The text of the pages above the comment "What follows is written by ..." may be edited by hand and is kept.
+"""
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import average_precision_score
+
+from hf_focal import (
+    CalibrationMetrics,
+    estimate_prior,
+    fit_calibration,
+    fit_platt_scaling,
+    fit_thresholds,
+    shift_prior,
+)
+from hf_focal.reports.markdown_tables import columns_table
+
+ROOT = Path(__file__).parents[2] / "docs" / "results"
+MARK = "<!-- What follows is written by recipes/papers/yes_or_no_page.py. -->\n"
+
+
+def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update(logits, labels)
+    return metrics.compute()
+
+
+def number(values: list[float], factor: float = 1, decimals: int = 2) -> str:
+    """Format the mean over runs, and the standard deviation if there are several."""
+    values = [factor * value for value in values if not np.isnan(value)]
+    if not values:
+        return "–"
+    deviation = f" ± {np.std(values, ddof=1):.{decimals}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{decimals}f}{deviation}"
+
+
+def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict:
+    """Fit a temperature and Platt scaling, for all labels and for each, and what auto takes."""
+    fits = {"none": None}
+    for name in ("temperature", "platt"):
+        for own in (False, True) if per_label else (False,):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fit = fit_calibration(logits, labels, name, link="sigmoid", per_label=own)
+            fits[f"{name}{' per label' if own else ''}"] = fit.correction
+    return fits
+
+
+def goemotions(runs: list[dict]) -> str:
+    losses: dict[str, list[dict]] = {}
+    for run in runs:
+        losses.setdefault(run["settings"]["loss"], []).append(run)
+    rows: dict[str, list] = {
+        title: [] for title in ("Loss", "Correction", "NLL", "ECE %", "macro ECE %", "macro F1 %")
+    }
+    decisions: dict[str, list] = {
+        title: []
+        for title in (
+            *("Loss", "micro F1 % at ½", "macro F1 % at ½", "micro F1 % at thresholds", "macro F1 % at thresholds"),
+            *("labels with a threshold for precision 50%", "of these, precision on the test set >= 50%"),
+        )
+    }
+    auto = []
+    for loss, of_seeds in losses.items():
+        found: dict[str, list[dict]] = {}
+        scores: dict[str, list[float]] = {title: [] for title in list(decisions)[1:]}
+        for run in of_seeds:
+            fit, test = (run["validation_logits"], run["validation_labels"]), (run["test_logits"], run["test_labels"])
+            for name, correction in corrections(*fit, per_label=True).items():
+                corrected = test[0] if correction is None else correction.apply(test[0])
+                found.setdefault(name, []).append(measured(corrected, test[1]))
+            chosen = fit_calibration(*fit, link="sigmoid").chosen
+            auto.append(f"{loss}, seed {run['settings']['seed']}: {chosen}")
+            best = fit_thresholds(*fit, f1=True)
+            before = measured(*test)
+            above, ones = best.decide(test[0]), test[1] == 1
+            hits, total = (above & ones).sum(0), above.sum(0) + ones.sum(0)
+            precise = fit_thresholds(*fit, precision=0.5)
+            reached, _ = precise.measure(*test)
+            kept = np.array([value is not None for value in precise.values])
+            values = [before["micro_f1"], before["macro_f1"], 2 * hits.sum() / total.sum(), np.mean(2 * hits / total)]
+            for title, value in zip(scores, values, strict=False):
+                scores[title].append(100 * value)
+            titles = list(scores)
+            scores[titles[4]].append(kept.sum())
+            scores[titles[5]].append((reached[kept] >= 0.5).sum())
+        for name, metrics in found.items():
+            cells = [
+                loss,
+                name,
+                *(
+                    number([m[key] for m in metrics], factor, decimals)
+                    for key, factor, decimals in (
+                        ("nll", 1, 4),
+                        ("ece", 100, 2),
+                        ("macro_ece", 100, 2),
+                        ("macro_f1", 100, 1),
+                    )
+                ),
+            ]
+            for title, cell in zip(rows, cells, strict=True):
+                rows[title].append(cell)
+        decisions["Loss"].append(loss)
+        for index, (title, values) in enumerate(scores.items()):
+            decisions[title].append(number(values, decimals=1 if index < 4 else 0))
+    return (
+        f"{made_of(runs)}\n## Calibration\n\n{columns_table(list(rows), list(rows.values()))}\n"
+        f"`auto` takes: {'; '.join(auto)}.\n\n## Decisions\n\n"
+        f"{columns_table(list(decisions), list(decisions.values()))}"
+    )
+
+
+def mean_average_precision(logits: np.ndarray, labels: np.ndarray, questions: np.ndarray) -> float:
+    scores = []
+    for question in np.unique(questions):
+        rows = questions == question
+        if labels[rows].any():
+            scores.append(average_precision_score(labels[rows, 0], logits[rows, 0]))
+    return float(np.mean(scores))
+
+
+def reranker(runs: list[dict]) -> str:
+    columns = {title: [] for title in ("Probabilities", "MAP %", "NLL", "ECE %", "mean probability %")}
+    found: dict[str, list[tuple]] = {}
+    goals: dict[str, dict[str, list]] = {}
+    estimates = []
+    for run in runs:
+        test, labels = run["test_logits"].astype(float), run["test_labels"]
+        share = labels.mean()
+        held_out = fit_platt_scaling(run["pool_logits"], run["pool_labels"])
+        same = corrections(run["validation_logits"], run["validation_labels"], per_label=False)
+        old, posterior = run["pool_labels"].mean(), held_out.apply(test)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the page tells it
+            estimate = estimate_prior(posterior, old)
+        stages = {
+            "as trained": test,
+            "a slope and an intercept, fitted at 7%": posterior,
+            "… shifted to the true share of the test set": shift_prior(posterior, old, share),
+            "… shifted to the share that EM estimates": shift_prior(posterior, old, estimate),
+            "a temperature, fitted at 19%": same["temperature"].apply(test),
+            "a slope and an intercept, fitted at 19%": same["platt"].apply(test),
+        }
+        for name, logits in stages.items():
+            values = measured(logits, labels)
+            ranked = mean_average_precision(logits, labels, run["test_questions"])
+            mean = float((1 / (1 + np.exp(-logits))).mean())
+            found.setdefault(name, []).append((ranked, values["nll"], values["ece"], mean))
+        estimates.append(f"{100 * float(estimate[0]):.1f}% (seed {run['settings']['seed']})")
+        for goal in (0.5, 0.8):
+            fit = fit_thresholds(run["validation_logits"], run["validation_labels"], precision=goal)
+            precision, recall = fit.measure(test, labels)
+            cell = goals.setdefault(f"{100 * goal:g}%", {"threshold": [], "precision": [], "recall": [], "reason": []})
+            if fit.values[0] is not None:
+                platt = same["platt"]
+                value = 1 / (1 + np.exp(-(platt.slope * fit.log_odds[0] + platt.intercept)))
+                for key, part in zip(
+                    ("threshold", "precision", "recall"), (value, precision[0], recall[0]), strict=True
+                ):
+                    cell[key].append(float(part))
+            else:
+                cell["reason"].append(fit.reasons[0])
+    for name, values in found.items():
+        parts = [[row[index] for row in values] for index in range(4)]
+        cells = [name, number(parts[0], 100), number(parts[1], 1, 4), number(parts[2], 100), number(parts[3], 100, 1)]
+        for title, cell in zip(columns, cells, strict=True):
+            columns[title].append(cell)
+    titles = [
+        "Precision wanted",
+        "seeds with a threshold",
+        "threshold",
+        "precision on the test set %",
+        "recall on the test set %",
+        "without one",
+    ]
+    table: list[list] = [[] for _ in titles]
+    for goal, cell in goals.items():
+        cells = [
+            goal,
+            f"{len(cell['threshold'])} of {len(runs)}",
+            number(cell["threshold"], 1, 3),
+            number(cell["precision"], 100, 1),
+            number(cell["recall"], 100, 1),
+            "; ".join(cell["reason"]) or "–",
+        ]
+        for column, text in zip(table, cells, strict=True):
+            column.append(text)
+    return (
+        f"{made_of(runs)}\n## Calibration\n\n{columns_table(list(columns), list(columns.values()))}\n"
+        f"The share that EM estimates is {', '.join(estimates)}; the true one is {100 * share:.1f}%.\n\n"
+        f"## Thresholds\n\n{columns_table(titles, table)}"
+    )
+
+
+def made_of(runs: list[dict]) -> str:
+    settings = [run["settings"] for run in runs]
+    seeds: dict[str, list[int]] = {}
+    for one in settings:
+        seeds.setdefault(one["loss"], []).append(one["seed"])
+    listed = "; ".join(f"{loss}: {', '.join(map(str, own))}" for loss, own in seeds.items())
+    sizes = [one["train_samples"] for one in settings]
+    sizes = sorted({min(sizes), max(sizes)})
+    return (
+        f"Runs: seeds of {listed}. {settings[0]['epochs']} epochs of {' to '.join(f'{size:,}' for size in sizes)} "
+        f"samples, PyTorch {settings[0]['torch']}. Numbers of several seeds are means ± standard deviations.\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the output folder of yes_or_no.py")
+    runs = []
+    for path in sorted(parser.parse_args().folder.glob("*_s*.npz")):
+        with np.load(path) as file:
+            runs.append(dict(file) | {"settings": json.loads(str(file["settings"]))})
+    for name, task, table in (("goemotions", "goemotions", goemotions), ("reranker", "trec_qa", reranker)):
+        own = [run for run in runs if run["settings"]["task"] == task]
+        if task == "trec_qa":
+            own = [run for run in own if run["settings"]["loss"] == "cross_entropy"]
+        page = ROOT / f"{name}.md"
+        above = page.read_text(encoding="utf-8").partition(MARK)[0]
+        page.write_text(above + MARK + "\n" + table(own), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
