@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..validation import InputError
 from .task import MULTI_LABEL
 
 
@@ -61,6 +60,8 @@ class InputOptions:
     )
 
     def __post_init__(self) -> None:
+        from ..validation import InputError  # needs torch, which --help does not
+
         for name in ("max_length", "max_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
