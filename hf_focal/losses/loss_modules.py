@@ -56,6 +56,8 @@ def focal_form(u: Tensor, gamma: Any, some_negative: bool = True) -> Form:
 
 def _policy_form(u: Tensor, second: Any, num_classes: int, policy: GammaPolicy) -> Form:
     """Return the form of focal loss with the γ that `policy` chooses for each p."""
+    if type(policy) in (ConstantGamma, ScheduledGamma):  # saves computing p
+        return focal_form(u, policy(u))
     # Policies compare p with thresholds: a p that rounding left just below a threshold counts as equal to it.
     p = (torch.sigmoid(-u.detach()) * (1 + 8 * torch.finfo(u.dtype).eps)).clamp_max(1.0)
     return focal_form(u, policy(p), policy.some_negative)

@@ -107,15 +107,21 @@ class SigmoidLoss(Loss):
             ones = ones * constant(self.pos_weight, logits, accumulation_dtype(logits))
         return (zeros, ones - zeros) if of_label is None else (zeros * of_label, (ones - zeros) * of_label)
 
-    def entries(self, logits: Tensor, labels: Tensor, weights: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the losses, their gradient with respect to the logits, and the mask of `_read_labels`."""
+    def entries(
+        self, logits: Tensor, labels: Tensor, weights: Any, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the losses, their gradient with respect to the logits, and the mask of `_read_labels`.
+
+        The gradient may be computed in `out`, a tensor of the dtype of the losses.
+        """
         z = logits.to(accumulation_dtype(logits))
         y, sign, unknown = _read_labels(labels, z.dtype)
         u = z * sign
         kind = getattr(self.of_entries, "second", None)
         second = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
         value, of_margin, of_second = self.of_entries.form(u, second, 2)
-        gradient = (of_margin + of_second if kind == "mean" and of_second is not None else of_margin) * sign
+        of_u = of_margin + of_second if kind == "mean" and of_second is not None else of_margin
+        gradient = torch.mul(of_u, sign, out=out)
         if weights is not None:
             factor = (y * weights[1]).add_(weights[0])
             value, gradient = value * factor, gradient * factor
@@ -198,8 +204,8 @@ class _InPlace(torch.autograd.Function):
         for z, y, into, losses in blocks(_BLOCK_ELEMENTS, logits, labels, gradient, values):
             total = _cross_entropy_sum(z, y, into) if only_sum else None
             if total is None:
-                value, of_logits, unknown = loss.entries(z, y, weights)
-                if into is not None:
+                value, of_logits, unknown = loss.entries(z, y, weights, into if kept == dtype else None)
+                if into is not None and of_logits is not into:
                     into.copy_(of_logits)
                 if losses is None:
                     total = value.sum()
