@@ -15,7 +15,7 @@ from ..calibration import LabelTemperatures
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
 from ..reports.base_rate_warnings import base_rate_warnings
-from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
+from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, metric_title, results_notes
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table
 from ..tasks.task import PIPELINES, Task, unit_of
@@ -23,9 +23,9 @@ from ..tasks.task import PIPELINES, Task, unit_of
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
 
-# Key of `CalibrationMetrics.compute()` -> name of the metric.
-_METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
-_METRICS |= {"macro_ece": "Macro ECE", "smooth_ece": "Smooth ECE", "aurc": "AURC", "bleu": "BLEU"}
+# The metrics in the metadata, by their keys in `CalibrationMetrics.compute()`, with their names.
+_IN_METADATA = ("ece", "adaece", "nll", "brier", "macro_ece", "smooth_ece", "aurc", "bleu")
+_METRICS = {"accuracy": "Accuracy"} | {key: metric_title(key).removesuffix(" %") for key in _IN_METADATA}
 # The metrics that a temperature should lower: key -> name.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
 # Data that comes with a library, under names that could be Hub ids.

@@ -16,25 +16,37 @@ RESULTS_LEGEND = (
     "bold: the best, if the others differ from it by more than half the width of its interval."
 )
 
-# Key of `CalibrationMetrics.compute()`, title, factor, decimals.
-_METRICS = (
-    ("nll", "NLL", 1, 3),
-    ("ece", "ECE %", 100, 2),
-    ("adaece", "AdaECE %", 100, 2),
-    ("classwise_ece", "classwise ECE %", 100, 2),
-    ("mce", "MCE %", 100, 2),
-)
-# With a sigmoid, the macro ECE takes the place of the classwise ECE.
-_OF_LABELS = {"classwise_ece": ("macro_ece", "macro ECE %", 100, 2)}
-# Metrics of the decisions, which no temperature changes: key, title, and the function that finds the best value.
-_DECISIONS = (
-    *(("error", "Error %", min), ("micro_f1", "micro-F1 %", max)),
-    *(("macro_f1", "macro-F1 %", max), ("auroc", "AUROC %", max)),
-)
+# Key of `CalibrationMetrics.compute()`: title, factor, decimals, and the function that finds the best value. All
+# tables and cards take what they show from here, in this order.
+METRICS: dict[str, tuple[str, int, int, Callable]] = {
+    "error": ("error %", 100, 2, min),
+    "micro_f1": ("micro F1 %", 100, 2, max),
+    "macro_f1": ("macro F1 %", 100, 2, max),
+    "auroc": ("AUROC %", 100, 2, max),
+    "nll": ("NLL", 1, 3, min),
+    "ece": ("ECE %", 100, 2, min),
+    "adaece": ("AdaECE %", 100, 2, min),
+    "smooth_ece": ("smooth ECE %", 100, 2, min),
+    "classwise_ece": ("classwise ECE %", 100, 2, min),
+    "macro_ece": ("macro ECE %", 100, 2, min),
+    "mce": ("MCE %", 100, 2, min),
+    "brier": ("Brier score", 1, 3, min),
+    "aurc": ("AURC %", 100, 2, min),
+    "bleu": ("BLEU", 1, 2, max),
+}
+# Metrics of the decisions, which no temperature changes, and those that a comparison leaves out, to stay readable.
+_DECISIONS = ("error", "micro_f1", "macro_f1", "auroc")
+_NOT_COMPARED = ("smooth_ece", "brier", "aurc")
 
 
 class Best(str):
     """The text of a number that is the best of its column, and therefore shown in bold."""
+
+
+def metric_title(key: str) -> str:
+    """Return the title of a metric for the head of a column: "Error %", "AUROC %"."""
+    title = METRICS[key][0]
+    return title[0].upper() + title[1:]
 
 
 Cell = str | tuple[str, ...]  # a cell's text, whole or in parts; a `Best` is always a whole part
@@ -114,17 +126,15 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     # A run that the `evaluate` or `calibrate` command measured is named after its model.
     name = "Model" if any("model" in run.details for run in results) else "Loss"
     columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
-    for key, title, best in _DECISIONS:
-        if key == "error" or any(key in run.pre for run in results):
-            columns[title] = _before_after_cells(results, key, 100, 2, best)
-    of_labels = _OF_LABELS if any("macro_ece" in run.pre for run in results) else {}
-    for key, title, factor, decimals in (of_labels.get(metric[0], metric) for metric in _METRICS):
-        columns[title] = _before_after_cells(results, key, factor, decimals, min)
+    # With a sigmoid, the macro ECE takes the place of the classwise ECE.
+    absent = "classwise_ece" if any("macro_ece" in run.pre for run in results) else "macro_ece"
+    optional = {"micro_f1", "macro_f1", "auroc", "bleu"}
+    for key in METRICS:
+        if key not in (absent, *_NOT_COMPARED) and (key not in optional or any(key in run.pre for run in results)):
+            columns[metric_title(key)] = _before_after_cells(results, key)
     if any(run.true_calibration_error is not None for run in results):
         pairs = [run.true_calibration_error or (None, None) for run in results]
         columns["true ECE %"] = before_after(pairs, 100, 2, min)
-    if any("bleu" in run.pre for run in results):
-        columns["BLEU"] = _before_after_cells(results, "bleu", 1, 2, max)
     columns["T"] = [
         f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
@@ -213,16 +223,14 @@ def label_table(result: RunResult, most: int = 20) -> str:
     return columns_table(list(columns), list(columns.values()))
 
 
-def _before_after_cells(
-    results: Sequence[RunResult], key: str, factor: float, decimals: int, best: Callable
-) -> list[Cell]:
+def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
     """Format a metric of each run before → after the correction; one value if nothing changes it.
 
     A temperature changes no decision. Intervals follow ECEs.
     """
-    of_decisions = key in [decision for decision, *_ in _DECISIONS]
+    _, factor, decimals, best = METRICS[key]
     changed = [
-        bool(run.method) and not (of_decisions and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
+        bool(run.method) and not (key in _DECISIONS and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
         for run in results
     ]
     sides = []

@@ -6,26 +6,8 @@ from typing import Any
 from ..calibration.cross_fitting import scaling_name
 from ..tasks.task import unit_of
 from .base_rate_warnings import base_rate_warnings
-from .markdown_tables import columns_table, format_interval, format_number
+from .markdown_tables import METRICS, columns_table, format_interval, format_number
 from .run_results import RunResult
-
-# Key of `CalibrationMetrics.compute()`, title, factor, decimals.
-_METRICS = (
-    ("error", "error %", 100, 2),
-    ("nll", "NLL", 1, 4),
-    ("ece", "ECE %", 100, 2),
-    ("adaece", "AdaECE %", 100, 2),
-    ("smooth_ece", "smooth ECE %", 100, 2),
-    ("classwise_ece", "classwise ECE %", 100, 2),
-    ("macro_ece", "macro ECE %", 100, 2),
-    ("mce", "MCE %", 100, 2),
-    ("brier", "Brier score", 1, 4),
-    ("aurc", "AURC %", 100, 2),
-    ("micro_f1", "micro F1 %", 100, 2),
-    ("macro_f1", "macro F1 %", 100, 2),
-    ("auroc", "AUROC %", 100, 2),
-    ("bleu", "BLEU", 1, 2),
-)
 
 
 def summary(result: RunResult) -> str:
@@ -140,7 +122,9 @@ def metrics_table(result: RunResult) -> str:
         titles = ["", "before", f"after, {after}"]
         columns.append((result.post, result.post_intervals))
     rows = [titles]
-    for key, title, factor, decimals in (metric for metric in _METRICS if metric[0] in result.pre):
+    for key, (title, factor, decimals, _) in METRICS.items():
+        if key not in result.pre:
+            continue
         bounds = [format_interval(side.get("ece") if key == "ece" else None, 100, 2) for _, side in columns]
         numbers = [format_number(metrics.get(key), factor, decimals) for metrics, _ in columns]
         rows.append([title, *map("".join, zip(numbers, bounds, strict=True))])

@@ -29,7 +29,7 @@ CROSS_ENTROPY = run_of(
 FOCAL = run_of(
     "focal:gamma=3", 1.1, (0.23, 0.95, 0.03, 0.029, 0.0115, 0.08), (0.23, 0.94, 0.02101, 0.025, 0.011, 0.12)
 )
-HEAD = "| Loss | ECE % | T | Error % | NLL | AdaECE % | classwise ECE % | MCE % |\n"
+HEAD = "| Loss | ECE % | T | Error % | NLL | AdaECE % | Classwise ECE % | MCE % |\n"
 RULE = "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 
 
@@ -75,7 +75,7 @@ def test_a_model_of_one_answer_is_named_beside_the_majority_class():
     ]
     title, _, no, yes, majority, *notes = results_table(runs).replace("**", "").splitlines()
     share = f"{100 * labels.double().mean():.2f}"
-    assert title.startswith("| Loss | ECE % | T | Error % | macro-F1 % | AUROC % | NLL |")
+    assert title.startswith("| Loss | ECE % | T | Error % | Macro F1 % | AUROC % | NLL |")
     assert f"| 2.00 | {share} |" in no and majority.startswith(f"| (majority class) | – | – | {share} |")
     assert any(note.startswith("Note: cross_entropy predicts one class for 100.0%") for note in notes)
     assert not any(note.startswith("Note: brier predicts") for note in notes)
@@ -123,7 +123,7 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
         (worst,) = label_table(run, most=1).splitlines()[2:]
         assert worst == lines[2 + int(own["ece"].argmax())]
         title, _, row = results_table([run]).splitlines()
-        assert "| macro ECE % |" in title and "classwise" not in title
+        assert "| Macro ECE % |" in title and "classwise" not in title
         assert f"| {min(fitted.values):.2f} to {max(fitted.values):.2f} |" in row
         assert next(iter(worst_labels(run))) == worst.split(" | ")[0].removeprefix("| ")
     bins = worst_labels(result)["a"][1]

@@ -100,7 +100,7 @@ def test_the_report_of_a_run(tmp_path):
     assert LossConfig.parse(str(folder / "loss.yaml")) == LossConfig.parse(result.loss)
     assert yaml.safe_load((folder / "loss.yaml").read_text())["gammas"] == [5, 3, 2]
     header, _, row, *_ = (folder / "table.md").read_text().strip().splitlines()
-    assert header.startswith("| Loss | ECE % | T | Error % | macro-F1 % |")
+    assert header.startswith("| Loss | ECE % | T | Error % | Macro F1 % |")
     assert row.startswith(f"| {result.loss} | {100 * result.pre['ece']:.2f} [")
     low, high = result.pre_intervals["ece"]
     assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
