@@ -155,35 +155,59 @@ def nll_temperature(samples: CalibrationSamples) -> float:
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
         raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+    chance_gap, has_masks = _mean_gap(samples)
     problem = None
     if label_gap == 0:
         problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
-    elif label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
+    elif label_gap >= (1 - 1e-9) * chance_gap:
         problem = "the predictions are no better than chance (are the labels those of these logits?)"
     if problem is not None:
         warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
         return 1.0
 
-    def slope(log_beta: float) -> float:
-        return label_gap - _mean_expected_gap(samples, math.exp(log_beta))
+    # Newton's method for log E_β[d] = log(mean d_y) as a function of log β, on both scales because E_β[d] falls about
+    # like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c. Passes in
+    # float32 come close to the root, and passes in float64 end there.
+    log_beta, low, high, dtype = -math.log(label_gap), -math.inf, math.inf, torch.float32
+    while True:
+        beta = math.exp(log_beta)
+        gap, variance = _gap_moments(samples, beta, dtype, has_masks)
+        low, high = (log_beta, high) if gap > label_gap else (low, log_beta)
+        is_finite = gap > 0 and variance > 0
+        step = math.log(gap / label_gap) * gap / (beta * variance) if is_finite else math.copysign(2, gap - label_gap)
+        step = min(max(step, -2.0), 2.0)
+        if not low <= log_beta + step <= high and math.isfinite(low + high):
+            step = (low + high) / 2 - log_beta
+        log_beta += step
+        if dtype == torch.float64 and abs(step) < 1e-7:  # the convergence is quadratic
+            return math.exp(-log_beta)
+        if dtype == torch.float32 and abs(step) < 1e-3:
+            low, high, dtype = -math.inf, math.inf, torch.float64  # rounding may have moved the bounds past the root
 
-    # The search is in log β and starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
-    low = high = -math.log(label_gap)
-    falling, step = slope(low) < 0, 1.0
-    while falling == (slope(high if falling else low) < 0):
-        low, high = (high, high + step) if falling else (low - step, low)
-        step *= 2
-    return math.exp(-brentq(slope, low, high, xtol=1e-12, rtol=1e-13))
 
-
-def _mean_expected_gap(samples: CalibrationSamples, beta: float) -> float:
-    """Return the mean over samples of E[d] under softmax(βz), float64; β = 0 weights all unmasked classes equally."""
-    total = torch.zeros((), dtype=torch.float64, device=samples.labels.device)
+def _mean_gap(samples: CalibrationSamples) -> tuple[float, bool]:
+    """Return the mean over samples of E[d] if all unmasked classes are equally likely, and whether any is masked."""
+    total, num_masked = torch.zeros(2, dtype=torch.float64, device=samples.labels.device)
     for _, gaps in samples.gaps(torch.float64):
         masked = gaps.isinf()
-        terms = torch.exp2(gaps * (-LOG2E * beta)).masked_fill_(masked, 0)
-        total += ((terms * gaps.masked_fill_(masked, 0)).sum(1) / terms.sum(1)).sum()
-    return float(total) / len(samples)
+        total += (gaps.masked_fill_(masked, 0).sum(1) / (~masked).sum(1)).sum()
+        num_masked += masked.sum()
+    return float(total) / len(samples), bool(num_masked)
+
+
+def _gap_moments(samples: CalibrationSamples, beta: float, dtype: torch.dtype, has_masks: bool) -> tuple[float, float]:
+    """Return the means over samples of the expectation and of the variance of d under softmax(βz), β > 0."""
+    totals = torch.zeros(2, dtype=torch.float64, device=samples.labels.device)
+    for _, gaps in samples.gaps(dtype):
+        terms = torch.exp2(gaps * (-LOG2E * beta))
+        if has_masks:
+            gaps.masked_fill_(gaps.isinf(), 0)  # their terms are 0
+        sums = terms.sum(1)
+        first = terms.mul_(gaps).sum(1) / sums
+        variance = terms.mul_(gaps).sum(1) / sums - first.square()
+        totals += torch.stack([first, variance], 1).sum(0, dtype=torch.float64)
+    mean, variance = (totals / len(samples)).tolist()
+    return mean, variance
 
 
 def _fit_sigmoid(
