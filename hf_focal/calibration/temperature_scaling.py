@@ -165,9 +165,9 @@ def nll_temperature(samples: CalibrationSamples) -> float:
         warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
         return 1.0
 
-    # Newton's method for log E_β[d] = log(mean d_y) as a function of log β, on both scales because E_β[d] falls about
-    # like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c. Passes in
-    # float32 come close to the root, and passes in float64 end there.
+    # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
+    # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
+    # Passes in float32 come close to the root, and the last ones are in float64.
     log_beta, low, high, dtype = -math.log(label_gap), -math.inf, math.inf, torch.float32
     while True:
         beta = math.exp(log_beta)
