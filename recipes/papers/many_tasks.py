@@ -43,7 +43,7 @@ TASKS = [
     *("tweet_emotion", "banking77", "sst", "tweet_offensive", "clinc150", "newsgroups", "custrev", "tweet_irony"),
     *("goemotions", "trec_qa", "mpqa", "sst5", "newsgroups_by_date"),
 ]
-LARGE = ["clinc150", "banking77", "tweet_offensive", "goemotions", "sst", "newsgroups"]
+LARGE = ["sst", "banking77", "tweet_offensive", "goemotions", "clinc150", "newsgroups"]
 NOISY, LONG = ["sst", "banking77"], ["sst", "banking77", "tweet_emotion", "newsgroups"]
 
 
@@ -63,7 +63,8 @@ def plan(block: str) -> Iterator[dict]:
             yield from runs(TASKS, LOSSES[4:], seed)
     elif block in "bc":
         for seed in (1, 2):
-            yield from runs(LARGE, LOSSES[:4], seed, **({"size": "5000"} if block == "b" else {"encoder": "mpnet"}))
+            for losses in (LOSSES[:2], LOSSES[2:4]):
+                yield from runs(LARGE, losses, seed, **({"size": "5000"} if block == "b" else {"encoder": "mpnet"}))
     else:
         for seed in (1, 2):
             for losses in (LOSSES[:2], LOSSES[2:4]):

@@ -52,8 +52,9 @@ def load_records() -> list[dict]:
 
 
 def usual(runs: Iterable[dict]) -> list[dict]:
-    """Return the runs of 3 epochs on 500 to 1,500 clean samples."""
-    return [run for run in runs if (run["size"], run["epochs"], run["noise"]) == ("few", 3, 0.0)]
+    """Return the runs of MiniLM with 3 epochs on 500 to 1,500 clean samples."""
+    setting = ("encoder", "size", "epochs", "noise")
+    return [run for run in runs if tuple(run[name] for name in setting) == ("minilm", "few", 3, 0.0)]
 
 
 def average(values: Iterable[float]) -> float:
@@ -612,6 +613,9 @@ def appendix(evidence: Evidence) -> str:
     text += ["## Other settings\n"]
     titles = {
         "Training samples: 5,000": [run for run in others if run["size"] == "5000"],
+        "all-mpnet-base-v2 (109 million parameters), learning rate 5e-5": [
+            run for run in others if run["encoder"] == "mpnet"
+        ],
         "10 epochs": [run for run in others if run["epochs"] == 10],
         "20% wrong training labels": [run for run in others if run["noise"]],
     }
