@@ -129,7 +129,7 @@ def load_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
         if name in ("test", "shift") and len(part) > TEST:
             part = part.sample(TEST, random_state=SPLIT_SEED)
         labels = np.stack(part["label"].map(lambda ids: np.isin(np.arange(28), ids)).tolist()).astype(np.float32) \
-            if several else part["label"].to_numpy()  # fmt: skip
+            if several else part["label"].to_numpy(copy=True)  # fmt: skip
         if name == "train" and run["noise"]:
             wrong = rng.random(len(labels)) < run["noise"]
             labels[wrong] = (labels[wrong] + rng.integers(1, num_classes, wrong.sum())) % num_classes
