@@ -225,6 +225,8 @@ def main() -> None:
         own = [run for run in runs if run["settings"]["task"] == task]
         if task == "trec_qa":
             own = [run for run in own if run["settings"]["loss"] == "cross_entropy"]
+        if not own:  # that page stays as it is
+            continue
         page = ROOT / f"{name}.md"
         above = page.read_text(encoding="utf-8").partition(MARK)[0]
         page.write_text(above + MARK + "\n" + table(own), encoding="utf-8")
