@@ -60,7 +60,7 @@ class CalibrationFit:
     @property
     def method(self) -> str:
         """The kind of correction; "none" if none was better, and `correction` is a T of 1."""
-        return "none" if self.chosen == "none" else self.correction.method
+        return "none" if self.chosen == "none" and self.correction.method == "temperature" else self.correction.method
 
     @property
     def after(self) -> dict[str, float]:
@@ -77,7 +77,8 @@ class CalibrationFit:
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("method", "before", "after", "scores", "reason", "changed_predictions", "num_samples", "num_folds")
+        of_choice, of_data = ("method", "chosen", "reason"), ("changed_predictions", "num_samples", "num_folds")
+        names = (*of_choice, "before", "after", "scores", *of_data)
         pairs = {"excess_nll": self.excess_nll, "decomposition": self.decomposition()}
         lists = {name: {key: list(pair) for key, pair in of_name.items()} for name, of_name in pairs.items()}
         values = {name: getattr(self, name) for name in names} | lists  # lists, as JSON reads them

@@ -6,6 +6,7 @@ Outputs of a Classifier to New a Priori Probabilities*, 2002]. Both need calibra
 """
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..validation import Array, InputError, as_scores, as_tensor
-from .corrections import AffineScaling, PlattScaling, fold_calibration
+from .corrections import AffineScaling, Correction, PlattScaling, Temperature, fold_calibration
 from .folding import MULTI_LABEL, has_bias
 
 _LEAST_CHANGE, _MOST_STEPS = 1e-8, 100_000
@@ -39,7 +40,7 @@ def estimate_prior(logits: Array, train_prior: Any, *, link: str = "sigmoid") ->
     z = z.reshape(-1, z.shape[-1])
     if not len(z) or not z.isfinite().all():
         raise InputError("logits", f"must be finite, of at least one sample, got {tuple(z.shape)}")
-    old = _shares("train_prior", train_prior, z.shape[1], link)
+    old = check_shares("train_prior", train_prior, z.shape[1], link)
     new = old.clone()
     for _ in range(_MOST_STEPS):
         shifted = z + _log_ratio(old, new, link)
@@ -50,7 +51,7 @@ def estimate_prior(logits: Array, train_prior: Any, *, link: str = "sigmoid") ->
         new = estimate
         if change < _LEAST_CHANGE:
             break
-    if ((new <= 2 * _LEAST_CHANGE) | (new >= 1 - 2 * _LEAST_CHANGE)).any():
+    if at_end(new.numpy()).any():
         warnings.warn(
             f"the estimated shares are {[round(share, 6) for share in new.tolist()]}, at the end of their range: the "
             "logits are not calibrated on the data of train_prior, or more than the shares differs",
@@ -89,28 +90,49 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     if not has_bias(model):
         raise TypeError(f"model must have a head with a bias, which takes the shift, got {type(model).__name__}")
     record = getattr(model.config, "calibration", None)
-    if link == "sigmoid":
-        values = tuple(shift.tolist())
-        fold_calibration(model, PlattScaling(1.0, 0.0, slopes=(1.0,) * size, intercepts=values))
-    else:
-        identity = torch.eye(size, dtype=torch.float64)
-        fold_calibration(model, AffineScaling("vector", 1.0, shift, identity, 0.0, 0.0, 0))
+    fold_calibration(model, shifted_correction(Temperature(1.0), shift, link))
     if record is None:
         del model.config.calibration
     else:
         model.config.calibration = record
-    shares = (
-        _shares(name, part, size, link).tolist()
-        for name, part in (("train_prior", train_prior), ("new_prior", new_prior))
-    )
-    model.config.prior_shift = dict(zip(("train_prior", "new_prior"), shares, strict=True))
+    given = {"train_prior": train_prior, "new_prior": new_prior}
+    model.config.prior_shift = {name: check_shares(name, part, size, link).tolist() for name, part in given.items()}
     return model
+
+
+def shifted_correction(correction: Correction, shift: Tensor, link: str) -> Correction:
+    """Return the correction that adds `shift`, (L,) or (K,), to the logits that `correction` corrected.
+
+    The scores in the result are those of `correction`.
+    """
+    if link == "softmax":
+        if isinstance(correction, AffineScaling):
+            return replace(correction, bias=correction.bias + shift)
+        assert isinstance(correction, Temperature)
+        scores = correction.nll_before, correction.nll_after, correction.num_samples
+        return AffineScaling("vector", correction.value, shift, torch.eye(len(shift), dtype=torch.float64), *scores)
+    if isinstance(correction, Temperature):
+        values = getattr(correction, "values", ())
+        names = ("ece_before", "ece_after", "nll_before", "nll_after", "num_samples", "num_bins")
+        fit: Any = {name: getattr(correction, name) for name in names}
+        slopes, intercepts = tuple(1 / value for value in values), (0.0,) * len(values)
+        correction = PlattScaling(1 / correction.value, 0.0, slopes=slopes, intercepts=intercepts, **fit)
+    assert isinstance(correction, PlattScaling)
+    if len(shift) == 1 and not correction.slopes:
+        return replace(correction, intercept=correction.intercept + float(shift))
+    scale, offset = correction.scale.expand(len(shift)), correction.shift + shift
+    return replace(correction, slopes=tuple(scale.tolist()), intercepts=tuple(offset.tolist()), fallback=())
+
+
+def at_end(shares: np.ndarray) -> np.ndarray:
+    """Return which shares that `estimate_prior` returned are 0 or 1, up to the precision of the estimate."""
+    return (shares <= 2 * _LEAST_CHANGE) | (shares >= 1 - 2 * _LEAST_CHANGE)
 
 
 def log_odds_shift(train_prior: Any, new_prior: Any, size: int, link: str) -> Tensor:
     """Return what is added to the logits of `size` labels or classes, float64."""
     old, new = (
-        _shares(name, part, size, link) for name, part in (("train_prior", train_prior), ("new_prior", new_prior))
+        check_shares(name, part, size, link) for name, part in (("train_prior", train_prior), ("new_prior", new_prior))
     )
     return _log_ratio(old, new, link)
 
@@ -119,7 +141,8 @@ def _log_ratio(old: Tensor, new: Tensor, link: str) -> Tensor:
     return torch.logit(new) - torch.logit(old) if link == "sigmoid" else new.log() - old.log()
 
 
-def _shares(name: str, given: Any, size: int, link: str) -> Tensor:
+def check_shares(name: str, given: Any, size: int, link: str) -> Tensor:
+    """Return the shares of `size` labels or classes, float64; raise `InputError` that names the argument."""
     if link not in ("sigmoid", "softmax"):
         raise InputError("link", f"must be 'sigmoid' or 'softmax', got {link!r}")
     given = given if isinstance(given, Tensor) else np.asarray(given, np.float64)

@@ -254,6 +254,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--precision", type=float, metavar="P", help="choose thresholds above which P are right")
         command.add_argument("--recall", type=float, metavar="R", help="or that find R of the positives")
         command.add_argument("--confidence", type=float, metavar="C", help="how surely these hold [0.95]")
+    calibrate.add_argument(
+        "--new_prior",
+        metavar="P",
+        type=lambda text: tuple(map(float, text.split(","))),
+        help="shift to this share of positives, or to P,P,... of each label or class, in the data in use",
+    )
+    calibrate.add_argument("--unlabelled", metavar="DATA", help="or to the share that EM estimates from these texts")
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")

@@ -2,7 +2,7 @@
 
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from ..calibration import PlattScaling, apply_calibrated_generation, fold_calibration, fold_temperature
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
+from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
@@ -24,6 +25,7 @@ from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
 from .cross_encoder_folder import copy_settings
+from .new_prior import check_new_prior
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import TrainedModel, overlap_notes
 
@@ -41,6 +43,8 @@ def calibrate_model(
     precision: float | None = None,
     recall: float | None = None,
     confidence: float = 0.95,
+    new_prior: float | Sequence[float] | None = None,
+    unlabelled: str | None = None,
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -69,6 +73,11 @@ def calibrate_model(
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
             thresholds on the data that the correction is fitted to, which hold with this confidence (see
             `fit_thresholds`). They are saved in the model's config, for `apply_thresholds`.
+        new_prior: the share of positives, or of each label or class, in the data in which the model will be used, if
+            it differs from that in `dataset`. The fitted correction is shifted to it (see `shift_prior`). A recall
+            holds there, too; a precision does not, and must be absent.
+        unlabelled: instead of `new_prior`, a file or dataset of such data without labels, from which the shares are
+            estimated (see `estimate_prior`); the split of a dataset is "test" if it names none.
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
             language model, T is stored in the model's config, where `apply_calibrated_generation` finds it.
@@ -89,6 +98,7 @@ def calibrate_model(
             expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
             raise InputError("per_label", f"{expected}, got {given}")
     check_goals(precision, recall, confidence)
+    shifting = check_new_prior(new_prior, unlabelled, objective, precision)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -106,6 +116,8 @@ def calibrate_model(
             raise InputError("recall", f"must be absent for {trained.name!r}, which has no sigmoid for each label")
         if precision is not None and not trained.task.takes_affine:
             raise InputError("precision", f"must be absent for {trained.name!r}, of the task {trained.task.name}")
+        if shifting is not None:
+            trained.check_shift(shifting, new_prior)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         if calibration is None:
@@ -119,19 +131,32 @@ def calibrate_model(
             raise InputError(
                 "output and push_to_hub", "must be absent if score is 'text': no weights can hold the T of texts"
             )
+        if shifting is not None:
+            train_prior = trained.shares_of(samples)
+        new_source, new_samples = (
+            trained.load("unlabelled", unlabelled, None, "test", False) if unlabelled else ("", None)
+        )
         if saves and not trained.task.generates:
             _check_foldable(trained)
+        if saves and shifting is not None and not has_bias(trained.model) and trained.link == "softmax":
+            raise InputError(shifting, f"must be absent for {trained.name!r}, whose head has no bias for the shift")
         encoded = trained.encode(source, samples)
         encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
+        encoded_new = trained.encode(new_source, new_samples) if unlabelled else None
         repository = None
         if push_to_hub is not None and is_main:
             with explained():
                 repository = create_repository(push_to_hub, private=private)
 
-        temperature = trained.fit(encoded, objective, calibration, per_label)
+        temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit=shifting is not None)
+        details: dict[str, Any] = {}
+        if shifting is not None:
+            temperature = None
+            details["prior_shift"], of_shift = trained.shift(train_prior, new_prior, encoded_new, new_source)
+            notes += of_shift
         before, after = trained.measure(encoded_test)
         fit = trained.trainer.calibration_fit
-        details: dict[str, Any] = {} if fit is None else {"calibration": fit.to_dict()}
+        details |= {} if fit is None else {"calibration": fit.to_dict()}
         if (precision, recall) != (None, None):
             uncorrected, corrected = trained.measure(encoded) if has_test else (before, after)
             thresholds = choose_thresholds(corrected or uncorrected, precision, recall, confidence)
@@ -143,6 +168,11 @@ def calibrate_model(
             notes.append(
                 "the thresholds in the model's config are removed: give precision or recall to choose new ones"
             )
+        if shifting is not None:
+            shares = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
+            trained.model.config.prior_shift = shares
+        elif getattr(trained.model.config, "prior_shift", None) is not None:
+            del trained.model.config.prior_shift  # the fit replaces it
         product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
         on_top = f"; the one fitted here comes on top, {product:.4g} together"
         notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 import yaml
@@ -17,6 +18,7 @@ from transformers.utils import is_peft_available
 from ..calibration import Temperature
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
+from ..calibration.prior_shift import check_shares
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
@@ -30,8 +32,10 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
 from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from ..trainer.evaluation_and_correction import CollectedLogits
 from ..validation import InputError
 from .cross_encoder_folder import set_sigmoid
+from .new_prior import shares_of, shift_fit
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
@@ -266,7 +270,9 @@ class TrainedModel:
             model.config.use_cache = use_cache
         return trainer
 
-    def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
+    def load(
+        self, argument: str, name: str, split: str | None, default: str, labeled: bool = True
+    ) -> tuple[str, Dataset]:
         """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
         with explained():
             path, config, part = dataset_location(argument, name, split, default)
@@ -276,8 +282,8 @@ class TrainedModel:
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with explained():
-                samples = select_inputs(self.task, source, loaded, self.config, self.options)
-        several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
+                samples = select_inputs(self.task, source, loaded, self.config, self.options, labeled)
+        several = labeled and self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
             labels = some_of(self.config.id2label.values())
             self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
@@ -329,10 +335,50 @@ class TrainedModel:
             problem = self.config.problem_type
             raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
 
-    def fit(self, encoded: Any, objective: str, calibration: str, per_label: bool) -> Temperature | None:
-        """Fit a correction, which the trainer keeps. Return the correction if it is a temperature, or else None."""
+    @property
+    def link(self) -> str:
+        return "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
+
+    def check_shift(self, argument: str, new_prior: Any) -> None:
+        """Raise `InputError` if the prior of this kind of model cannot be shifted, or not to `new_prior`."""
+        if not (self.task.takes_affine and self.task.has_independent_predictions):
+            raise InputError(argument, f"must be absent for {self.name!r}, of the task {self.task.name}")
+        if new_prior is not None:
+            check_shares("new_prior", new_prior, self.config.num_labels, self.link)
+
+    def shares_of(self, samples: Dataset) -> np.ndarray:
+        """Return the share of each label or class in data that `load` returned."""
+        labels, names = np.array(samples["labels"][:]), [*self.config.id2label.values()]
+        return shares_of(labels, self.config.num_labels, self.link, "dataset", names)
+
+    def shift(
+        self, train_prior: np.ndarray, new_prior: Any, unlabelled: Any, source: str
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Shift the correction that `fit` left in the trainer, as `shift_fit` does. Return its details and notes.
+
+        `unlabelled` is encoded data, named `source`, to estimate the shares from if `new_prior` is None.
+        """
+        trainer, logits = self.trainer, None
+        if unlabelled is not None:
+            with self._measured():
+                logits, _ = trainer.collect(unlabelled, CollectedLogits(link=self.link))
+        names = [*self.config.id2label.values()]
+        assert trainer.calibration_fit is not None  # `fit` cross-fitted it
+        fit, details, notes = shift_fit(
+            trainer.calibration_fit, train_prior, new_prior, self.link, names, logits, source or None
+        )
+        trainer.calibration_fit, trainer.temperature = fit, None
+        return details, notes
+
+    def fit(
+        self, encoded: Any, objective: str, calibration: str, per_label: bool, cross_fit: bool = False
+    ) -> Temperature | None:
+        """Fit a correction, which the trainer keeps. Return the correction if it is a temperature, or else None.
+
+        A correction other than a temperature is always cross-fitted, and a temperature only with `cross_fit`.
+        """
         with self._measured():
-            if calibration == "temperature":
+            if calibration == "temperature" and not cross_fit:
                 return self.trainer.fit_temperature(encoded, objective, per_label)
             self.trainer.fit_calibration(encoded, calibration, per_label)
             return self.trainer.temperature

@@ -17,7 +17,7 @@ from ..losses import LOSSES
 from ..reports.base_rate_warnings import base_rate_warnings
 from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, metric_title, results_notes
 from ..reports.run_results import RunResult, known_loss
-from ..reports.text_summary import metrics_table
+from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..tasks.task import PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def model_card(
         scaling=scaling_name(result.method) if result.method else "",
         warnings=base_rate_warnings(result),
         thresholds=result.details.get("thresholds"),
+        prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
         platt=(calibration or {}).get("correction"),
         at_confidence=_at_confidence(result),
         config=config,

@@ -22,7 +22,7 @@ def base_rate_warnings(result: RunResult) -> list[str]:
     if result.link != "sigmoid" or not total:
         return []
     mean, frequency = (float(np.nansum(bins.count * side) / total) for side in (bins.confidence, bins.accuracy))
-    warnings, advice = [], _advice(result.method)
+    warnings, advice = [], _advice(result.method, "prior_shift" in result.details)
     allowed = max(_ERRORS * (frequency * (1 - frequency) / total) ** 0.5, _SHARE * min(frequency, 1 - frequency), 0.01)
     if abs(mean - frequency) > allowed:
         warnings.append(
@@ -48,7 +48,9 @@ def base_rate_warnings(result: RunResult) -> list[str]:
     return warnings
 
 
-def _advice(method: str | None) -> str:
+def _advice(method: str | None, shifted: bool) -> str:
+    if shifted:
+        return "the prior is shifted to another share than that of these data"
     if method == "platt":
         return "fit the slope and the intercept on data like these, or shift the prior to the share of ones here"
     fit = "fit a slope and an intercept (calibration 'platt' or 'auto')"

@@ -9,6 +9,8 @@ from .base_rate_warnings import base_rate_warnings
 from .markdown_tables import METRICS, columns_table, format_interval, format_number
 from .run_results import RunResult
 
+_MOST_SHARES = 5  # labels or classes whose share a sentence names
+
 
 def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
@@ -31,7 +33,12 @@ def summary(result: RunResult) -> str:
     lines += decision_lines(details)
     if "groups" in details:
         lines += ["", group_table(details["groups"])]
-    if fitted and details.get("fitted_on") == details["measured_on"]:
+    if fitted and details.get("fitted_on") == details["measured_on"] and "prior_shift" in details:
+        lines.append(
+            f"These {unit} have the share from which the prior is shifted. To see what the shift gains, measure on "
+            "labeled ones with the new share, as the test set."
+        )
+    elif fitted and details.get("fitted_on") == details["measured_on"]:
         options = "--test_scores" if details["task"] == "scores" else "--test_split or --test_dataset"
         lines.append(
             f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
@@ -48,14 +55,16 @@ def summary(result: RunResult) -> str:
 def decision_lines(details: Mapping[str, Any]) -> list[str]:
     """Write sentences about the correction and the thresholds in `details`; any may be missing.
 
-    `details["calibration"]` is the result of `CalibrationFit.to_dict`. `details["threshold"]` has the fields of a
+    `details["calibration"]` is the result of `CalibrationFit.to_dict`. `details["prior_shift"]` is what
+    `evaluation.new_prior.shift_fit` returned. `details["threshold"]` has the fields of a
     `Threshold`, the data it was "chosen_on", and its "test_coverage" and "test_precision". `details["thresholds"]` is
     what `evaluation.chosen_thresholds.described` returned.
     """
     lines = []
     if fit := details.get("calibration"):
         before, after = fit["before"], fit["after"]
-        kind = "no correction" if fit["method"] == "none" else scaling_name(fit["method"])
+        chosen = fit.get("chosen", fit["method"])
+        kind = "no correction" if chosen == "none" else scaling_name(chosen)
         top = f" (and {fit['changed_top_labels']:,} top labels)" if "changed_top_labels" in fit else ""
         lines.append(
             f"{kind}, cross-fitted on {fit['num_samples']:,} samples: NLL {before['nll']:.4f} -> "
@@ -65,12 +74,14 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
         if "description" in fit:
             lines.append(fit["description"])
         if fit.get("reason"):
-            lines.append(f"Chosen by auto: {fit['method']}, because {fit['reason']}.")
+            lines.append(f"Chosen by auto: {chosen}, because {fit['reason']}.")
         lines += [
             f"{title} {before[name]:.4f} = {parts[0]:.4f} calibration + {parts[1]:.4f} refinement."
             for name, title in (("nll", "NLL"), ("brier", "Brier score"))
             for parts in [fit["decomposition"][name]]
         ]
+    if shift := details.get("prior_shift"):
+        lines.append(prior_shift_sentence(shift))
     if drift := details.get("drift"):
         before, now = 100 * drift["before"], 100 * drift["now"]
         changed = drift["p_value"] < 0.05
@@ -97,6 +108,21 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             f"{threshold['num_samples']:,} samples of {threshold['chosen_on']})."
         )
     return lines
+
+
+def prior_shift_sentence(shift: Mapping[str, Any]) -> str:
+    """Say from which shares to which the prior is shifted, and whether these are estimates."""
+    pairs = [
+        f"{100 * old:.3g}% to {100 * new:.3g}%" + (f" for {name!r}" if len(shift["names"]) > 1 else "")
+        for name, old, new in zip(shift["names"], shift["train_prior"], shift["new_prior"], strict=True)
+    ]
+    rest = f", ... ({len(pairs)} in all)" if len(pairs) > _MOST_SHARES else ""
+    source = shift["estimated_on"]
+    estimated = f", estimated by EM on {shift['num_samples']:,} samples of {source} without labels" if source else ""
+    return (
+        f"The prior is shifted from a share of {', '.join(pairs[:_MOST_SHARES])}{rest}{estimated}. Cross-fitted "
+        "numbers are those before the shift; those on test data have it."
+    )
 
 
 def group_table(groups: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Measurement, correction, and comparison of tables of scores: `hf-focal evaluate --scores` and the like."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from pyarrow import csv
 
 from ..calibration import Correction, Temperature, correction_from_dict, fit_calibration
+from ..calibration.prior_shift import check_shares
+from ..evaluation.new_prior import shares_of, shift_fit
 from ..evaluation.output_folder import disk_errors, new_folder
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
@@ -69,6 +71,7 @@ def calibrate_scores(
     test_scores: Any = None,
     calibration: str = "auto",
     per_label: bool = False,
+    new_prior: float | Sequence[float] | None = None,
     num_bins: int = 15,
     output: str | Path | None = None,
     on_result: Callable[[RunResult], None] | None = None,
@@ -80,6 +83,8 @@ def calibrate_scores(
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic.
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
+        new_prior: as for `calibrate_model`; to estimate it, apply the correction without it to scores without labels,
+            and pass the logits to `estimate_prior`.
         output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, and
             the report.
 
@@ -98,12 +103,18 @@ def calibrate_scores(
         shapes = table.scores.shape[1], test.scores.shape[1]
         if shapes[0] != shapes[1] or table.link != test.link:
             raise InputError("test_scores", f"must have scores of {shapes[0]} classes like scores, got {shapes[1]}")
+        if new_prior is not None:
+            check_shares("new_prior", new_prior, shapes[0], table.link)
+            train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.classes)
         fit = fit_calibration(
             table.scores, table.known_labels, calibration, link=table.link, per_label=per_label, num_bins=num_bins
         )
+        details: dict[str, Any] = {}
+        if new_prior is not None:
+            fit, details["prior_shift"], _ = shift_fit(fit, train_prior, new_prior, table.link, table.classes)
         correction = fit.correction
         after = _measured(test, num_bins, correction)
-        details = {
+        details |= {
             "notes": [*dict.fromkeys([*table.notes, *test.notes])],
             "calibration": fit.to_dict(),
             "fitted_on": table.source,

@@ -8,7 +8,17 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import CalibrationMetrics, estimate_prior, shift_prior
+from hf_focal import (
+    AffineScaling,
+    CalibrationMetrics,
+    LabelTemperatures,
+    PlattScaling,
+    Temperature,
+    correction_from_dict,
+    estimate_prior,
+    shift_prior,
+)
+from hf_focal.calibration.prior_shift import shifted_correction
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
@@ -77,6 +87,32 @@ def test_a_shift_is_folded_into_a_model(num_labels, problem_type, tmp_path):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["prior_shift"]["new_prior"] == pytest.approx(np.atleast_1d(new)) and "calibration" not in saved
+
+
+MATRIX = torch.tensor([[1.1, 0.2, 0.0], [0.0, 0.9, 0.1], [0.3, 0.0, 1.2]], dtype=torch.float64)
+BIAS = torch.tensor([0.5, -0.2, 0.1], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("correction", "link"),
+    [
+        (Temperature(1.7), "sigmoid"),
+        (LabelTemperatures(1.7, values=(1.2, 2.0, 0.8)), "sigmoid"),
+        (PlattScaling(0.7, -1.1), "sigmoid"),
+        (PlattScaling(0.7, -1.1, slopes=(0.7, 0.5, 1.4), intercepts=(-1.1, 0.3, 2.0), fallback=(0,)), "sigmoid"),
+        (Temperature(1.7, "nll", 0.2, 0.1, 1.0, 0.9, 10, 15), "softmax"),
+        (AffineScaling("vector", 1.3, BIAS, MATRIX.diagonal().diag(), 1.0, 0.9, 10), "softmax"),
+        (AffineScaling("matrix", 1.3, BIAS, MATRIX, 1.0, 0.9, 10), "softmax"),
+    ],
+    ids=lambda value: getattr(value, "method", value),
+)
+def test_a_shift_follows_every_correction(correction, link):
+    z, shift = np.random.default_rng(0).normal(size=(50, 3)), torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+    shifted = correction_from_dict(shifted_correction(correction, shift, link).to_dict())  # as it is saved
+    expected, found = correction.apply(z) + shift.numpy(), shifted.apply(z)
+    if link == "softmax":  # up to a constant of each sample
+        expected, found = (values - values.mean(1, keepdims=True) for values in (expected, found))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 def test_an_estimate_at_the_end_of_its_range_is_told():

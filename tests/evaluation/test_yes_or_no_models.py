@@ -1,13 +1,16 @@
 """Models that answer yes or no, once or per label: slopes, intercepts, and what is told about bad probabilities."""
 
+import html
 import json
 import math
 
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
-from transformers import BertConfig, BertForSequenceClassification, pipeline
+from trained_models import COLOURS, build
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification, pipeline
 
 from hf_focal import (
     CalibrationMetrics,
@@ -272,3 +275,139 @@ def test_goals_that_a_model_cannot_have_are_told(tmp_path):
     few = evaluate_model(model, test, precision=0.99, **options)
     assert all("needs about" in label["reason"] for label in few.details["thresholds"]["labels"])
     assert "LABEL_0: no threshold: needs about" in summary(few)
+
+
+def with_more_positives(path, folder, share=0.35):
+    """Write a file with zeros left out at random, so that this share is positive; return it, its share, and texts."""
+    rows = Dataset.from_parquet(path)
+    ones, zeros = ([i for i, label in enumerate(rows["l0"]) if label == value] for value in (1, 0))
+    kept = sorted(ones + zeros[: round(len(ones) * (1 - share) / share)])
+    part = rows.select(kept)
+    part.to_parquet(folder / "more.parquet")
+    part.select_columns("text").to_csv(folder / "new.csv")
+    return str(folder / "more.parquet"), sum(part["l0"]) / len(part), str(folder / "new.csv")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimated", [False, True])
+@pytest.mark.parametrize("calibration", ["platt", "temperature"])
+def test_the_prior_of_a_calibrated_model_is_shifted(calibration, estimated, tmp_path, capsys):
+    model, fit, test = biased_model(tmp_path)
+    more, share, texts = with_more_positives(test, tmp_path)
+    old = sum(Dataset.from_parquet(fit)["l0"]) / 1500
+    columns = ["--dataset", fit, "--test_dataset", more, "--label_column", "l0", "--calibration", calibration]
+    plain = calibrate_model(model, fit, test_dataset=more, label_column="l0", calibration=calibration)
+    capsys.readouterr()
+    option = ["--unlabelled", texts] if estimated else ["--new_prior", str(share)]
+    assert main(["calibrate", str(model), *columns, *option, "--output", str(tmp_path / "out")]) == 0
+    result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
+    shift = result.details["prior_shift"]
+    (new,) = shift["new_prior"]
+    assert shift["train_prior"] == [old]
+    assert new == (
+        pytest.approx(share, abs=0.05) if estimated and calibration == "platt" else new if estimated else share
+    )
+    # The saved model adds the log-odds to what the fit corrects, and so does the table of the results.
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["prior_shift"] == {"train_prior": [old], "new_prior": [new]}
+    found = correction_from_dict(config["calibration"])
+    slope, intercept = (1 / plain.temperature.value, 0.0) if calibration == "temperature" else (None, None)
+    if slope is None:
+        platt = plain.details["calibration"]["correction"]
+        slope, intercept = platt["slope"], platt["intercept"]
+    odds = math.log(new / (1 - new)) - math.log(old / (1 - old))
+    assert (found.slope, found.intercept) == pytest.approx((slope, intercept + odds))
+    again = evaluate_model(tmp_path / "out", more, label_column="l0")
+    assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5) and result.method == "platt"
+    if calibration == "platt":
+        assert result.post["nll"] < plain.post["nll"] and result.post["ece"] < 0.05 < 0.1 < plain.post["ece"]
+    # Console, card, and page say it.
+    said = f"The prior is shifted from a share of {100 * old:.3g}% to {100 * new:.3g}%"
+    said += f", estimated by EM on {len(pd.read_csv(texts))} samples of unlabelled 'new.csv'" if estimated else "."
+    page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    for text in (capsys.readouterr().out, card, html.unescape(page)):
+        assert said in text
+    # Another fit on the result replaces the shift.
+    calibrate_model(tmp_path / "out", fit, label_column="l0", output=tmp_path / "again")
+    assert "prior_shift" not in json.loads((tmp_path / "again" / "config.json").read_text())
+
+
+def test_an_estimate_at_its_end_is_told_and_not_taken(tmp_path):
+    model, fit, _ = biased_model(tmp_path, rows=300)
+    rows = Dataset.from_parquet(fit)
+    ones = [text for text, label in zip(rows["text"], rows["l0"], strict=True) if label]
+    Dataset.from_dict({"text": ones}).to_csv(tmp_path / "ones.csv")
+    result = calibrate_model(
+        model, fit, label_column="l0", calibration="platt", recall=0.5, unlabelled=str(tmp_path / "ones.csv")
+    )
+    shift = result.details["prior_shift"]
+    assert shift["new_prior"] == shift["train_prior"]
+    assert any("at the end of their range" in note and "not shifted" in note for note in result.details["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"new_prior": 0.2, "unlabelled": "x.csv"}, "new_prior must be absent if unlabelled is given, from which"),
+        ({"new_prior": 0.2, "precision": 0.9}, "precision must be absent with new_prior: it would hold for the share"),
+        ({"unlabelled": "x.csv", "objective": "ece"}, "objective must be 'nll' with unlabelled, got 'ece'"),
+        ({"new_prior": 1.2}, r"new_prior must be 2 shares between 0 and 1, got \[1.2, 1.2\]"),
+        ({"new_prior": [0.2, 0.3, 0.5]}, r"new_prior must be 2 shares between 0 and 1, got \[0.2, 0.3, 0.5\]"),
+    ],
+)
+def test_a_prior_that_cannot_be_shifted_is_refused_before_the_data_are_read(options, message, tmp_path):
+    BertConfig(
+        architectures=["BertForSequenceClassification"], num_labels=2, problem_type=MULTI_LABEL
+    ).save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        calibrate_model(tmp_path / "model", str(tmp_path / "no.csv"), **options)
+
+
+def test_a_label_without_ones_and_a_model_of_words_have_no_prior_to_shift(tmp_path):
+    model, fit, _ = biased_model(tmp_path, rows=30)
+    rows = Dataset.from_parquet(fit)
+    Dataset.from_dict({"text": rows["text"], "label": [0] * 30}).to_parquet(fit)
+    with pytest.raises(
+        InputError, match="dataset must have ones and zeros of every label for a prior shift, got a sh"
+    ):
+        calibrate_model(model, fit, new_prior=0.2, calibration="platt")
+    BertConfig(architectures=["BertForTokenClassification"]).save_pretrained(tmp_path / "tags")
+    with pytest.raises(InputError, match=r"new_prior must be absent for .*, of the task token-classification"):
+        calibrate_model(tmp_path / "tags", fit, new_prior=0.2)
+
+
+@pytest.mark.slow
+def test_the_classes_of_a_softmax_are_shifted(tmp_path):
+    trained = build("texts", tmp_path)
+    new, given = (0.2, 0.3, 0.5), {**trained.options, "test_dataset": str(trained.test), "calibration": "vector"}
+    _, shifted = (
+        calibrate_model(trained.folder, str(trained.validation), output=tmp_path / name, **given, **options)
+        for name, options in (("plain", {}), ("shifted", {"new_prior": new}))
+    )
+    rows = Dataset.from_parquet(str(trained.validation))
+    labels = [rows.features["label"].int2str(label) for label in rows["label"]]  # in another order than the model's
+    old = [labels.count(name) / len(labels) for name in COLOURS.values()]
+    assert shifted.details["prior_shift"]["train_prior"] == pytest.approx(old)
+    pair = {"text": "ba be", "text_pair": "bi"}
+    before, after = (
+        {item["label"]: item["score"] for item in pipeline("text-classification", str(folder), top_k=None)(pair)}
+        for folder in (tmp_path / "plain", tmp_path / "shifted")
+    )
+    odds = {name: before[name] * to / of for name, to, of in zip(COLOURS.values(), new, old, strict=True)}
+    expected = {name: value / sum(odds.values()) for name, value in odds.items()}
+    assert after == pytest.approx(expected, abs=1e-5)
+    card = (tmp_path / "shifted" / "README.md").read_text(encoding="utf-8")
+    assert f"from a share of {100 * old[0]:.3g}% to 20% for 'red'" in card
+
+
+def test_a_softmax_without_a_bias_cannot_be_shifted(tmp_path):
+    tokenizer = train_word_tokenizer(WORDS)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, pad_token_id=0, num_labels=2)
+    for part in (GPT2ForSequenceClassification(config), tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    Dataset.from_dict({"text": WORDS[:10], "label": [0, 1] * 5}).to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(InputError, match=r"new_prior must be absent for .*, whose head has no bias for the shift"):
+        calibrate_model(
+            tmp_path / "model", str(tmp_path / "data.parquet"), new_prior=(0.3, 0.7), output=tmp_path / "out"
+        )

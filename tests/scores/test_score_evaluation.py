@@ -13,8 +13,10 @@ from hf_focal import (
     evaluate_scores,
     fit_temperature,
     load_correction,
+    shift_prior,
 )
 from hf_focal.cli.main import main
+from hf_focal.reports.text_summary import summary
 from hf_focal.validation import InputError
 
 
@@ -179,3 +181,34 @@ def test_the_command_line(file, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["evaluate"])
     assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_prior_of_scores_is_shifted(size, tmp_path):
+    logits, labels = (LOGITS, LABELS) if size == 3 else (LOGITS[:, :1], (LABELS == 0).astype(int))
+    table = {"logits": logits, "label": labels}
+    shares = np.bincount(labels) / len(labels)
+    train, new = (shares, [0.2, 0.3, 0.5]) if size == 3 else (shares[1], 0.2)
+    plain = calibrate_scores(table, output=tmp_path / "plain")
+    shifted = calibrate_scores(table, new_prior=new, output=tmp_path / "shifted")
+    link = "softmax" if size == 3 else "sigmoid"
+    expected = shift_prior(
+        load_correction(tmp_path / "plain" / "correction.json").apply(logits), train, new, link=link
+    )
+    found = load_correction(tmp_path / "shifted" / "correction.json").apply(logits)
+    if size == 3:
+        expected, found = softmax(expected), softmax(found)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    assert shifted.pre == plain.pre and shifted.post["nll"] > plain.post["nll"]  # these samples have the old shares
+    assert "These samples have the share from which the prior is shifted" in summary(shifted)
+
+
+def test_priors_of_scores_that_cannot_be_are_told(tmp_path, capsys):
+    with pytest.raises(InputError, match=r"new_prior must be 3 shares between 0 and 1, got \[0.5\]"):
+        calibrate_scores({"logits": LOGITS, "label": LABELS}, new_prior=0.5)
+    with pytest.raises(
+        InputError, match="scores must have samples of every class for a prior shift, got a share of 0"
+    ):
+        calibrate_scores({"logits": LOGITS, "label": LABELS % 2}, new_prior=[0.2, 0.3, 0.5])
+    assert main(["calibrate", "--scores", "a.csv", "--unlabelled", "b.csv"]) == 2
+    assert "unlabelled must be absent with scores, got 'b.csv'" in capsys.readouterr().err
