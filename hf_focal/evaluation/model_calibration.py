@@ -12,6 +12,7 @@ from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
+from ..hub.cross_encoder_folder import copy_settings
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
 from ..recommendation import default_correction
@@ -24,7 +25,6 @@ from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
-from .cross_encoder_folder import copy_settings
 from .new_prior import check_new_prior
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import TrainedModel, overlap_notes

@@ -19,6 +19,7 @@ from ..calibration import Temperature
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.prior_shift import check_shares
+from ..hub.cross_encoder_folder import set_sigmoid
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
@@ -34,7 +35,6 @@ from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.evaluation_and_correction import CollectedLogits
 from ..validation import InputError
-from .cross_encoder_folder import set_sigmoid
 from .new_prior import shares_of, shift_fit
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"

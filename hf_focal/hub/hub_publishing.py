@@ -27,6 +27,7 @@ _PUBLISHED = (
     ),
     # Settings of tokenizers and processors, and the vocabularies of slow tokenizers.
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("config_sentence_transformers.json", "modules.json", "sentence_bert_config.json"),  # of a CrossEncoder
     *("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"),
     *(
         "audio_tokenizer_config.json",

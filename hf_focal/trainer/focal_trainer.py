@@ -32,6 +32,7 @@ from ..calibration.corrections import folded_temperature, is_folded, recorded_ca
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
+from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -150,6 +151,8 @@ class FocalTrainer(Trainer):
         seq2seq = self.head is Head.TARGET_TOKENS
         other = f"{type(self.model).__name__}: use {'FocalSeq2SeqTrainer' if seq2seq else 'FocalTrainer'}"
         require(seq2seq == self._trains_seq2seq, "model", f"must be one for this trainer, got {other}")
+        if self._has_one_sigmoid():
+            set_sigmoid(self.model.config)
         self.label_names = ["labels"]  # also for models that do not take labels
         self.temperature: Temperature | None = None
         self.calibration_fit: CalibrationFit | None = None
@@ -178,6 +181,9 @@ class FocalTrainer(Trainer):
     @property
     def link(self) -> str:
         return "sigmoid" if self.head is Head.LABELS else "softmax"
+
+    def _has_one_sigmoid(self) -> bool:
+        return self.head is Head.LABELS and self.model.config.num_labels == 1
 
     # Training
 
@@ -550,7 +556,8 @@ class FocalTrainer(Trainer):
         """Save the model in `args.output_dir` with its correction, if one is fitted. All processes must call it.
 
         The correction is folded into the saved weights or, where that is impossible (see `fold_temperature`), recorded
-        in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit.
+        in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit. A model
+        with one logit that was a CrossEncoder of sentence-transformers stays one, with the sigmoid as its activation.
         """
         folder = Path(self.args.output_dir)
         earlier = weight_files(folder)
@@ -563,6 +570,8 @@ class FocalTrainer(Trainer):
                 write_json(folder / "calibration.json", self.calibration_fit.to_dict())
             model = self.accelerator.unwrap_model(self.model)
             fold_saved(model, folder, self.correction, earlier, self._example)
+        if self._has_one_sigmoid() and (folder / "config.json").is_file() and self.is_world_process_zero():
+            copy_settings(self.model.config.name_or_path, folder, one_logit=True)
 
     def create_model_card(
         self,

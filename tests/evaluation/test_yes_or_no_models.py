@@ -10,7 +10,14 @@ import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from trained_models import COLOURS, build
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification, pipeline
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    pipeline,
+)
 
 from hf_focal import (
     CalibrationMetrics,
@@ -194,6 +201,23 @@ def test_a_multi_label_model_without_a_problem_type_is_told_what_it_needs(tmp_pa
         evaluate_model(model, data, problem_type="regression")
 
 
+def as_cross_encoder(model, release):
+    """Make the folder of a model that of a CrossEncoder whose activation is the identity; return the folder."""
+    from sentence_transformers import CrossEncoder
+
+    if release == 6:
+        encoder = CrossEncoder(str(model), activation_fn=torch.nn.Identity(), device="cpu")
+        encoder.save_pretrained(str(model.with_name("encoder")))
+        assert (model.with_name("encoder") / "config_sentence_transformers.json").exists()
+        return model.with_name("encoder")
+    path = model / "config.json"
+    named = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
+    if release == 4:
+        named = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | named))
+    return model
+
+
 @pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.parametrize("release", [4, 6])
@@ -201,16 +225,8 @@ def test_a_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
     from sentence_transformers import CrossEncoder
 
     model, fit, test = biased_model(tmp_path, pairs=True, problem_type=None)
-    if release == 6:
-        original = CrossEncoder(str(model), activation_fn=torch.nn.Identity(), device="cpu")
-        original.save_pretrained(str(tmp_path / "encoder"))
-        model = tmp_path / "encoder"
-        assert (model / "config_sentence_transformers.json").exists()
-    else:
-        path = model / "config.json"
-        settings = {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"sentence_transformers": settings}))
-        original = CrossEncoder(str(model), device="cpu")
+    model = as_cross_encoder(model, release)
+    original = CrossEncoder(str(model), device="cpu")
     columns = {"label_column": "l0", "text_pair_column": "query"}
     calibrate_model(model, fit, test_dataset=test, calibration="platt", output=tmp_path / "out", **columns)
     corrected = correction_from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
@@ -225,6 +241,38 @@ def test_a_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
     orders = [[hit["corpus_id"] for hit in each.rank("word1 word2", documents)] for each in (original, calibrated)]
     scores = original.predict([("word1 word2", document) for document in documents])
     assert [scores[number] for number in orders[0]] == [scores[number] for number in orders[1]]  # but for ties
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize("release", [3, 4, 6])
+def test_a_trained_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    folder, fit, test = biased_model(tmp_path, rows=200, pairs=True, problem_type=None)
+    folder = as_cross_encoder(folder, release)
+    model = BertForSequenceClassification.from_pretrained(folder, problem_type=MULTI_LABEL)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def encoded(path):
+        rows = Dataset.from_parquet(path)[:]
+        return Dataset.from_dict(tokenizer(rows["text"], rows["query"]) | {"labels": [[float(y)] for y in rows["l0"]]})
+
+    args = FocalTrainingArguments(str(tmp_path / "out"), loss="cross_entropy", report_to=[], use_cpu=True, max_steps=2)
+    trainer = FocalTrainer(
+        model, args, train_dataset=encoded(test), eval_dataset=encoded(fit), processing_class=tokenizer
+    )
+    trainer.train()
+    trainer.fit_calibration(method="platt")
+    trainer.save_calibrated()
+    rows = Dataset.from_parquet(test)[:50]
+    with torch.no_grad():
+        inputs = tokenizer(rows["text"], rows["query"], padding=True, return_tensors="pt")
+        expected = torch.sigmoid(trainer.correction.apply(model.eval()(**inputs).logits.double()))[:, 0]
+    calibrated = CrossEncoder(str(tmp_path / "out"), device="cpu")
+    assert (tmp_path / "out" / "config_sentence_transformers.json").exists() == (release == 6)
+    found = calibrated.predict([*zip(rows["text"], rows["query"], strict=True)], convert_to_tensor=True).double()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -45,14 +45,14 @@ def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
 
 
 def _read(name: str, file: str) -> Any:
-    found = cached_file(
-        name,
-        file,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
     try:
+        found = cached_file(
+            name,
+            file,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
         return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
-    except ValueError:
+    except (OSError, ValueError):  # also a folder that is gone, or a model without a name
         return None
