@@ -3,6 +3,9 @@
 import html
 import json
 import math
+import os
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -459,3 +462,31 @@ def test_a_softmax_without_a_bias_cannot_be_shifted(tmp_path):
         calibrate_model(
             tmp_path / "model", str(tmp_path / "data.parquet"), new_prior=(0.3, 0.7), output=tmp_path / "out"
         )
+
+
+PLAIN = """
+import json, sys
+from transformers import pipeline
+scores = pipeline("text-classification", model=sys.argv[1], top_k=None)(json.loads(sys.argv[2]))
+assert "hf_focal" not in sys.modules
+print(json.dumps([[item["score"] for item in sorted(row, key=lambda item: item["label"])] for row in scores]))
+"""
+
+
+@pytest.mark.slow
+def test_a_plain_process_gets_the_calibrated_probabilities_of_a_bfloat16_model(tmp_path):
+    model, fit, test = biased_model(tmp_path, num_labels=3, rows=500, dtype=torch.bfloat16)
+    columns = {"label_column": column_of(3), "calibration": "platt", "per_label": True}
+    result = calibrate_model(model, fit, test_dataset=test, output=tmp_path / "out", **columns)
+    assert not any("by rounding" in note for note in result.details["notes"])
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+    texts = Dataset.from_parquet(test)["text"][:100]
+    rows = pipeline("text-classification", model=str(model), top_k=None, function_to_apply="none")(texts)
+    logits = [[item["score"] for item in sorted(row, key=lambda item: item["label"])] for row in rows]
+    expected = torch.sigmoid(correction_from_dict(config["calibration"]).apply(torch.tensor(logits)))
+    command = [sys.executable, "-c", PLAIN, str(tmp_path / "out"), json.dumps(texts)]
+    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True)
+    found = torch.tensor(json.loads(run.stdout))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-2)  # beyond which a fold warns
+    assert expected.amax() - expected.amin() > 0.5  # they differ

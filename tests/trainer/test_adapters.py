@@ -68,6 +68,13 @@ def token_rows(count, seed=0):
     return [{"input_ids": row["input_ids"], "labels": row["input_ids"] % NUM_LABELS} for row in rows(count, seed)]
 
 
+def in_a_plain_process(task, folder, ids):
+    """The softmax of an adapter's logits, also merged, and the base model's logits, without hf_focal."""
+    command = [sys.executable, "-c", LOAD, f"AutoPeftModelFor{task}", str(folder), str(ids.tolist())]
+    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True)
+    return map(torch.tensor, json.loads(run.stdout.splitlines()[-1]))
+
+
 @pytest.mark.parametrize("task", ["SequenceClassification", "TokenClassification"])
 def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     torch.manual_seed(0)
@@ -91,14 +98,41 @@ def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     with torch.no_grad():
         logits = trainer.model.eval()(input_ids=ids).logits
         original = base.eval()(input_ids=ids).logits
-    command = [sys.executable, "-c", LOAD, f"AutoPeftModelFor{task}", str(tmp_path / "adapter"), str(ids.tolist())]
-    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True)
-    plain, merged, untouched = map(torch.tensor, json.loads(run.stdout.splitlines()[-1]))
+    plain, merged, untouched = in_a_plain_process(task, tmp_path / "adapter", ids)
     expected = torch.softmax(logits / T, -1).float()
     assert (torch.softmax(logits, -1).float() - expected).abs().max() > 1e-3
     torch.testing.assert_close(plain, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(merged, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(untouched, original.float(), rtol=0, atol=1e-6)
+    assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), kept)
+
+
+def test_a_plain_load_of_an_adapter_has_the_slopes_and_intercepts(tmp_path):
+    base = tiny_bert(problem_type="multi_label_classification")
+    kept = weights(base)
+    model = with_adapter(base, tmp_path, "SEQ_CLS")
+
+    def labeled(count, seed=0):  # by the model's own logits
+        samples = rows(count, seed)
+        with torch.no_grad():
+            ids = torch.stack([row["input_ids"] for row in samples]).to(model.device)
+            labels = torch.bernoulli(torch.sigmoid(model.eval()(input_ids=ids).logits / 2 - 1))
+        return [row | {"labels": own} for row, own in zip(samples, labels, strict=True)]
+
+    trainer = trainer_of(model, tmp_path, labeled)
+    trainer.train()
+    found = trainer.fit_calibration(labeled(400, seed=3), "platt", per_label=True)
+    assert not found.correction.fallback
+    trainer.save_calibrated()
+    assert adapter_calibration(tmp_path / "adapter")["slopes"] == list(found.correction.slopes)
+    ids = torch.stack([row["input_ids"] for row in rows(5, seed=2)])
+    with torch.no_grad():
+        expected = found.correction.apply(trainer.model.eval()(input_ids=ids).logits).softmax(-1).float()
+        original = base.eval()(input_ids=ids).logits.float()
+    plain, merged, untouched = in_a_plain_process("SequenceClassification", tmp_path / "adapter", ids)
+    torch.testing.assert_close(plain, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(untouched, original, rtol=0, atol=1e-6)
     assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), kept)
 
 
