@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..validation import InputError
-from .trial_runs import Trial, close, large_power, scaled_alike
+from .trial_runs import Trial, close, is_quantized, large_power, scaled_alike
 
 if TYPE_CHECKING:
     from .corrections import Correction
@@ -149,6 +149,7 @@ def _restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
 def _in_classifier(model: Any, example: Mapping[str, Any] | None) -> tuple[_Place, Trial, Callable[[], Tensor]]:
     trial = Trial(model, example)
     layers = trial.logit_layers()
+    _check_unquantized(model, layers)
     tensors = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, tensors)
     features = [_features(layer) for layer in layers]
@@ -200,6 +201,7 @@ def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]
     if hasattr(model, "peft_config"):
         raise TypeError(f"model must have its adapters merged, got a {name} with some: only they would be saved")
     head = model.get_output_embeddings()
+    _check_unquantized(model, [head])
     if model.main_input_name != "input_ids" or not isinstance(head, nn.Linear):
         raise TypeError(
             f"model must predict tokens from input_ids, by a Linear head, got {name} with {model.main_input_name} and "
@@ -272,6 +274,19 @@ def _uses(model: Any, parameters: Sequence[Tensor]) -> list[str]:
     ]
     of_layers = [(path, *item) for path, layer in layers for item in layer.named_parameters()]
     return [f"{path}.{name}" for path, name, parameter in of_layers if id(parameter) in own]
+
+
+def _check_unquantized(model: Any, layers: Sequence[nn.Module]) -> None:
+    for layer in filter(is_quantized, layers):
+        path = next((path for path, module in model.named_modules() if module is layer), type(layer).__name__)
+        weight = getattr(layer, "weight", None)
+        kind = type(weight) if isinstance(weight, Tensor) and type(weight) is not nn.Parameter else type(layer)
+        name = f"{kind.__module__}.{kind.__name__}"
+        raise TypeError(
+            f"model must have a head that is not quantized, got {type(model).__name__} whose {path} is {name}: fold "
+            f"before you quantize, or leave the head as it is (modules_to_not_convert=[{path!r}] in most quantization "
+            "configs, llm_int8_skip_modules in that of bitsandbytes)"
+        )
 
 
 def check_copied(model: Any, names: Sequence[str]) -> None:

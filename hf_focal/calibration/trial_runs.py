@@ -100,10 +100,11 @@ class Trial:
 
         Multiplying the outputs of these layers by a number, small or large, multiplies the logits by the same number:
         so it is with two heads that are added, but not with a soft cap. All factors are powers of two, which are exact
-        in every dtype. Raise TypeError if there are no such layers.
+        in every dtype. A quantized layer counts as well, although nothing can be folded into it. Raise TypeError if
+        there are no such layers.
         """
         before = self.logits()
-        ran: list[nn.Module] = [layer for layer in self.runs() if isinstance(layer, nn.Linear | nn.Conv2d)]
+        ran = [layer for layer in self.runs() if isinstance(layer, nn.Linear | nn.Conv2d) or is_quantized(layer)]
         last = list(dict.fromkeys(reversed(ran)))[:_NEAREST]
         pairs = [[one, other] for index, one in enumerate(last) for other in last[index + 1 :]]
         for candidate in [*([layer] for layer in last), *pairs]:
@@ -116,6 +117,23 @@ class Trial:
             "model must have logits that are proportional to the outputs of its last Linear or Conv2d layers, got "
             f"{self.name}, whose are not"
         )
+
+
+def is_quantized(layer: Any) -> bool:
+    """Return whether a layer has the features of a Linear, but no plain weight of floating numbers.
+
+    Its weight may be packed (bitsandbytes), of a class of its own (torchao), in float8 with a separate scale, or
+    missing (GPTQ, AWQ, and PyTorch's dynamic quantization, whose layers are no `nn.Linear`).
+    """
+    if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
+        return False
+    if any(isinstance(part, nn.Linear | nn.Conv2d) for part in layer.modules() if part is not layer):
+        return False  # a wrapper, such as LoRA's
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, Tensor) or type(weight).__module__.partition(".")[0] != "torch":
+        return True
+    shape = (layer.out_features, layer.in_features)
+    return not weight.is_floating_point() or weight.dtype.itemsize < 2 or tuple(weight.shape) != shape
 
 
 def first_rows(batch: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -28,6 +28,15 @@ _IN_METADATA = ("ece", "adaece", "nll", "brier", "macro_ece", "smooth_ece", "aur
 _METRICS = {"accuracy": "Accuracy"} | {key: metric_title(key).removesuffix(" %") for key in _IN_METADATA}
 # The metrics that a temperature should lower: key -> name.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
+# What takes a softmax over the logits even where several labels, or the only logit, need a sigmoid, by task;
+# docs/serving.md has the sources.
+_TAKES_SOFTMAX = {
+    ("text-classification", "several"): "Text Embeddings Inference",
+    ("text-classification", "one"): "Hugging Face's exporter to Core ML",
+    ("image-classification", "several"): "Transformers.js",
+    ("image-classification", "one"): "Transformers.js",
+}
+_SERVING = "https://hf-focal.github.io/hf_focal/serving.html"
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
@@ -149,6 +158,7 @@ def model_card(
         thresholds=result.details.get("thresholds"),
         prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
         platt=(calibration or {}).get("correction"),
+        serving=_serving_note(result, task, folded, of_task.generates),
         at_confidence=_at_confidence(result),
         config=config,
         spec=config and LOSSES[config.name],
@@ -178,6 +188,28 @@ def _at_confidence(result: RunResult) -> str:
     if result.link == "sigmoid":
         return f"Of the labels with a probability from {low} to {high}, {mean} on average, {right} apply."
     return f"When it is {low} to {high} confident, {mean} on average, it is right {right} of the time."
+
+
+def _serving_note(result: RunResult, task: str, folded: bool, generates: bool) -> str:
+    """Say, with one sentence each, why servers would return other probabilities than the measured ones; "" if none."""
+    sentences = []
+    if result.method is not None and not folded:
+        sentences.append(
+            "No server applies T by itself: to sample with T, send it as the temperature of each request."
+            if generates
+            else "No server applies this correction: apply it to the raw logits that the server returns."
+        )
+    if result.link == "sigmoid":
+        has_one = len(result.details.get("labels", {}).get("name", ())) == 1
+        software = _TAKES_SOFTMAX.get((task, "one" if has_one else "several"), "some software")
+        sentences.append(
+            f"The probability is the sigmoid of the only logit, but {software} takes a softmax, which is always 1: use"
+            " its raw logits, and apply the sigmoid yourself."
+            if has_one
+            else f"The probability of each label is the sigmoid of its logit, but {software} takes a softmax over all "
+            "labels: use its raw logits, and apply the sigmoid yourself."
+        )
+    return " ".join([*sentences, f"[More on servers]({_SERVING})."]) if sentences else ""
 
 
 def citations(sources: Sequence[str]) -> str:

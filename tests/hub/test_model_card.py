@@ -206,6 +206,39 @@ def test_the_code_is_python(task, folded):
     assert repr(name)[1:-1].replace('"', '\\"') in blocks[-1]
 
 
+def sigmoid_run(num_labels):
+    labels = torch.bernoulli(torch.full((60, num_labels), 0.5), generator=torch.Generator().manual_seed(0))
+    before, after = (CalibrationMetrics(link="sigmoid") for _ in range(2))
+    for metrics, factor in ((before, 4), (after, 2)):
+        metrics.update(factor * labels - factor / 2, labels)
+    fitted = Temperature(2.0, "nll", 0.1, 0.05, 0.9, 0.8, 50, 15)
+    return RunResult.of("cross_entropy", fitted, before, after, label_names=[f"l{i}" for i in range(num_labels)])
+
+
+@pytest.mark.parametrize(
+    ("result", "task", "folded", "named"),
+    [
+        (run_of(), "text-classification", True, None),
+        (run_of(), "text-classification", False, "No server applies this correction"),
+        (translation_of(), "translation", True, None),
+        (translation_of(), "translation", False, "temperature of each request"),
+        (sigmoid_run(3), "text-classification", True, "Text Embeddings Inference takes a softmax over all labels"),
+        (sigmoid_run(1), "text-classification", True, "Core ML takes a softmax, which is always 1"),
+        (sigmoid_run(3), "image-classification", True, "Transformers.js takes a softmax over all labels"),
+        (sigmoid_run(3), "audio-classification", True, "some software takes a softmax over all labels"),
+    ],
+)
+def test_a_card_warns_of_servers_that_would_return_other_probabilities(result, task, folded, named):
+    text, page = card_of(result, task, folded=folded).text, "https://hf-focal.github.io/hf_focal/serving.html"
+    assert (page in text) == (named is not None) and (named or "") in text
+    assert ("softmax over" in text or "always 1" in text) == (result.link == "sigmoid")
+
+
+def test_both_warnings_are_on_the_card_of_a_sigmoid_whose_correction_is_in_the_config():
+    text = card_of(sigmoid_run(3), folded=False).text
+    assert "No server applies this correction" in text and "Text Embeddings Inference takes a softmax" in text
+
+
 def test_a_loss_that_is_not_of_this_library_is_named_as_it_is():
     text = card_of(replace(run_of(), loss="the stock Trainer's | loss")).text
     assert "Loss: the stock Trainer's \\| loss." in text
