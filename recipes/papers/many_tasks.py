@@ -44,7 +44,8 @@ TASKS = [
     *("goemotions", "trec_qa", "mpqa", "sst5", "newsgroups_by_date"),
 ]
 LARGE = ["sst", "banking77", "tweet_offensive", "goemotions", "clinc150", "newsgroups"]
-NOISY, LONG = ["sst", "banking77"], ["sst", "banking77", "tweet_emotion", "newsgroups"]
+NOISY = ["sst", "banking77"]
+LONG = ["sst", "banking77", "tweet_emotion", "newsgroups", "custrev", "tweet_irony", "mpqa", "tweet_offensive"]
 
 
 def plan(block: str) -> Iterator[dict]:
