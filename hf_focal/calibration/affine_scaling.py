@@ -8,6 +8,7 @@ convex in A and b.
 """
 
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from .temperature_scaling import nll_temperature
 _CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24
 # The gradient norm at which the search ends, and the norm above which a result causes a warning.
 _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
+_SINGLE_NORM = 2e-3  # of the scaled gradient: above it, values in float32 differ by more than their rounding
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
@@ -66,8 +68,7 @@ def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: in
     features = (features - features.mean(1, keepdim=True)).div_(temperature)
 
     objective = _PenalizedNLL(features, samples.labels, method == "matrix", bias)
-    matrix, b = objective.minimum()
-    nll_after, *_ = objective.nll_and_gradients(matrix, b)
+    matrix, b, nll_after = objective.minimum()
     matrix = matrix.cpu() if method == "matrix" else matrix.cpu().diag()
     return AffineScaling(method, temperature, b.cpu(), matrix, nll_before, nll_after, len(samples))
 
@@ -80,7 +81,8 @@ class _PenalizedNLL:
     """
 
     def __init__(self, features: Tensor, labels: Tensor, full: bool, bias: bool) -> None:
-        self._features, self._full, self._bias = features, full, bias
+        self._exact, self._single = features, features.float()
+        self._full, self._bias = full, bias
         size, num_classes = features.shape
         counts = torch.bincount(labels, minlength=num_classes).to(features) / size
         if full:
@@ -93,75 +95,102 @@ class _PenalizedNLL:
             of_labels = features.new_zeros(num_classes).index_add_(0, labels, own) / size
             self._identity = torch.ones_like(of_labels)
             penalty = torch.full_like(of_labels, num_classes / size)
-        self._counts, self._of_labels, self._penalty = counts, of_labels, penalty
-        self._bias_penalty = num_classes / size
+        self._of_labels, self._of_identity = self._joined(counts, of_labels), float((of_labels * self._identity).sum())
+        self._penalty = torch.cat([torch.full_like(counts, num_classes / size), penalty.flatten()])
+        # The probabilities at the unknowns of the last gradient, for products with the Hessian.
+        self._probabilities, self._last = torch.empty_like(self._single), np.full(len(self._penalty), np.nan)
         block = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK
         self._step = max(1, block // num_classes)
 
-    def minimum(self) -> tuple[Tensor, Tensor]:
-        """Return the A (for vector scaling, its diagonal) and b that minimize the function."""
+    def minimum(self) -> tuple[Tensor, Tensor, float]:
+        """Return the A (for vector scaling, its diagonal) and b that minimize the function, and the NLL there.
+
+        Newton's method in a trust region. Conjugate gradients solve for its steps; their products with the Hessian,
+        most of the work, are in float32, and so are the gradients until they are small.
+        """
+        x = np.zeros(len(self._penalty))
+        self(x, self._single)
         # In units of 1/√h, where h is the Hessian's diagonal at the start, all unknowns have about the same curvature.
         scale = self._curvature().rsqrt_().cpu().numpy()
-        last: list[float] = []
 
-        def scaled(unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self(unknowns * scale)
-            last[:] = [float(np.linalg.norm(gradient))]
+        def scaled(x: np.ndarray, features: Tensor) -> tuple[float, np.ndarray]:
+            value, gradient = self(x * scale, features)
             return value, gradient * scale
 
-        # At the end, each entry of the scaled gradient is below gtol, so the gradient's norm is below _GRADIENT_NORM.
-        gtol = _GRADIENT_NORM * scale.min() / len(scale) ** 0.5
-        options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol}
-        found = minimize(scaled, np.zeros(len(scale)), jac=True, method="L-BFGS-B", options=options)
+        def product(x: np.ndarray, direction: np.ndarray, features: Tensor) -> np.ndarray:
+            if not np.array_equal(x * scale, self._last):  # the last step was rejected
+                self(x * scale, features)
+            return self._hessian_product(direction * scale) * scale
+
+        # At the end, the scaled gradient's norm is below gtol, so the gradient's norm is below _GRADIENT_NORM.
+        gtol = _GRADIENT_NORM * scale.min()
+        for features, tolerance in ((self._single, _SINGLE_NORM), (self._exact, gtol)):
+            options: dict[str, Any] = {"gtol": tolerance, "maxiter": 50}
+            found = minimize(scaled, x, features, jac=True, hessp=product, method="trust-ncg", options=options)
+            x = found.x
+        if not found.success:  # such as from a start where all predictions are certain, so that the Hessian is 0
+            options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol / len(scale) ** 0.5}
+            found = minimize(scaled, x, self._exact, jac=True, method="L-BFGS-B", options=options)
         unknowns = found.x * scale
-        norm = float(np.linalg.norm(self(unknowns)[1]))
+        norm = float(np.linalg.norm(found.jac / scale))
         if norm > _LARGEST_GRADIENT_NORM:
             warnings.warn(f"the fit ended at a gradient of {norm:.2g}: {found.message}", stacklevel=5)
-        return self._split(unknowns)
+        change, b = self._split(unknowns, self._exact)
+        penalty = float(np.square(unknowns) @ self._penalty.cpu().numpy())
+        return self._identity + change, b, found.fun - penalty
 
-    def __call__(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-        matrix, b = self._split(unknowns)
-        nll, by_matrix, by_bias = self.nll_and_gradients(matrix, b)
-        change = matrix - self._identity
-        value = nll + float((self._penalty * change.square()).sum() + self._bias_penalty * b.square().sum())
-        by_matrix += 2 * self._penalty * change
-        by_bias = by_bias + 2 * self._bias_penalty * b if self._bias else torch.zeros_like(b)
-        return value, torch.cat([by_bias, by_matrix.flatten()]).cpu().numpy()
-
-    def _split(self, unknowns: np.ndarray) -> tuple[Tensor, Tensor]:
-        values = torch.from_numpy(unknowns).to(self._features)
-        b, change = values[: len(self._counts)], values[len(self._counts) :]
-        return self._identity + change.view_as(self._identity), b
-
-    def nll_and_gradients(self, matrix: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
-        """Return the mean NLL, without the penalty, and its gradients with respect to A and b."""
-        size = len(self._features)
-        log_sums = torch.zeros((), dtype=torch.float64, device=b.device)
+    def __call__(self, unknowns: np.ndarray, features: Tensor) -> tuple[float, np.ndarray]:
+        """Return the function and its gradient, in the precision of `features`; keep the probabilities."""
+        self._last = unknowns.copy()
+        change, b = self._split(unknowns, features)
+        matrix = change + self._identity.to(features)
+        log_sums = torch.zeros((), dtype=torch.float64, device=features.device)
         by_matrix, by_bias = torch.zeros_like(matrix), torch.zeros_like(b)
-        for block in self._features.split(self._step):
+        for block, kept in zip(features.split(self._step), self._probabilities.split(self._step), strict=True):
             logits = torch.addmm(b, block, matrix.T) if self._full else torch.addcmul(b, block, matrix)
             peak = logits.amax(1, keepdim=True)
             terms = logits.sub_(peak).exp_()
-            sums = terms.sum(1)
+            sums = terms.sum(1, keepdim=True)
             log_sums += sums.log().sum() + peak.sum()
-            weights = sums.reciprocal_().div_(size)
-            if self._full:
-                terms.mul_(weights[:, None])
-                by_bias += terms.sum(0)
-                by_matrix.addmm_(terms.T, block)
-            else:
-                by_bias.addmv_(terms.T, weights)
-                by_matrix.addmv_(terms.mul_(block).T, weights)
-        label_part = float((self._of_labels * matrix).sum() + self._counts @ b)
-        return float(log_sums) / size - label_part, by_matrix - self._of_labels, by_bias - self._counts
+            kept.copy_(terms.div_(sums))
+            self._add(terms, block, by_matrix, by_bias)
+        given = torch.from_numpy(unknowns).to(self._penalty)
+        gradient = self._joined(by_bias, by_matrix).div_(len(features)) - self._of_labels
+        value = float(log_sums) / len(features) - float(self._of_labels @ given) - self._of_identity
+        value += float(self._penalty @ given.square())
+        return value, gradient.add_(self._penalty * given, alpha=2).cpu().numpy()
+
+    def _hessian_product(self, direction: np.ndarray) -> np.ndarray:
+        """Return the Hessian at the unknowns of the last gradient times a vector."""
+        change, b = self._split(direction, self._single)
+        by_matrix, by_bias = torch.zeros_like(change), torch.zeros_like(b)
+        for block, kept in zip(self._single.split(self._step), self._probabilities.split(self._step), strict=True):
+            logits = torch.addmm(b, block, change.T) if self._full else torch.addcmul(b, block, change)
+            terms = logits.mul_(kept)
+            terms.addcmul_(kept, terms.sum(1, keepdim=True), value=-1)
+            self._add(terms, block, by_matrix, by_bias)
+        product = self._joined(by_bias, by_matrix).div_(len(self._single)).cpu().numpy()
+        return product + 2 * self._penalty.cpu().numpy() * direction
 
     def _curvature(self) -> Tensor:
-        """Return the diagonal of the Hessian at A = I and b = 0, in the order of the unknowns."""
-        by_matrix, by_bias = torch.zeros_like(self._identity), torch.zeros_like(self._counts)
-        for block in self._features.split(self._step):
-            probabilities = block.softmax(1)
-            spread = probabilities.sub_(probabilities.square()).div_(len(self._features))
-            by_bias += spread.sum(0)
-            squares = block.square()
-            by_matrix += spread.T @ squares if self._full else squares.mul_(spread).sum(0)
-        return torch.cat([by_bias + 2 * self._bias_penalty, (by_matrix + 2 * self._penalty).flatten()])
+        """Return the diagonal of the Hessian at the unknowns of the last gradient."""
+        by_matrix, by_bias = self._identity.float().zero_(), self._single.new_zeros(len(self._identity))
+        for block, kept in zip(self._single.split(self._step), self._probabilities.split(self._step), strict=True):
+            self._add(kept - kept.square(), block.square(), by_matrix, by_bias)
+        return torch.cat([by_bias, by_matrix.flatten()]).double().div_(len(self._single)) + 2 * self._penalty
+
+    def _add(self, terms: Tensor, block: Tensor, by_matrix: Tensor, by_bias: Tensor) -> None:
+        """Add the sum over samples of `terms` to `by_bias`, and that of their products with `block` to `by_matrix`."""
+        by_bias += terms.sum(0)
+        if self._full:
+            by_matrix.addmm_(terms.T, block)
+        else:
+            by_matrix += (terms * block).sum(0)
+
+    def _split(self, unknowns: np.ndarray, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A - I (for vector scaling, its diagonal) and b, in the dtype and on the device of `like`."""
+        b, change = torch.from_numpy(unknowns).to(like).tensor_split([len(self._identity)])
+        return change.view_as(self._identity), b
+
+    def _joined(self, of_bias: Tensor, of_matrix: Tensor) -> Tensor:
+        return torch.cat([of_bias * self._bias, of_matrix.flatten()]).double()

@@ -95,6 +95,18 @@ def test_neither_shift_nor_scale_nor_order_of_the_logits_matters(size, num_class
     torch.testing.assert_close(other.apply(shifted).softmax(1), expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("method", FITS)
+@pytest.mark.filterwarnings("ignore:no T can be fitted", "ignore:the fit ended")
+def test_the_search_leaves_a_start_where_all_predictions_are_certain_and_wrong(method):
+    logits = 300 * torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = logits.argmin(1)
+    fit = FITS[method](logits, labels)
+    x = features(logits, fit.temperature)
+    start = objective(x, labels, torch.eye(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64))
+    assert fit.temperature == 1 and start > 500
+    assert objective(x, labels, fit.matrix, fit.bias) < 3
+
+
 def test_few_samples_give_nearly_the_temperature():
     logits, labels = sample(20, 10, noise=3.0)
     fit = fit_matrix_scaling(logits, labels)
