@@ -33,7 +33,9 @@ def as_in_the_guide(tmp_path, monkeypatch):
 
 
 def shape(printed: str) -> list[str]:
-    """Printed lines without numbers, column widths, and the note on samples that are in both files."""
+    """Printed lines without numbers, column widths, the choice by auto, and the note on samples in both files."""
+    printed = re.sub(r"T = [\d.]+|(temperature|vector|matrix)( scaling)?", "CORRECTION", printed)
+    printed = re.sub(r"(Chosen by auto: CORRECTION, because) .*", r"\1 REASON", printed)
     lines = [re.sub(r"[\d.,]+", "N", line) for line in printed.splitlines()]
     return [re.sub(r"[ -]+", " ", line) for line in lines if not line.startswith("note: N")]
 

@@ -173,8 +173,9 @@ def calibrate_model(
             trained.model.config.prior_shift = shares
         elif getattr(trained.model.config, "prior_shift", None) is not None:
             del trained.model.config.prior_shift  # the fit replaces it
-        product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
-        on_top = f"; the one fitted here comes on top, {product:.4g} together"
+        on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
+        if temperature is not None and earlier is not None:
+            on_top += f", T = {earlier * temperature.value:.4g} together"
         notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
         result = trained.result(
             temperature, before, after, fitted_on=source, measured_on=test_source, notes=notes, **details

@@ -80,7 +80,7 @@ def evaluate_model(
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}
         unreached = ""
-        notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without T")
+        notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
         if wants_threshold:
             chosen_on, held_out = trained.load(*threshold_data)
             notes += overlap_notes(trained.task, samples, held_out, "threshold", "test")

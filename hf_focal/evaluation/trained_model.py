@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import is_peft_available
 
 from ..calibration import Temperature
-from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
+from ..calibration.corrections import is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.prior_shift import check_shares
 from ..hub.cross_encoder_folder import set_sigmoid
@@ -428,19 +428,17 @@ class TrainedModel:
 
         The note ends in `if_folded` if that correction is in the model's weights, or else in `if_not_folded`.
         """
-        if self.calibration.get("method") == "platt":
-            value = (
-                f"a slope of {self.calibration['slope']:.4g} and an intercept of {self.calibration['intercept']:.4g}"
-            )
-            if is_folded(self.calibration, self.task.generates):
-                return [f"the model is already calibrated ({value} are folded into its weights){if_folded}"]
-            return [f"the model's config has {value}, which are not folded into its weights{if_not_folded}"]
-        if "temperature" not in self.calibration:
+        record = self.calibration
+        if not record:
             return []
-        value = f"T = {self.calibration['temperature']:.4g}"
-        if folded_temperature(self.calibration, self.task.generates) is not None:
-            return [f"the model is already calibrated ({value} is folded into its weights){if_folded}"]
-        return [f"the model's config has {value}, which is not folded into its weights{if_not_folded}"]
+        method = record.get("method", "temperature")
+        if method == "platt":
+            value = f"a slope of {record['slope']:.4g} and an intercept of {record['intercept']:.4g}"
+        else:
+            value = f"T = {record['temperature']:.4g}" if method == "temperature" else f"{method} scaling"
+        if is_folded(record, self.task.generates):
+            return [f"the model is already calibrated: its weights have {value}{if_folded}"]
+        return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
 
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from hf_focal import losses
+from hf_focal.calibration.cross_fitting import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
@@ -159,7 +160,7 @@ def main(argv: list[str] | None = None) -> None:
             draw_panels(panels, (DOCS / page).with_suffix(".png"))
     replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
-    panels = {"as trained": calibrated.pre_bins, f"with T = {calibrated.temperature.value:g}": calibrated.post_bins}
+    panels = {"as trained": calibrated.pre_bins, scaling_name(calibrated.method): calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")
     usual, focal = (RunResult.load(RECORDS / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53"))
     panels = {"cross-entropy": usual.pre_bins, "cross-ent., T": usual.post_bins, "FLSD-53, T": focal.post_bins}

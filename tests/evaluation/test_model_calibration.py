@@ -249,7 +249,7 @@ def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):
     config = json.loads((tmp_path / "again" / "config.json").read_text())
     product = first.temperature.value * again.temperature.value
     assert config["calibration"] == {"temperature": pytest.approx(product)}
-    assert f"the one fitted here comes on top, {product:.4g} together" in summary(again)
+    assert f"the correction fitted here comes on top, T = {product:.4g} together" in summary(again)
     assert "is evaluated as it is" in summary(evaluate_model(tmp_path / "first", str(case.test)))
 
 
@@ -278,7 +278,7 @@ def test_a_model_that_cannot_be_folded_carries_its_temperature(soft_capped, tmp_
     assert "T is in the config, not in the weights" in summary(result)
     assert "It is **not** in the weights" in (tmp_path / "out" / "README.md").read_text()
     again = evaluate_model(tmp_path / "out", str(file))
-    assert again.pre["nll"] == result.pre["nll"] and "is evaluated without T" in summary(again)
+    assert again.pre["nll"] == result.pre["nll"] and "is evaluated without it" in summary(again)
 
 
 def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tmp_path, monkeypatch):
