@@ -18,6 +18,7 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from hf_focal import calibrate_model
+from hf_focal.cli.main import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```py\n(from fastapi.*?)```", PAGE, flags=re.DOTALL)
@@ -133,3 +134,23 @@ def test_a_cross_encoder_returns_logits_of_several_labels(problem_type, tmp_path
         logits = model(**tokenizer("good", "fine nice", return_tensors="pt")).logits[0]
     scores = cross_encoder(str(tmp_path / "calibrated"), device="cpu").predict([("good", "fine nice")])[0]
     torch.testing.assert_close(torch.tensor(scores), logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.full
+def test_the_export_and_the_commands_of_the_page_run(folder, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(folder)
+    for name, file in (("train", "held_out"), ("test", "test")):
+        rows = Dataset.from_parquet(f"{name}.parquet")
+        labels = [rows.features["label"].int2str(label) for label in rows["label"]]
+        texts = [f"{first} {second}" for first, second in zip(rows["premise"], rows["hypothesis"], strict=True)]
+        Dataset.from_dict({"text": texts, "label": labels}).to_csv(f"{file}.csv")
+    (export,) = re.findall(r"```py\n(import torch\n.*?)```", PAGE, flags=re.DOTALL)
+    exec(compile(export, "export.py", "exec"), {})
+    commands = re.findall(r"^hf-focal (.*--onnx.*)$", PAGE, flags=re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["evaluate", "calibrate"]
+    for command in commands:
+        assert main(command.split()) == 0
+    assert "int8.onnx" in capsys.readouterr().out
+    written = {path.name for path in (folder / "calibrated_int8").iterdir()}
+    assert {"model.onnx", "config.json", "tokenizer.json", "report"} <= written

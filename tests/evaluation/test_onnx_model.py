@@ -9,7 +9,13 @@ import torch
 from datasets import Dataset
 from test_yes_or_no_models import biased_model, column_of
 from trained_models import build, error_of
-from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
+from transformers import (
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+)
 
 from hf_focal.calibration import PlattScaling, Temperature
 from hf_focal.calibration.corrections import AffineScaling, LabelTemperatures
@@ -122,17 +128,23 @@ def test_sigmoid_heads_get_slopes_and_intercepts(num_labels, options, tmp_path):
     assert config["thresholds"]["values"].keys() == {f"LABEL_{number}" for number in range(num_labels)}
 
 
-def test_images(tmp_path):
-    case = build("images", tmp_path)
-    model = AutoModelForImageClassification.from_pretrained(case.folder)
-    export(model, {"pixel_values": torch.zeros(2, 3, 8, 8)}, tmp_path / "model.onnx")
-    expected = evaluate_model(case.folder, str(case.test))
-    files = {"onnx": tmp_path / "model.onnx", "output": tmp_path / "out"}
-    result = calibrate_model(
-        case.folder, str(case.validation), test_dataset=str(case.test), calibration="temperature", **files
-    )
+@pytest.mark.parametrize("kind", ["images", "words"])
+def test_images_and_words(kind, tmp_path):
+    case = build(kind, tmp_path)
+    if kind == "images":
+        model = AutoModelForImageClassification.from_pretrained(case.folder)
+        inputs = {"pixel_values": torch.zeros(2, 3, 8, 8)}
+    else:
+        model = AutoModelForTokenClassification.from_pretrained(case.folder)
+        tokenizer = AutoTokenizer.from_pretrained(case.folder)
+        inputs = dict(tokenizer(["ba", "ba be bi"], padding=True, return_tensors="pt"))
+    export(model, inputs, tmp_path / "model.onnx")
+    expected = evaluate_model(case.folder, str(case.test), **case.options)
+    options = case.options | {"onnx": tmp_path / "model.onnx", "output": tmp_path / "out"}
+    data = {"dataset": str(case.validation), "test_dataset": str(case.test)}
+    result = calibrate_model(case.folder, **data, calibration="matrix", **options)
     assert {key: result.pre[key] for key in SAME} == pytest.approx({key: expected.pre[key] for key in SAME}, abs=1e-5)
-    again = evaluate_model(tmp_path / "out", str(case.test), onnx=tmp_path / "out" / "model.onnx")
+    again = evaluate_model(tmp_path / "out", str(case.test), onnx=tmp_path / "out" / "model.onnx", **case.options)
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5) and again.pre["nll"] < result.pre["nll"]
 
 
