@@ -84,21 +84,24 @@ class OnnxClassifier(nn.Module):
         """Append the correction to the graph, and try it on two rows of the data. T = 1 changes nothing.
 
         Raises:
-            ValueError: the graph cannot be rewritten, or computes something else afterwards.
+            ValueError: the corrected graph cannot be loaded, or computes something else.
         """
         import onnxruntime
 
         if correction.to_dict().get("value") == 1 and correction.method == "temperature":
             return
         corrected = _appended(self.graph_file, self.output, correction, self.config.num_labels)
-        session = onnxruntime.InferenceSession(corrected.SerializeToString(), providers=["CPUExecutionProvider"])
+        try:
+            session = onnxruntime.InferenceSession(corrected.SerializeToString(), providers=["CPUExecutionProvider"])
+        except Exception as error:  # of types of their own, such as for more than 2 GiB
+            raise ValueError(f"the corrected {self.path!r} cannot be loaded: {one_line(error)}") from error
         if self._example:
             before, after = (_run(of, self.output, self._example, self.path) for of in (self.session, session))
             expected = correction.apply(before.astype(np.float64))
             largest = max(1.0, float(np.abs(before).max()), float(np.abs(expected).max()))
             (dtype,) = [part.type for part in session.get_outputs() if part.name == self.output]
-            error = 1e-5 if dtype in ("tensor(float)", "tensor(double)") else 1e-2
-            if not np.allclose(after, expected, rtol=0, atol=error * largest):
+            rounding = 1e-5 if dtype in ("tensor(float)", "tensor(double)") else 1e-2
+            if not np.allclose(after, expected, rtol=0, atol=rounding * largest):
                 raise ValueError(f"the logits of {self.path!r} are not those expected")
         self.graph_file, self.session = corrected, session
 
