@@ -37,6 +37,9 @@ class _Place(NamedTuple):
 
 def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> None:
     """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`."""
+    if hasattr(model, "fold_correction"):  # a graph of another runtime
+        model.fold_correction(correction)
+        return
     generates = check_whole(model)
     if generates or is_masked_language_model(model):
         if correction.method != "temperature" or hasattr(correction, "values"):
@@ -58,6 +61,8 @@ def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None
 
 def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
     """Return False if a classifier's last layer has no bias, into which a correction's offset could be folded."""
+    if hasattr(model, "fold_correction"):
+        return True
     try:
         check_whole(model)
         return all(layer.bias is not None for layer in Trial(model, example).logit_layers())

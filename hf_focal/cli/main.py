@@ -282,6 +282,7 @@ def _model_and_data() -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a Hub id or a folder; absent with --scores")
     data = "a csv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"
     parser.add_argument("--dataset", metavar="DATA", help=data)
+    parser.add_argument("--onnx", metavar="FILE", help="an ONNX file that MODEL was exported to, to measure instead")
     of_scores = parser.add_argument_group("a table of scores instead of a model and data")
     for name, metavar, help in (
         ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),

@@ -45,6 +45,7 @@ def calibrate_model(
     confidence: float = 0.95,
     new_prior: float | Sequence[float] | None = None,
     unlabelled: str | None = None,
+    onnx: str | Path | None = None,
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -78,6 +79,9 @@ def calibrate_model(
             holds there, too; a precision does not, and must be absent.
         unlabelled: instead of `new_prior`, a file or dataset of such data without labels, from which the shares are
             estimated (see `estimate_prior`); the split of a dataset is "test" if it names none.
+        onnx: an ONNX file, as in `evaluate_model`, for example a quantized one. The correction is fitted to its
+            logits, and `output` gets a ``model.onnx`` that computes corrected logits, in place of the model's weights
+            and the model card.
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
             language model, T is stored in the model's config, where `apply_calibrated_generation` finds it.
@@ -99,6 +103,8 @@ def calibrate_model(
             raise InputError("per_label", f"{expected}, got {given}")
     check_goals(precision, recall, confidence)
     shifting = check_new_prior(new_prior, unlabelled, objective, precision)
+    if onnx is not None and push_to_hub is not None:
+        raise InputError("push_to_hub", f"must be absent if onnx is given, got {push_to_hub!r}: upload the folder")
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -110,7 +116,7 @@ def calibrate_model(
     if has_test and locations[0] == locations[1]:
         raise InputError("test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}")
     with new_folder(output):
-        trained = load_trained(model, task, batch_size, num_bins, options)
+        trained = load_trained(model, task, batch_size, num_bins, options, onnx)
         trained.check_fit(calibration or "temperature", per_label)
         if recall is not None and trained.config.problem_type != MULTI_LABEL:
             raise InputError("recall", f"must be absent for {trained.name!r}, which has no sigmoid for each label")
@@ -260,10 +266,13 @@ def _save(
     """
     trained.model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
-    if trained.task.name == "text-classification":
-        copy_settings(trained.name, folder, trained.has_one_sigmoid)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
+    write_report(folder / "report", result)
+    if trained.onnx is not None:
+        return  # the card would load the model with Transformers
+    if trained.task.name == "text-classification":
+        copy_settings(trained.name, folder, trained.has_one_sigmoid)
     fitted_on, measured_on = locations
     # A model card can name only one dataset.
     dataset = fitted_on.path if fitted_on.path == measured_on.path else None
@@ -283,4 +292,3 @@ def _save(
         same_rows=measured_on == fitted_on,
     )
     card.save(folder / "README.md")
-    write_report(folder / "report", result)

@@ -23,6 +23,7 @@ def evaluate_model(
     dataset: str,
     split: str | None = None,
     *,
+    onnx: str | Path | None = None,
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -42,6 +43,8 @@ def evaluate_model(
         model: a Hub id or a folder.
         dataset: a file, a folder, or a Hub dataset, named as for `load_one_split`.
         split: the split of a dataset; "test" by default.
+        onnx: an ONNX file that `model` was exported to. Its logits are measured, as ONNX Runtime computes them on the
+            CPU, with the config and the tokenizer or other processor of `model`; needs ``pip install hf_focal[onnx]``.
         task: one of `TASKS`; needed only if the model's config does not determine the task.
         batch_size: samples per batch on each device.
         num_bins: bins of the calibration errors.
@@ -71,7 +74,7 @@ def evaluate_model(
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
         raise InputError(argument, f"must come with precision or coverage, got {given!r} alone")
     with new_folder(output):
-        trained = load_trained(model, task, batch_size, num_bins, options)
+        trained = load_trained(model, task, batch_size, num_bins, options, onnx)
         of_labels = trained.config.problem_type == MULTI_LABEL
         if of_labels and coverage is not None:
             raise InputError("coverage", f"must be absent for {trained.name!r}: its labels have no single confidence")

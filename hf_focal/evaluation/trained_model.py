@@ -36,6 +36,7 @@ from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalT
 from ..trainer.evaluation_and_correction import CollectedLogits
 from ..validation import InputError
 from .new_prior import shares_of, shift_fit
+from .onnx_model import OnnxClassifier
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
@@ -74,8 +75,17 @@ class TrainedModel:
     of `InputOptions` to values. Errors that the user can correct are raised as `InputError`.
     """
 
-    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+    def __init__(
+        self,
+        name: str | Path,
+        task: str | None,
+        batch_size: int,
+        num_bins: int,
+        options: dict[str, Any],
+        onnx: str | Path | None = None,
+    ):
         self.name = name = str(name)
+        self.onnx = None if onnx is None else str(onnx)
         self.data_notes: list[str] = []
         with explained():
             self.options = InputOptions(**options)
@@ -93,6 +103,8 @@ class TrainedModel:
                 raise InputError(
                     "question_column", f"must be given for {name!r}, a model of multiple choice, got None"
                 )
+            if self.onnx is not None and not self.task.takes_affine:
+                raise InputError("onnx", f"must be absent for {name!r}, of the task {self.task.name}, got {onnx!r}")
             if self.config.model_type == "tree_lstm":
                 raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
             self._set_problem_type()
@@ -101,7 +113,8 @@ class TrainedModel:
                 gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
-                remove_unused_columns=self.task.takes_texts,
+                # The forward method of an ONNX model names no inputs.
+                remove_unused_columns=self.task.takes_texts and self.onnx is None,
             )
 
     def _set_problem_type(self) -> None:
@@ -209,7 +222,22 @@ class TrainedModel:
         return min(length, _LANGUAGE_MODEL_LENGTH) if limited else length
 
     @cached_property
-    def model(self) -> PreTrainedModel:
+    def model(self) -> Any:
+        """The `PreTrainedModel`, or the `OnnxClassifier` if an ONNX file is given."""
+        model = self._torch_model() if self.onnx is None else self._onnx_model(self.onnx)
+        if self.config.problem_type == MULTI_LABEL:
+            model.config.problem_type = MULTI_LABEL  # with which every library applies a sigmoid
+        if self.has_one_sigmoid:
+            set_sigmoid(model.config)
+        return model
+
+    def _onnx_model(self, path: str) -> OnnxClassifier:
+        given = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
+        model = OnnxClassifier(path, self.config, {*given})
+        self.data_notes.append(f"the logits are those of {public_name(path)!r}, which {model.runtime} computes")
+        return model
+
+    def _torch_model(self) -> PreTrainedModel:
         with explained("model", self.name):
             try:
                 of_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
@@ -230,10 +258,6 @@ class TrainedModel:
             )
         if self.task.name == "text-classification":
             self._match_padding(model)
-        if self.config.problem_type == MULTI_LABEL:
-            model.config.problem_type = MULTI_LABEL  # with which every library applies a sigmoid
-        if self.has_one_sigmoid:
-            set_sigmoid(model.config)
         return model
 
     def _match_padding(self, model: PreTrainedModel) -> None:
@@ -414,9 +438,10 @@ class TrainedModel:
             "model": public_name(self.name),
             "task": self.task.name,
             "options": self.options.to_dict(),
-            "num_parameters": self.model.num_parameters(),
             "num_processes": self.args.world_size,
         }
+        if self.onnx is None:
+            details["num_parameters"] = self.model.num_parameters()
         names = [] if self.task.name == "multiple-choice-head" else label_names_of(self.model)
         independent = self.task.has_independent_predictions
         return RunResult.of(

@@ -1,0 +1,159 @@
+"""Classifiers exported to ONNX: ONNX Runtime computes their logits, and a correction becomes nodes of their graph."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from ..calibration import Correction
+from ..tasks.input_errors import one_line
+from ..validation import InputError
+
+# What torch's integers and floats are converted to for the inputs of a graph.
+_DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
+_DTYPES |= {"tensor(float16)": np.float16}
+
+
+class OnnxClassifier(nn.Module):
+    """A classifier whose logits ONNX Runtime computes on the CPU, for `FocalTrainer` to measure and correct.
+
+    Args:
+        path: the file. Its logits are the output "logits", or the only output.
+        config: the config of the model that was exported.
+        given: the names of the inputs that the tokenizer or image processor gives.
+
+    Raises:
+        InputError: onnx or onnxruntime is missing; the file is no ONNX model, or needs other inputs, or has other
+            outputs. `forward` raises it if the file cannot run on a batch.
+    """
+
+    def __init__(self, path: str, config: PreTrainedConfig, given: set[str]):
+        super().__init__()
+        try:
+            import onnx
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(
+                "onnx", f"needs the packages onnx and onnxruntime, pip install hf_focal[onnx]: {one_line(error)}"
+            ) from error
+        self.path, self.config = path, config
+        self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
+        try:
+            self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            self.graph_file = onnx.load(path)
+        except Exception as error:  # of types of their own
+            raise InputError("onnx", f"must be a file with an ONNX model, got {path!r}: {one_line(error)}") from error
+        if unknown := [part.name for part in self.session.get_inputs() if part.name not in given]:
+            raise InputError(
+                "onnx",
+                f"must need only the inputs {', '.join(sorted(given))}, got {path!r}, which needs {unknown[0]!r}",
+            )
+        outputs = {part.name: part.shape for part in self.session.get_outputs()}
+        self.output = "logits" if "logits" in outputs else next(iter(outputs))
+        if self.output != "logits" and len(outputs) > 1:
+            raise InputError(
+                "onnx", f"must have an output 'logits', or only one, got {path!r} with {', '.join(outputs)}"
+            )
+        if outputs[self.output] and isinstance(outputs[self.output][-1], int):
+            self._check_size(outputs[self.output][-1])
+        self._example: dict[str, np.ndarray] = {}  # two rows, on which a correction is tried
+
+    def _check_size(self, size: int) -> None:
+        if size != self.config.num_labels:
+            raise InputError(
+                "onnx",
+                f"must have as many logits as the config has labels, {self.config.num_labels}, got {self.path!r} "
+                f"with {size}",
+            )
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        """Return the logits (N, ..., K), float32, of the inputs that the file needs; others are ignored."""
+        batch = {}
+        for part in self.session.get_inputs():
+            array = inputs[part.name].numpy(force=True)
+            batch[part.name] = array.astype(_DTYPES.get(part.type, array.dtype))
+        self._example = self._example or {name: array[:2] for name, array in batch.items()}
+        logits = torch.from_numpy(_run(self.session, self.output, batch, self.path))
+        self._check_size(logits.shape[-1] if logits.ndim else 0)
+        return logits.to(next(iter(inputs.values())).device)
+
+    def fold_correction(self, correction: Correction) -> None:
+        """Append the correction to the graph, and try it on two rows of the data. T = 1 changes nothing.
+
+        Raises:
+            ValueError: the corrected graph cannot be loaded, or computes something else.
+        """
+        import onnxruntime
+
+        if correction.to_dict().get("value") == 1 and correction.method == "temperature":
+            return
+        corrected = _appended(self.graph_file, self.output, correction, self.config.num_labels)
+        try:
+            session = onnxruntime.InferenceSession(corrected.SerializeToString(), providers=["CPUExecutionProvider"])
+        except Exception as error:  # of types of their own, such as for more than 2 GiB
+            raise ValueError(f"the corrected {self.path!r} cannot be loaded: {one_line(error)}") from error
+        if self._example:
+            before, after = (_run(of, self.output, self._example, self.path) for of in (self.session, session))
+            expected = correction.apply(before.astype(np.float64))
+            largest = max(1.0, float(np.abs(before).max()), float(np.abs(expected).max()))
+            (dtype,) = [part.type for part in session.get_outputs() if part.name == self.output]
+            rounding = 1e-5 if dtype in ("tensor(float)", "tensor(double)") else 1e-2
+            if not np.allclose(after, expected, rtol=0, atol=rounding * largest):
+                raise ValueError(f"the logits of {self.path!r} are not those expected")
+        self.graph_file, self.session = corrected, session
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the graph to ``model.onnx``, with all its weights, and the config."""
+        import onnx
+
+        onnx.save(self.graph_file, str(Path(folder) / "model.onnx"))
+        self.config.save_pretrained(folder)
+
+
+def _run(session: Any, output: str, batch: dict[str, np.ndarray], path: str) -> np.ndarray:
+    try:
+        (logits,) = session.run([output], batch)
+    except Exception as error:  # of types of their own
+        shapes = ", ".join(f"{name} of shape {array.shape}" for name, array in batch.items())
+        raise InputError("onnx", f"must run on {shapes}, got {path!r}: {one_line(error)}") from error
+    return np.asarray(logits, np.float32)
+
+
+def _appended(graph_file: Any, output: str, correction: Correction, size: int) -> Any:
+    """Return a copy of an ONNX model that corrects its output: z becomes z * scale + offset, or z @ matrix + offset.
+
+    This is exact whatever computes z, also if the last layer is quantized. It is computed in float32, or in float64
+    if z is float64, and has the type of z.
+    """
+    from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+    corrected = ModelProto()
+    corrected.CopyFrom(graph_file)
+    graph = corrected.graph
+    offset = correction.apply(np.zeros(size))
+    if correction.method in ("temperature", "platt"):  # each logit by itself
+        product = "Mul", correction.apply(np.ones(size)) - offset
+    else:
+        product = "MatMul", correction.apply(np.eye(size)) - offset
+    (dtype,) = [part.type.tensor_type.elem_type for part in graph.output if part.name == output]
+    wide = TensorProto.DOUBLE if dtype == TensorProto.DOUBLE else TensorProto.FLOAT
+
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    prefix = next(name for count in range(len(taken) + 1) if (name := f"correction_{count}") not in taken)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [prefix if name == output else name for name in names]
+    constants = dict([product, ("Add", offset)])
+    for operation, array in constants.items():
+        array = array.astype(helper.tensor_dtype_to_np_dtype(wide))
+        graph.initializer.append(numpy_helper.from_array(array, f"{prefix}_{operation}"))
+    steps: list[tuple[str, dict[str, int]]] = [("Cast", {"to": wide}), *((name, {}) for name in constants)]
+    steps.append(("Cast", {"to": dtype}))
+    values = [prefix, *(f"{prefix}_{number}" for number in range(1, len(steps))), output]
+    for number, (operation, attributes) in enumerate(steps):
+        inputs = [values[number], *([f"{prefix}_{operation}"] if operation in constants else [])]
+        graph.node.append(helper.make_node(operation, inputs, [values[number + 1]], values[number], **attributes))
+    return corrected

@@ -1,0 +1,156 @@
+"""The server of the page on serving, run as the page shows it, and asked by many clients at once."""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import trained_models
+from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from hf_focal import calibrate_model
+from hf_focal.cli.main import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+(CODE,) = re.findall(r"```py\n(from fastapi.*?)```", PAGE, flags=re.DOTALL)
+NUM_REQUESTS = 200
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the page's serve.py, and the calibrated model that it loads, whose threshold some texts reach."""
+    folder = tmp_path_factory.mktemp("server")
+    case = trained_models.build("texts", folder)
+    calibrate_model(case.folder, str(case.validation), precision=0.4, output=folder / "calibrated", **case.options)
+    config = json.loads((folder / "calibrated" / "config.json").read_text(encoding="utf-8"))
+    config["thresholds"]["values"] = dict.fromkeys(config["thresholds"]["values"], 0.75)
+    (folder / "calibrated" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "serve.py").write_text(CODE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def url(folder):
+    """The address of a running server, which is stopped in the end."""
+    httpx = pytest.importorskip("httpx")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "serve:app", "--host", "127.0.0.1", "--port", str(port)]
+    with open(folder / "log.txt", "w+") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=os.environ)
+        try:
+            deadline = time.monotonic() + 120
+            while True:
+                assert server.poll() is None and time.monotonic() < deadline, (folder / "log.txt").read_text()
+                try:
+                    httpx.get(f"http://127.0.0.1:{port}/openapi.json", trust_env=False)
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+    assert "Finished server process" in (folder / "log.txt").read_text()
+
+
+def asked_at_once(url, texts):
+    import httpx
+
+    async def ask():
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, limits=limits, timeout=120, trust_env=False) as client:
+            replies = [client.post("/classify", json={"text": text}) for text in texts]
+            return await asyncio.gather(*replies)
+
+    return [reply.raise_for_status().json() for reply in asyncio.run(ask())]
+
+
+@pytest.mark.full
+def test_no_reply_to_200_requests_at_once_is_wrong(folder, url):
+    rows = Dataset.from_parquet(str(folder / "train.parquet"))
+    texts = [f"{rows['premise'][i % len(rows)]} {rows['hypothesis'][i // 2 % len(rows)]}" for i in range(NUM_REQUESTS)]
+    assert len({*texts}) == NUM_REQUESTS
+    replies = asked_at_once(url, texts)
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "calibrated").eval()
+    tokenizer, names = AutoTokenizer.from_pretrained(folder / "calibrated"), model.config.id2label
+    with torch.no_grad():
+        probabilities = [model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0] for text in texts]
+    thresholds, abstained = model.config.thresholds["values"], 0
+    for reply, expected in zip(replies, probabilities, strict=True):
+        given = torch.tensor([reply["probabilities"][names[index]] for index in range(len(names))])
+        torch.testing.assert_close(given, expected, rtol=0, atol=1e-6)
+        top = names[int(expected.argmax())]
+        answers = float(expected.max()) >= thresholds[top]
+        assert reply["answer"] == (top if answers else "abstain")
+        abstained += not answers
+    assert 0.1 * NUM_REQUESTS < abstained < 0.9 * NUM_REQUESTS
+
+
+def tiny_model(folder, num_labels=1, **options):
+    """A tiny text model with random weights, and its tokenizer, in the folder `calibrated`."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=20, **sizes, num_labels=num_labels, initializer_range=1.0, **options)
+    model = BertForSequenceClassification(config).eval()
+    tokenizer = train_word_tokenizer(["good fine nice bad poor awful"], vocab_size=20)
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "calibrated")
+    return model, tokenizer
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("offset", "answer"), [(-0.01, ["LABEL_0"]), (0.01, "abstain")])
+def test_one_logit_is_answered_only_above_its_threshold(offset, answer, tmp_path, monkeypatch):
+    pytest.importorskip("fastapi")
+    model, tokenizer = tiny_model(tmp_path, problem_type="multi_label_classification")
+    with torch.no_grad():
+        probability = float(model(**tokenizer("good fine", return_tensors="pt")).logits.sigmoid())
+    model.config.thresholds = {"link": "sigmoid", "values": {"LABEL_0": probability + offset}}
+    model.save_pretrained(tmp_path / "calibrated")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "serve"}
+    exec(compile(CODE, "serve.py", "exec"), names)
+    reply = asyncio.run(names["classify"]("good fine"))
+    assert reply == {"answer": answer, "probabilities": {"LABEL_0": pytest.approx(probability, abs=1e-6)}}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("problem_type", ["single_label_classification", "multi_label_classification"])
+def test_a_cross_encoder_returns_logits_of_several_labels(problem_type, tmp_path):
+    cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder
+    model, tokenizer = tiny_model(tmp_path, num_labels=3, problem_type=problem_type)
+    with torch.no_grad():
+        logits = model(**tokenizer("good", "fine nice", return_tensors="pt")).logits[0]
+    scores = cross_encoder(str(tmp_path / "calibrated"), device="cpu").predict([("good", "fine nice")])[0]
+    torch.testing.assert_close(torch.tensor(scores), logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.full
+def test_the_export_and_the_commands_of_the_page_run(folder, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(folder)
+    for name, file in (("train", "held_out"), ("test", "test")):
+        rows = Dataset.from_parquet(f"{name}.parquet")
+        labels = [rows.features["label"].int2str(label) for label in rows["label"]]
+        texts = [f"{first} {second}" for first, second in zip(rows["premise"], rows["hypothesis"], strict=True)]
+        Dataset.from_dict({"text": texts, "label": labels}).to_csv(f"{file}.csv")
+    (export,) = re.findall(r"```py\n(import torch\n.*?)```", PAGE, flags=re.DOTALL)
+    exec(compile(export, "export.py", "exec"), {})
+    commands = re.findall(r"^hf-focal (.*--onnx.*)$", PAGE, flags=re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["evaluate", "calibrate"]
+    for command in commands:
+        assert main(command.split()) == 0
+    assert "int8.onnx" in capsys.readouterr().out
+    written = {path.name for path in (folder / "calibrated_int8").iterdir()}
+    assert {"model.onnx", "config.json", "tokenizer.json", "report"} <= written
