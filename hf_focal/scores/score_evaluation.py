@@ -143,7 +143,8 @@ def calibrate_scores(
 def load_correction(path: str | Path) -> Correction:
     """Read the correction in a file that `calibrate_scores` wrote; its `apply` corrects logits (..., K).
 
-    Logits of probabilities p are log p with a softmax, and log p - log(1 - p) with a sigmoid.
+    Logits of probabilities p are log p with a softmax, and log p - log(1 - p) with a sigmoid, where numbers below the
+    file's ``floor`` are replaced by it, as `read_scores` does.
 
     Raises:
         InputError: the file is missing, or holds something else.
