@@ -1,5 +1,6 @@
 """The guide on scores: its commands, its figures, and its converters on the output of the tools that it names."""
 
+import importlib.util
 import json
 import os
 import re
@@ -64,8 +65,10 @@ def test_the_commands_print_what_the_guide_shows(tweets, tmp_path, monkeypatch, 
     classifier = make_pipeline(CountVectorizer(ngram_range=(1, 2)), MultinomialNB()).fit(train.text, train.label)
     names = {"pd": pd, "classifier": classifier, "names": NAMES, "validation": validation, "test": test}
     run_block("def save", names)
-    assert [command.split()[0] for command, _ in CONSOLE] == ["calibrate", "apply", "evaluate"]
+    assert [command.split()[0] for command, _ in CONSOLE] == ["calibrate", "apply", "apply", "evaluate"]
     for command, shown in CONSOLE:
+        if "--onnx" in command and importlib.util.find_spec("onnx") is None:
+            continue
         assert main(shlex.split(command)) == 0
         printed = capsys.readouterr().out.splitlines()
         if as_in_the_guide:
