@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .scores import apply_correction as apply_correction
     from .scores import calibrate_scores as calibrate_scores
     from .scores import evaluate_scores as evaluate_scores
+    from .scores import export_correction as export_correction
     from .scores import load_correction as load_correction
     from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
@@ -89,7 +90,14 @@ _NAMES = {
     ),
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
-    "scores": ("apply_correction", "calibrate_scores", "evaluate_scores", "load_correction", "read_scores"),
+    "scores": (
+        "apply_correction",
+        "calibrate_scores",
+        "evaluate_scores",
+        "export_correction",
+        "load_correction",
+        "read_scores",
+    ),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("load_splits",),
     "trainer": (

@@ -85,8 +85,16 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         verb = "Replaced" if Path(arguments["output"]).exists() else "Written to"
         print(f"{verb} {comparison_page(arguments['folders'], arguments['output'])}")
     elif command == "apply":
-        from ..scores import apply_correction
+        from ..scores import apply_correction, export_correction
 
+        if "onnx" in arguments:
+            if others := sorted(arguments.keys() - {"correction", "onnx"}):
+                OneLineParser(prog="hf-focal apply").error(f"with --onnx, {others[0]} must be absent")
+            export_correction(arguments["correction"], arguments["onnx"])
+            print(f"Written to {arguments['onnx']}: a graph from scores to calibrated probabilities")
+            return
+        if missing := [name for name in ("scores", "output") if name not in arguments]:
+            OneLineParser(prog="hf-focal apply").error(f"the following arguments are required: {', '.join(missing)}")
         rows = apply_correction(**arguments)
         print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
     elif "scores" in arguments:
@@ -104,6 +112,9 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
             OneLineParser(prog=f"hf-focal {command}").error(
                 f"the following arguments are required: {', '.join(missing)}, or --scores"
             )
+        of_scores = {"score_column", "kind", "correct_column", "group", "classes", "reference", "test_scores"}
+        if others := sorted(arguments.keys() & of_scores):
+            OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must be absent")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
 
 
@@ -265,11 +276,14 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")
     calibrate.add_argument("--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]")
-    apply = commands.add_parser("apply", help="add calibrated probabilities to a file of scores")
+    apply = commands.add_parser(
+        "apply", help="add calibrated probabilities to a file of scores", argument_default=argparse.SUPPRESS
+    )
     apply.add_argument("correction", metavar="CORRECTION", help="the correction.json that calibrate --scores wrote")
-    apply.add_argument("scores", metavar="SCORES", help="a csv, tsv, json, jsonl or parquet file of scores")
-    apply.add_argument("--output", metavar="FILE", required=True, help="a new csv, tsv, jsonl or parquet file")
-    apply.add_argument("--score_column", metavar="COLUMN", default=None, help="as for evaluate")
+    apply.add_argument("scores", metavar="SCORES", nargs="?", help="a csv, tsv, json, jsonl or parquet file of scores")
+    apply.add_argument("--output", metavar="FILE", help="a new csv, tsv, jsonl or parquet file")
+    apply.add_argument("--score_column", metavar="COLUMN", help="as for evaluate")
+    apply.add_argument("--onnx", metavar="FILE", help="instead, write the correction as an ONNX graph to this file")
     report = commands.add_parser("report", help="put several runs on one page")
     report.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
     report.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")

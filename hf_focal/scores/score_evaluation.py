@@ -143,12 +143,13 @@ def calibrate_scores(
 def load_correction(path: str | Path) -> Correction:
     """Read the correction in a file that `calibrate_scores` wrote; its `apply` corrects logits (..., K).
 
-    Logits of probabilities p are log p with a softmax, and log p - log(1 - p) with a sigmoid.
+    Logits of probabilities p are log p with a softmax, and log p - log(1 - p) with a sigmoid, where numbers below the
+    file's ``floor`` are replaced by it, as `read_scores` does.
 
     Raises:
         InputError: the file is missing, or holds something else.
     """
-    return correction_from_dict(_read_correction(path)["correction"])
+    return correction_from_dict(read_correction(path)["correction"])
 
 
 def apply_correction(correction: str | Path, scores: str | Path, output: str | Path, **columns: Any) -> int:
@@ -168,7 +169,7 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     Raises:
         InputError: a file or a row is wrong.
     """
-    saved, source, target = _read_correction(correction), Path(scores), Path(output)
+    saved, source, target = read_correction(correction), Path(scores), Path(output)
     fitted = correction_from_dict(saved["correction"])
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
@@ -198,7 +199,7 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     return rows
 
 
-def _read_correction(path: str | Path) -> dict[str, Any]:
+def read_correction(path: str | Path) -> dict[str, Any]:
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -105,7 +105,12 @@ def test_rounded_probabilities_are_taken_with_a_note():
         f"the probabilities of scores are rounded to 3 decimals: {500 - len(np.unique(given.round(3).max(1)))} "
         "confidences are tied",
     ]
-    assert not read_scores({"probabilities": given, "label": np.zeros(500, int)}).notes
+    labels = np.zeros(500, int)
+    for decimals, floor in ((3, 0.0005), (6, 5e-7), (12, 1e-12)):
+        rounded = given.round(decimals)
+        for probabilities in (rounded, rounded.astype(np.float32), rounded.astype(np.float32).astype(float)):
+            assert read_scores({"probabilities": probabilities, "label": labels}).floor == floor
+    assert not read_scores({"probabilities": given, "label": labels}).notes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""Corrections of scores as ONNX graphs, for programs without PyTorch."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..calibration import AffineScaling, correction_from_dict
+from ..utils.atomic_write import write_whole
+from ..validation import InputError
+from .score_evaluation import read_correction
+
+# All that the graph needs; older runtimes do not read the newest versions.
+_OPSET, _IR_VERSION = 17, 8
+
+
+def export_correction(correction: str | Path, output: str | Path) -> None:
+    """Write a correction as an ONNX graph from scores to calibrated probabilities, both float32, (N, K).
+
+    The input is "logits" or "probabilities", as the correction was fitted to; the output is "calibrated". The classes'
+    names are in the metadata "classes", separated by line breaks.
+
+    Args:
+        correction: the file ``correction.json`` that `calibrate_scores` wrote.
+        output: the ONNX file to write, which must not exist.
+
+    Raises:
+        InputError: a file is wrong, or the package onnx is missing.
+    """
+    try:
+        from onnx import TensorProto, checker, helper, numpy_helper
+    except ImportError as error:
+        raise InputError("onnx", f"needs the package onnx, pip install hf_focal[onnx]: {error}") from error
+    saved = read_correction(correction)
+    if Path(output).exists():
+        raise InputError("onnx", f"must be a new file, got {str(output)!r}")
+    fitted, is_softmax = correction_from_dict(saved["correction"]), saved["link"] == "softmax"
+    # An affine map is known by its values at 0 and at the unit vectors, or at 1 if it changes each score by itself.
+    # What is the same for all scores has size 1, and serves any number of them.
+    ones = np.eye(len(fitted.bias)) if isinstance(fitted, AffineScaling) else np.ones((1, 1))
+    offset = fitted.apply(np.zeros_like(ones[:1]))
+    constants = {"factor": fitted.apply(ones) - offset, "offset": offset}
+    nodes: list[Any] = []
+
+    def add(operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        output = output or f"value_{len(nodes)}"
+        nodes.append(helper.make_node(operator, inputs, [output], **attributes))
+        return output
+
+    logits = source = saved["scores"]
+    if source == "probabilities":
+        constants["floor"] = np.array(saved["floor"])
+        logits = add("Log", add("Max", source, "floor"))
+        if not is_softmax:
+            constants["certain"] = np.array(1.0)
+            logits = add("Sub", logits, add("Log", add("Max", add("Sub", "certain", source), "floor")))
+    if is_softmax:  # it takes only differences, which are exact where logits have a large number in common
+        logits = add("Sub", logits, add("ReduceMax", logits, axes=[-1], keepdims=1))
+    corrected = add("Add", add("MatMul" if len(ones) > 1 else "Mul", logits, "factor"), "offset")
+    add("Softmax" if is_softmax else "Sigmoid", corrected, output="calibrated")
+
+    shape = ["samples", offset.shape[1] if offset.shape[1] > 1 else "scores"]
+    first, last = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (source, "calibrated"))
+    arrays = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "correction", [first], [last], arrays)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
+    helper.set_model_props(model, {"classes": "\n".join(saved["classes"])})
+    checker.check_model(model)
+    write_whole(output, model.SerializeToString())
