@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pyarrow import csv
+from tqdm.auto import tqdm
 
 from ..calibration import Correction, Temperature, correction_from_dict, fit_calibration
 from ..calibration.prior_shift import check_shares
@@ -176,27 +177,32 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
     if target.exists():
         raise InputError("output", f"must be a new file, got {str(target)!r}")
-    given = {"kind": saved["scores"], "floor": saved["floor"] or None, "classes": saved["classes"], **columns}
+    given = {"kind": saved["scores"], "floor": saved["floor"] or None, "link": saved["link"], **columns}
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
-    rows, writer = 0, None
-    part = target.with_name(f"{target.name}.part")
+    count, writer, part = 0, None, target.with_name(f"{target.name}.part")
     try:
-        for batch in score_batches(source, _ROWS):
-            table = read_scores(batch, needs_labels=False, **given)
-            logits = torch.from_numpy(fitted.apply(table.scores))
-            probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
-            batch = _with_columns(batch, probabilities.numpy(), saved["classes"], suffix)
-            writer = _writer(part, suffix, batch.schema) if writer is None else writer
-            writer(batch)
-            rows += len(batch)
+        with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
+            for batch in score_batches(source, _ROWS):
+                if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
+                    raise InputError(
+                        "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
+                    )
+                table = read_scores(batch, needs_labels=False, classes=saved["classes"], **given)
+                logits = torch.from_numpy(fitted.apply(table.scores))
+                probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
+                corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
+                writer = _writer(part, suffix, corrected.schema) if writer is None else writer
+                writer(corrected)
+                count += len(corrected)
+                progress.update(len(corrected))
         if writer is None:
             raise InputError("scores", f"must have rows, got none in {str(source)!r}")
         writer(None)
         part.rename(target)
     finally:
         part.unlink(missing_ok=True)
-    return rows
+    return count
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:

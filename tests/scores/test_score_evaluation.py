@@ -94,7 +94,7 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
     assert apply_correction(tmp_path / "out" / "correction.json", file, written) == len(LABELS)
     again = evaluate_scores(written, score_column="calibrated_", kind="probabilities")
     for name in ("ece", "nll", "brier"):
-        assert again.pre[name] == pytest.approx(result.post[name], abs=1e-9 if suffix == ".parquet" else 1e-6), name
+        assert again.pre[name] == pytest.approx(result.post[name], abs=1e-9), name
     with pytest.raises(InputError, match="output must be a new file"):
         apply_correction(tmp_path / "out" / "correction.json", file, written)
 
@@ -109,6 +109,43 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
         apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / f"{rows}.parquet")
         parts.append(pd.read_parquet(tmp_path / f"{rows}.parquet"))
     pd.testing.assert_frame_equal(*parts)
+
+
+def test_corrections_of_several_labels_need_no_labels(tmp_path):
+    random = np.random.default_rng(0)
+    probabilities = random.random((400, 3))
+    labels = (random.random((400, 3)) < probabilities**2).astype(int)
+    table = {"probabilities": probabilities.tolist(), "labels": labels.tolist()}
+    calibrate_scores(table, calibration="platt", output=tmp_path / "out")
+    correction, rows = tmp_path / "out" / "correction.json", tmp_path / "rows.jsonl"
+    pd.DataFrame({"probabilities": table["probabilities"]}).to_json(rows, orient="records", lines=True)
+    assert apply_correction(correction, rows, tmp_path / "corrected.jsonl") == 400
+    found = np.array(pd.read_json(tmp_path / "corrected.jsonl", lines=True)["calibrated"].tolist())
+    expected = load_correction(correction).apply(np.log(probabilities / (1 - probabilities)))
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-8)  # JSON of pandas has 10 decimals
+    with pytest.raises(InputError, match=r"output must end in \.jsonl or \.parquet: rows.jsonl has lists"):
+        apply_correction(correction, rows, tmp_path / "corrected.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch):
+    calibrate_scores(file, output=tmp_path / "out")
+    monkeypatch.setattr("hf_focal.scores.score_evaluation._ROWS", 100)
+    monkeypatch.setattr("hf_focal.scores.score_table._BLOCK", 20_000)
+    wrong, path = pd.read_csv(file).drop(columns="label"), tmp_path / f"wrong.{kind}"
+    wrong.loc[1500, "prob_cat"] = 2.0
+    if kind == "csv":
+        wrong.to_csv(path, index=False)
+    else:
+        wrong.to_parquet(path) if kind == "parquet" else wrong.to_json(path, orient="records", lines=True)
+    where = {"csv": "line 1502", "jsonl": "line 1501", "parquet": "row 1500"}[kind]
+    with pytest.raises(InputError, match=f"scores must hold numbers within .* in {where} of wrong.{kind}"):
+        apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
+    if kind == "csv":
+        wrong.astype(object).replace({"prob_cat": {2.0: "two"}}).to_csv(path, index=False)
+        with pytest.raises(InputError, match=r"scores must be a csv file .* invalid value 'two'"):
+            apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
+    assert not [*tmp_path.glob("c.csv*")]
 
 
 def test_yes_no_scores_are_corrected_by_slope_and_intercept(tmp_path):
