@@ -17,9 +17,11 @@ from ..calibration import Correction, Temperature, correction_from_dict, fit_cal
 from ..calibration.prior_shift import check_shares
 from ..evaluation.new_prior import shares_of, shift_fit
 from ..evaluation.output_folder import disk_errors, new_folder
+from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
 from ..reports import RunResult, comparison_page, write_report
+from ..reports.report_folder import diagrams_of
 from ..reports.run_results import write_json
 from ..validation import InputError
 from .score_table import ScoreTable, read_scores, score_batches
@@ -86,8 +88,8 @@ def calibrate_scores(
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
         new_prior: as for `calibrate_model`; to estimate it, apply the correction without it to scores without labels,
             and pass the logits to `estimate_prior`.
-        output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, and
-            the report.
+        output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, the
+            report, and the card, ``README.md``.
 
     Raises:
         InputError: as in `evaluate_scores`; or the scores are confidences, which do not tell the other classes'
@@ -136,8 +138,23 @@ def calibrate_scores(
                 "num_samples": fit.num_samples,
                 "correction": correction.to_dict(),
             }
+            files = [of.source if Path(of.source).suffix else None for of in (table, test)]
+            card = model_card(
+                result,
+                model_name=Path(output).resolve().name,
+                task="tabular-classification",
+                dataset=files[0],
+                figures=[f"report/{name}" for name in diagrams_of(result)],
+                fine_tuned=False,
+                of_scores=True,
+                fitted_on=files[0] or "calibration",
+                measured_on="calibration" if test is table else "test",
+                test_dataset=files[1],
+                same_rows=test is table,
+            )
             with disk_errors(output, result):
                 write_json(Path(output) / "correction.json", saved)
+                card.save(Path(output) / "README.md")
     return result
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from huggingface_hub import ModelCard
 
 from hf_focal import (
     CalibrationMetrics,
@@ -88,6 +89,12 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
     expected = fit_temperature(LOGITS, LABELS)
     assert result.temperature.value == pytest.approx(expected.value, rel=1e-6)
     assert (tmp_path / "out" / "report.html").is_file()
+    card = ModelCard.load(tmp_path / "out" / "README.md")
+    figures = {of.metric_name: of.metric_value for of in card.data.eval_results}
+    assert card.data.library_name == "hf_focal"
+    assert figures["ECE before temperature scaling"] == pytest.approx(result.pre["ece"])
+    assert figures["ECE (optimistic: T was fitted on these samples)"] == pytest.approx(result.post["ece"])
+    assert "hf-focal apply correction.json" in card.text and "s.csv" in card.text
     loaded = load_correction(tmp_path / "out" / "correction.json")
     np.testing.assert_allclose(loaded.apply(LOGITS), LOGITS / result.temperature.value)
     written = tmp_path / f"calibrated{suffix}"
