@@ -39,7 +39,7 @@ def write_tables(folder: Path, rows: int, classes: int) -> None:
 
 def probabilities_and_labels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     table = pd.read_parquet(folder / "scores.parquet")
-    return table.drop(columns="label").to_numpy(), table["label"].to_numpy()
+    return table.drop(columns="label").to_numpy(copy=True), table["label"].to_numpy(copy=True)
 
 
 # Each way imports what it needs, and returns what is timed.
@@ -121,7 +121,7 @@ WAYS = {way.__name__: way for way in (evaluate, pandas_and_metrics, torchmetrics
 def measure(way: str, folder: Path) -> dict[str, Any]:
     """Return the seconds, the peak in GiB, and the values of one way, from a new process."""
     command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=one_thread)
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -46,7 +46,8 @@ def evaluate_scores(
 
     Args:
         scores: a file or a table, as for `read_scores`.
-        reference: an earlier table of the same model; the result then says whether the calibration has changed since.
+        reference: an earlier table of the same model; the result then says whether the calibration has changed since,
+            and the page shows both, of which the subfolder ``reference`` has the earlier one's report.
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
@@ -60,11 +61,14 @@ def evaluate_scores(
     with new_folder(output):
         table = read_scores(scores, **columns)
         details: dict[str, Any] = {"notes": [*table.notes], "groups": _by_group(table, num_bins)}
+        earlier = None
         if reference is not None:
-            details["drift"] = _drift(table, read_scores(reference, name="reference", **columns))
+            compared = read_scores(reference, name="reference", **columns)
+            details["drift"] = _drift(table, compared)
+            earlier = _result(compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]})
         metrics = _measured(table, num_bins)
         result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"})
-        _report(output, result, on_result)
+        _report(output, result, on_result, earlier)
     return result
 
 
@@ -302,13 +306,20 @@ def _known(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not np.isnan(value) or name == "nll"}
 
 
-def _report(output: str | Path | None, result: RunResult, on_result: Callable[[RunResult], None] | None) -> None:
+def _report(
+    output: str | Path | None,
+    result: RunResult,
+    on_result: Callable[[RunResult], None] | None,
+    earlier: RunResult | None = None,
+) -> None:
     if on_result is not None:
         on_result(result)
     if output is not None:
         with disk_errors(output, result):
-            write_report(Path(output) / "report", result)
-            comparison_page([Path(output) / "report"], Path(output) / "report.html")
+            reports = {Path(output) / "report": result} | ({Path(output) / "reference": earlier} if earlier else {})
+            for folder, of in reports.items():
+                write_report(folder, of)
+            comparison_page([*reports], Path(output) / "report.html")
 
 
 def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:

@@ -216,8 +216,11 @@ def test_the_command_line(file, tmp_path, capsys):
     arguments = ["apply", str(tmp_path / "out" / "correction.json"), str(file), "--output", str(tmp_path / "c.csv")]
     assert main(arguments) == 0
     assert "2,000 rows with calibrated probabilities" in capsys.readouterr().out
-    given = ["evaluate", "--scores", str(file), "--group", "language", "--reference", str(file)]
-    assert main(given) == 0
+    pd.read_csv(file).head(1500).to_csv(tmp_path / "earlier.csv", index=False)
+    given = ["evaluate", "--scores", str(file), "--group", "language", "--reference", str(tmp_path / "earlier.csv")]
+    assert main([*given, "--output", str(tmp_path / "compared")]) == 0
+    page = (tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
+    assert "Reliability diagram of s." in page and "Reliability diagram of earlier." in page
     printed = capsys.readouterr().out
     assert "| en | 1,500 |" in printed and "no change is shown" in printed
     assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2
