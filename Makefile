@@ -88,6 +88,7 @@ bench: $(VENV)/.installed-test
 PEERS_VENV ?= .venv-peers
 bench-peers: $(PEERS_VENV)/.installed
 	$(PEERS_VENV)/bin/python benchmarks/peers.py --rounds 3 --json benchmarks/results/peers.json --markdown benchmarks/peers.md
+	$(PEERS_VENV)/bin/python benchmarks/scores.py
 
 # Losses, heads, metrics and training steps on a GPU, in the environment that `python` names, with the kernels of Liger
 # and Apple if they are installed.

@@ -2,12 +2,13 @@
 
     python benchmarks/scores.py  # needs hf_focal[peers]
 
-Each way runs in a process of its own, whose peak memory is that of the operating system, with imports. Times are those
-of reading and computing, without imports.
+Each way runs in a process of its own. Its peak memory is what the operating system reports, with imports; its time is
+that of reading and computing, without imports, in CPU seconds on one thread, so that other processes matter little.
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def write_tables(folder: Path, rows: int, classes: int) -> None:
 
 def probabilities_and_labels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     table = pd.read_parquet(folder / "scores.parquet")
-    return table.drop(columns="label").to_numpy(), table["label"].to_numpy()
+    return table.drop(columns="label").to_numpy(copy=True), table["label"].to_numpy(copy=True)
 
 
 # Each way imports what it needs, and returns what is timed.
@@ -54,15 +55,15 @@ def pandas_and_metrics(folder: Path) -> Callable[[], dict[str, Any]]:
     from hf_focal import CalibrationMetrics
 
     def run() -> dict[str, Any]:
-        start = time.perf_counter()
+        start = time.process_time()
         probabilities, labels = probabilities_and_labels(folder)
-        read = time.perf_counter()
+        read = time.process_time()
         metrics = CalibrationMetrics(NUM_BINS)
         metrics.update(np.log(np.maximum(probabilities, 1e-12)), labels)
         values = metrics.compute()
-        computed = time.perf_counter()
+        computed = time.process_time()
         metrics.bootstrap()
-        parts = {"read": read - start, "metrics": computed - read, "intervals": time.perf_counter() - computed}
+        parts = {"read": read - start, "metrics": computed - read, "intervals": time.process_time() - computed}
         return values | {"parts": parts}
 
     return run
@@ -120,14 +121,16 @@ WAYS = {way.__name__: way for way in (evaluate, pandas_and_metrics, torchmetrics
 def measure(way: str, folder: Path) -> dict[str, Any]:
     """Return the seconds, the peak in GiB, and the values of one way, from a new process."""
     command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=one_thread)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def run_way(way: str, folder: Path) -> None:
     run = WAYS[way](folder)
-    start = time.perf_counter()
+    start = time.process_time()
     values = run()
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     unit = 2**30 if sys.platform == "darwin" else 2**20  # bytes or KiB
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     print(json.dumps({"seconds": seconds, "gib": peak, "values": values}))

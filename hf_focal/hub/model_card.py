@@ -39,7 +39,7 @@ _TAKES_SOFTMAX = {
 _SERVING = "https://hf-focal.github.io/hf_focal/serving.html"
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)
-_DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
+_DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".npz", ".npy", ".arrow", ".zip", ".gz")
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     finalize=lambda value: value if isinstance(value, Markup) else escaped(str(value)),
@@ -68,6 +68,7 @@ def model_card(
     adapter: bool = False,
     num_labels: int | None = None,
     sft: bool = False,
+    of_scores: bool = False,
     measured_on: str = "test",
     fitted_on: str = "validation",
     test_dataset: str | None = None,
@@ -95,6 +96,7 @@ def model_card(
         loadable: whether Transformers can load the model.
         adapter, num_labels: whether the model is a PEFT adapter, and the model's number of classes.
         sft: whether FocalSFTTrainer trained the model.
+        of_scores: whether there is no model, but a file ``correction.json`` for tables of its scores.
         measured_on, fitted_on: the splits on which the model was measured and T was fitted; fitted_on may be a file.
         test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.
         same_rows: whether T was fitted on the samples that were measured, which makes the results optimistic.
@@ -111,8 +113,8 @@ def model_card(
         model_name=model_name,
         language=language,
         license=license,
-        library_name="peft" if adapter else "transformers",
-        pipeline_tag=task,
+        library_name="hf_focal" if of_scores else "peft" if adapter else "transformers",
+        pipeline_tag=None if of_scores else task,
         base_model=_hub_id(base_model),
         datasets=data_id,
         tags=["hf_focal", "calibration", *(["temperature-scaling"] if fitted.is_fitted else [])],

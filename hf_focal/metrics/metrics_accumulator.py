@@ -281,7 +281,8 @@ class CalibrationMetrics:
     ) -> dict[str, tuple[float, float]]:
         """Return confidence intervals (low, high) for the top label's calibration errors; NaN without samples.
 
-        Samples are drawn with replacement. Time grows as N · num_resamples; memory is bounded. A binned error is
+        Samples are drawn with replacement. Time grows as N · num_resamples, up to N = 100,000 with a softmax: of more,
+        blocks of samples with nearly equal confidences are drawn. Memory is bounded. A binned error is
         biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling
         adds this bias again. Basic intervals compensate for the bias: with the estimate θ and the quantiles q of the
         resampled errors, they are [2θ - q_high, 2θ - q_low], clipped to [0, 1] (Davison and Hinkley, *Bootstrap

@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pyarrow import csv
+from tqdm.auto import tqdm
 
 from ..calibration import Correction, Temperature, correction_from_dict, fit_calibration
 from ..calibration.prior_shift import check_shares
 from ..evaluation.new_prior import shares_of, shift_fit
 from ..evaluation.output_folder import disk_errors, new_folder
+from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
 from ..reports import RunResult, comparison_page, write_report
+from ..reports.report_folder import diagrams_of
 from ..reports.run_results import write_json
 from ..validation import InputError
 from .score_table import ScoreTable, read_scores, score_batches
@@ -43,7 +46,8 @@ def evaluate_scores(
 
     Args:
         scores: a file or a table, as for `read_scores`.
-        reference: an earlier table of the same model; the result then says whether the calibration has changed since.
+        reference: an earlier table of the same model; the result then says whether the calibration has changed since,
+            and the page shows both, of which the subfolder ``reference`` has the earlier one's report.
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
@@ -57,11 +61,14 @@ def evaluate_scores(
     with new_folder(output):
         table = read_scores(scores, **columns)
         details: dict[str, Any] = {"notes": [*table.notes], "groups": _by_group(table, num_bins)}
+        earlier = None
         if reference is not None:
-            details["drift"] = _drift(table, read_scores(reference, name="reference", **columns))
+            compared = read_scores(reference, name="reference", **columns)
+            details["drift"] = _drift(table, compared)
+            earlier = _result(compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]})
         metrics = _measured(table, num_bins)
         result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"})
-        _report(output, result, on_result)
+        _report(output, result, on_result, earlier)
     return result
 
 
@@ -85,8 +92,8 @@ def calibrate_scores(
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
         new_prior: as for `calibrate_model`; to estimate it, apply the correction without it to scores without labels,
             and pass the logits to `estimate_prior`.
-        output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, and
-            the report.
+        output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, the
+            report, and the card, ``README.md``.
 
     Raises:
         InputError: as in `evaluate_scores`; or the scores are confidences, which do not tell the other classes'
@@ -135,8 +142,23 @@ def calibrate_scores(
                 "num_samples": fit.num_samples,
                 "correction": correction.to_dict(),
             }
+            files = [of.source if Path(of.source).suffix else None for of in (table, test)]
+            card = model_card(
+                result,
+                model_name=Path(output).resolve().name,
+                task="tabular-classification",
+                dataset=files[0],
+                figures=[f"report/{name}" for name in diagrams_of(result)],
+                fine_tuned=False,
+                of_scores=True,
+                fitted_on=files[0] or "calibration",
+                measured_on="calibration" if test is table else "test",
+                test_dataset=files[1],
+                same_rows=test is table,
+            )
             with disk_errors(output, result):
                 write_json(Path(output) / "correction.json", saved)
+                card.save(Path(output) / "README.md")
     return result
 
 
@@ -176,27 +198,32 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
     if target.exists():
         raise InputError("output", f"must be a new file, got {str(target)!r}")
-    given = {"kind": saved["scores"], "floor": saved["floor"] or None, "classes": saved["classes"], **columns}
+    given = {"kind": saved["scores"], "floor": saved["floor"] or None, "link": saved["link"], **columns}
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
-    rows, writer = 0, None
-    part = target.with_name(f"{target.name}.part")
+    count, writer, part = 0, None, target.with_name(f"{target.name}.part")
     try:
-        for batch in score_batches(source, _ROWS):
-            table = read_scores(batch, needs_labels=False, **given)
-            logits = torch.from_numpy(fitted.apply(table.scores))
-            probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
-            batch = _with_columns(batch, probabilities.numpy(), saved["classes"], suffix)
-            writer = _writer(part, suffix, batch.schema) if writer is None else writer
-            writer(batch)
-            rows += len(batch)
+        with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
+            for batch in score_batches(source, _ROWS):
+                if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
+                    raise InputError(
+                        "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
+                    )
+                table = read_scores(batch, needs_labels=False, classes=saved["classes"], **given)
+                logits = torch.from_numpy(fitted.apply(table.scores))
+                probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
+                corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
+                writer = _writer(part, suffix, corrected.schema) if writer is None else writer
+                writer(corrected)
+                count += len(corrected)
+                progress.update(len(corrected))
         if writer is None:
             raise InputError("scores", f"must have rows, got none in {str(source)!r}")
         writer(None)
         part.rename(target)
     finally:
         part.unlink(missing_ok=True)
-    return rows
+    return count
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:
@@ -279,13 +306,20 @@ def _known(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not np.isnan(value) or name == "nll"}
 
 
-def _report(output: str | Path | None, result: RunResult, on_result: Callable[[RunResult], None] | None) -> None:
+def _report(
+    output: str | Path | None,
+    result: RunResult,
+    on_result: Callable[[RunResult], None] | None,
+    earlier: RunResult | None = None,
+) -> None:
     if on_result is not None:
         on_result(result)
     if output is not None:
         with disk_errors(output, result):
-            write_report(Path(output) / "report", result)
-            comparison_page([Path(output) / "report"], Path(output) / "report.html")
+            reports = {Path(output) / "report": result} | ({Path(output) / "reference": earlier} if earlier else {})
+            for folder, of in reports.items():
+                write_report(folder, of)
+            comparison_page([*reports], Path(output) / "report.html")
 
 
 def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _SCORES = {
     **dict.fromkeys(("probabilities", "probability", "probs", "prob", "prob_", "probability_"), "probabilities"),
     **{"scores": "", "score": "", "score_": "", "confidence": "confidence"},  # "": the values tell
 }
+_FIRST = {".csv": ("line", 2), ".tsv": ("line", 2), ".jsonl": ("line", 1)}  # what errors count, and from where
+_BLOCK = 8 << 20  # bytes of a text file
 _LABELS = ("label", "labels", "label_ids", "target", "y")
 _MOST_DECIMALS = 8  # numbers with more are not taken for rounded ones
 _FLOOR = 1e-12  # the smallest probability of a class, unless the probabilities are rounded
@@ -70,6 +73,28 @@ class ScoreTable:
         return replace(self, scores=self.scores[rows], **parts)
 
 
+@dataclass(frozen=True)
+class ScoreRows:
+    """Rows that are not checked yet: of a table, or of a part of a file.
+
+    Attributes:
+        argument: the argument that gave them.
+        source: the name of the table.
+        table: the rows.
+        unit: what errors count, "line" or "row".
+        first: the number of the first.
+    """
+
+    argument: str
+    source: str
+    table: pa.Table
+    unit: str = "row"
+    first: int = 0
+
+    def where(self, row: int) -> str:
+        return f"{self.unit} {row + self.first} of {self.source}"
+
+
 def read_scores(
     scores: Any,
     *,
@@ -80,6 +105,7 @@ def read_scores(
     classes: Sequence[str] = (),
     kind: str | None = None,
     floor: float | None = None,
+    link: str | None = None,
     needs_labels: bool = True,
     name: str = "scores",
 ) -> ScoreTable:
@@ -100,55 +126,65 @@ def read_scores(
         kind: "logits", "probabilities", or "confidence"; by default, the column's name or values tell.
         floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,
             or else 1e-12.
-        needs_labels: whether a table without labels is an error.
+        link: "softmax" or "sigmoid"; by default, "sigmoid" if there is one score, or if the labels are lists.
+        needs_labels: whether a table without labels is an error; if False, labels are not read.
         name: the argument's name in errors.
 
     Raises:
         InputError: the file, a column, or a row is wrong; the message names the line of the file or the row.
     """
-    source, table, first_line = _load(name, scores)
+    rows = _load(name, scores)
+    table, source = rows.table, rows.source
     beginning, columns, found = _score_columns(name, table, score_column, kind)
-    values = _numbers(name, table, columns)
+    if not len(table):
+        raise InputError(name, f"must have rows, got none in {source}")
+    values = _numbers(rows, columns)
     if found == "confidence":
-        correct = _column(name, table, "correct_column", correct_column) if needs_labels else None
-        read = ScoreTable(source, "confidence", values, None if correct is None else correct.astype(bool))
-        _check_rows(name, source, first_line, (values < 0) | (values > 1) | np.isnan(values), values, "within [0, 1]")
-        return replace(read, groups=_groups(name, table, group))
+        _check_rows(rows, ~((values >= 0) & (values <= 1)), values, "numbers within [0, 1]")
+        correct = _correct(rows, correct_column) if needs_labels else None
+        return ScoreTable(source, "confidence", values, correct, groups=_groups(rows, group))
     if values.ndim == 1:
         values = values[:, None]
     classes = tuple(classes) or tuple(column.removeprefix(beginning) for column in columns if len(columns) > 1)
     if classes and len(classes) != values.shape[1] and not (values.shape[1] == 1 and len(classes) == 2):
         raise InputError("classes", f"must name the {values.shape[1]} scores of each sample, got {list(classes)}")
-    label_column = label_column or next((column for column in _LABELS if column in table.column_names), None)
-    if label_column is None and needs_labels:
-        raise InputError("label_column", f"must name a column of {source}, {table.column_names}, got None")
-    raw = None if label_column is None else _chunk(table, name, "label_column", label_column)
-    several = raw is not None and _is_lists(raw)
-    link = "sigmoid" if values.shape[1] == 1 or several else "softmax"
-    labels = None if raw is None else _labels(str(label_column), source, first_line, raw, values.shape[1], classes)
+    raw = None
+    if needs_labels:
+        label_column = label_column or next((column for column in _LABELS if column in table.column_names), None)
+        if label_column is None:
+            raise InputError("label_column", f"must name a column of {source}, {table.column_names}, got None")
+        raw = _chunk(rows, "label_column", label_column)
+    if link is None:
+        link = "sigmoid" if values.shape[1] == 1 or (raw is not None and _is_lists(raw)) else "softmax"
+    finite = np.isfinite(values)
+    if found != "logits":
+        _check_rows(rows, ~finite.all(1), values, "finite numbers")
+    _check_rows(rows, np.isnan(values).any(1), values, "numbers, not NaN")
+    if link == "softmax":  # of logits, some may be -inf
+        _check_rows(rows, ~np.isfinite(values.max(1)), values, "logits with a finite maximum")
     notes: tuple[str, ...] = ()
-    if not np.isfinite(values).all() and found != "logits":
-        _check_rows(name, source, first_line, ~np.isfinite(values).all(1), values, "finite")
-    _check_rows(name, source, first_line, np.isnan(values).any(1), values, "numbers, not NaN")
     if not found:
-        found = "probabilities" if values.min(initial=0) >= 0 and values.max(initial=0) <= 1 else "logits"
+        found = "probabilities" if values.min() >= 0 and values.max() <= 1 else "logits"
         notes += (f"the scores of {source} are taken as {found}",)
     if found == "probabilities":
-        values, floor, of_rounding = _logits(name, source, first_line, values, link, floor)
+        values, floor, of_rounding = _logits(rows, values, link, floor)
         notes += of_rounding
-    groups = _groups(name, table, group)
-    return ScoreTable(source, "logits", values, labels, link, classes, groups, notes, floor or 0.0)
+    labels = None if raw is None else _labels(rows, str(label_column), raw, values.shape[1], classes)
+    return ScoreTable(source, "logits", values, labels, link, classes, _groups(rows, group), notes, floor or 0.0)
 
 
-def _load(name: str, scores: Any) -> tuple[str, pa.Table, int]:
-    """Return the name of the table in errors, the table, and the number of the line of its first row."""
+def _load(name: str, scores: Any) -> ScoreRows:
+    if isinstance(scores, ScoreRows):
+        return scores
     if not isinstance(scores, str | Path):
         try:
             if isinstance(scores, Mapping):
-                return name, pa.table({column: _arrow(values) for column, values in scores.items()}), 0
-            if hasattr(scores, "with_format") and hasattr(scores, "features"):  # a Dataset
-                return name, scores.with_format("arrow")[:], 0
-            return name, scores if isinstance(scores, pa.Table) else pa.Table.from_pandas(scores), 0
+                table = pa.table({column: _arrow(values) for column, values in scores.items()})
+            elif hasattr(scores, "with_format") and hasattr(scores, "features"):  # a Dataset
+                table = scores.with_format("arrow")[:]
+            else:
+                table = scores if isinstance(scores, pa.Table) else pa.Table.from_pandas(scores)
+            return ScoreRows(name, name, table)
         except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
             given = type(scores).__name__
             raise InputError(name, f"must be a file, a DataFrame, or columns, got a {given}: {error}") from error
@@ -158,19 +194,27 @@ def _load(name: str, scores: Any) -> tuple[str, pa.Table, int]:
         raise InputError(name, f"must end in {', '.join(FORMATS)}, got {str(path)!r}")
     if not path.is_file():
         raise InputError(name, f"must be an existing file, got {str(path)!r}")
+    with _read_errors(name, path):
+        return ScoreRows(name, path.name, _read(path, kind), *_FIRST.get(kind, ()))
+
+
+@contextmanager
+def _read_errors(name: str, path: Path) -> Iterator[None]:
+    """Turn errors of reading a file into `InputError`."""
     try:
-        return path.name, _read(path, kind), {".csv": 2, ".tsv": 2, ".jsonl": 1}.get(kind, 0)
+        yield
     except (pa.ArrowException, ValueError, OSError, KeyError) as error:
-        reason = " ".join(str(error).split())
+        if isinstance(error, InputError):
+            raise
+        reason, kind = " ".join(str(error).split()), path.suffix.lower()[1:]
         raise InputError(
-            name, f"must be a {kind[1:]} file with a column for each part, got {str(path)!r}: {reason}"
+            name, f"must be a {kind} file with a column for each part, got {str(path)!r}: {reason}"
         ) from error
 
 
 def _read(path: Path, kind: str) -> pa.Table:
     if kind in (".csv", ".tsv"):
-        quoted = csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",", newlines_in_values=False)
-        return csv.read_csv(path, parse_options=quoted, convert_options=csv.ConvertOptions(strings_can_be_null=False))
+        return csv.read_csv(path, parse_options=_csv(kind))
     if kind == ".parquet":
         return pq.read_table(path)
     if kind == ".jsonl":
@@ -179,8 +223,15 @@ def _read(path: Path, kind: str) -> pa.Table:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return pa.table(rows) if isinstance(rows, dict) else pa.Table.from_pylist(rows)
     loaded = np.load(path, allow_pickle=False)
-    arrays = {"scores": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    if isinstance(loaded, np.ndarray):
+        arrays = {key: loaded[key] for key in loaded.dtype.names} if loaded.dtype.names else {"scores": loaded}
+    else:
+        arrays = {key: loaded[key] for key in loaded.files}
     return pa.table({key: _arrow(values) for key, values in arrays.items()})
+
+
+def _csv(kind: str) -> csv.ParseOptions:
+    return csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
 
 
 def _arrow(values: Any) -> Any:
@@ -201,6 +252,8 @@ def _score_columns(name: str, table: pa.Table, given: str | None, kind: str | No
         columns = [candidate] if candidate in names else []
         if not columns and candidate.endswith("_"):
             columns = [column for column in names if column.startswith(candidate)]
+        if len({*columns}) < len(columns):
+            raise InputError("score_column", f"must have columns with different names, got {columns}")
         if columns:
             return candidate, columns, kind or _SCORES.get(candidate, "")
     if given:
@@ -211,39 +264,52 @@ def _score_columns(name: str, table: pa.Table, given: str | None, kind: str | No
     )
 
 
-def _chunk(table: pa.Table, name: str, argument: str, column: str) -> pa.Array:
-    if column not in table.column_names:
-        raise InputError(argument, f"must be one of {table.column_names}, the columns of {name}, got {column!r}")
-    chunks = table.column(column).combine_chunks()
+def _chunk(rows: ScoreRows, argument: str, column: str) -> pa.Array:
+    names = rows.table.column_names
+    if names.count(column) != 1:
+        raise InputError(argument, f"must be one of {names}, the columns of {rows.argument}, got {column!r}")
+    chunks = rows.table.column(column).combine_chunks()
     return chunks.chunk(0) if isinstance(chunks, pa.ChunkedArray) else chunks
 
 
-def _column(name: str, table: pa.Table, argument: str, column: str) -> np.ndarray:
-    return _chunk(table, name, argument, column).to_numpy(zero_copy_only=False)
-
-
-def _numbers(name: str, table: pa.Table, columns: list[str]) -> np.ndarray:
+def _numbers(rows: ScoreRows, columns: list[str]) -> np.ndarray:
     """Return the columns of scores, (N, K), or (N,) for one column of numbers; null becomes NaN."""
     if len(columns) > 1:
-        return np.stack([_numbers(name, table, [column]) for column in columns], 1)
-    column = _chunk(table, name, "score_column", columns[0])
+        return np.stack([_numbers(rows, [column]) for column in columns], 1)
+    column = _chunk(rows, "score_column", columns[0])
     if isinstance(column, pa.FixedSizeListArray):
         size, flat = column.type.list_size, column.flatten()
     elif _is_lists(column):
-        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        size = int(lengths[0]) if len(lengths) else 0
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        size = int(lengths[0])
         if len(wrong := np.flatnonzero(lengths != size)):
-            row = f"{lengths[wrong[0]]} in row {wrong[0]}"
-            raise InputError("score_column", f"must hold {size} numbers in each list, as in row 0, got {row}")
+            found = f"{lengths[wrong[0]]} in {rows.where(wrong[0])}"
+            raise InputError(
+                "score_column", f"must hold {size} numbers in each list, as in the first row, got {found}"
+            )
         flat = column.flatten()
     else:
         size, flat = 0, column
-    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
+    if pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type):
+        texts = flat.to_pylist()
+        row, text = next(((i, text) for i, text in enumerate(texts) if not _is_number(text)), (0, texts[0]))
+        where = rows.where(row // max(size, 1))
+        raise InputError("score_column", f"must hold numbers, got {text!r} in {columns[0]!r} in {where}")
+    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type) or pa.types.is_null(flat.type)):
         raise InputError("score_column", f"must hold numbers, got {flat.type} in {columns[0]!r}")
-    values = flat.to_numpy(zero_copy_only=False)
+    values = flat.cast(pa.float64()) if pa.types.is_null(flat.type) else flat
+    values = values.to_numpy(zero_copy_only=False)
     # Arrow's arrays are read-only, which PyTorch does not take.
     values = values.copy() if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     return values.reshape(-1, size) if size else values
+
+
+def _is_number(text: str | None) -> bool:
+    """Return whether a text of a column that is not numeric as a whole would be a number by itself."""
+    try:
+        return text is None or np.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _is_lists(column: pa.Array) -> bool:
@@ -251,13 +317,21 @@ def _is_lists(column: pa.Array) -> bool:
     return any(is_kind(column.type) for is_kind in kinds)
 
 
-def _groups(name: str, table: pa.Table, group: str | None) -> np.ndarray | None:
-    return None if group is None else _column(name, table, "group", group).astype(str)
+def _groups(rows: ScoreRows, group: str | None) -> np.ndarray | None:
+    return None if group is None else _chunk(rows, "group", group).to_numpy(zero_copy_only=False).astype(str)
 
 
-def _labels(
-    column: str, source: str, first_line: int, raw: pa.Array, num_scores: int, classes: Sequence[str]
-) -> np.ndarray:
+def _correct(rows: ScoreRows, column: str) -> np.ndarray:
+    values = _chunk(rows, "correct_column", column).to_numpy(zero_copy_only=False)
+    if (wrong := ~np.isin(values.astype(object), [True, False])).any():  # 1 and 0 are equal to these
+        row = int(wrong.argmax())
+        raise InputError(
+            "correct_column", f"must hold true or false, or 1 or 0, got {values[row]} in {rows.where(row)}"
+        )
+    return values.astype(bool)
+
+
+def _labels(rows: ScoreRows, column: str, raw: pa.Array, num_scores: int, classes: Sequence[str]) -> np.ndarray:
     """Return labels (N,), or (N, K) of 0, 1, and NaN with a sigmoid."""
     if _is_lists(raw):
         lists = raw.to_pylist()
@@ -267,13 +341,13 @@ def _labels(
         hot = np.zeros((len(lists), num_scores))
         for row, own in enumerate(lists):
             if not numbers.keys() >= {*own}:
-                where, known = _where(source, first_line, row), list(classes) or f"numbers below {num_scores}"
+                where, known = rows.where(row), list(classes) or f"numbers below {num_scores}"
                 raise InputError("label_column", f"must hold lists of {known}, got {own} in {where}")
             hot[row, [numbers[label] for label in own]] = 1
         return hot
     num_classes = max(num_scores, 2)
     if raw.null_count:
-        where = _where(source, first_line, int(pc.index(raw.is_null(), True).as_py()))
+        where = rows.where(int(pc.index(raw.is_null(), True).as_py()))
         raise InputError("label_column", f"must have no missing labels, got one in {where}")
     values = raw.to_numpy(zero_copy_only=False)
     names = [str(name) for name in classes]
@@ -285,20 +359,22 @@ def _labels(
                 "classes", f"must say which label is the positive one, got {found.tolist()}: name it last"
             )
         if not {*found} <= {*names}:
-            wrong = sorted({*found.tolist()} - {*names})
+            row = int((~np.isin(found, names))[indices].argmax())
             why = f"the classes are {names}" if names else "the scores have no names: give classes"
-            raise InputError("label_column", f"must hold names of classes, got {wrong[:5]} in {column!r}: {why}")
+            where = f"{column!r} in {rows.where(row)}"
+            raise InputError("label_column", f"must hold names of classes, got {str(values[row])!r} in {where}: {why}")
         values = np.array([names.index(name) for name in found])[indices]
     if values.dtype.kind not in "iu":
         if (fractions := ~(values == np.round(values))).any():
             row = int(fractions.argmax())
-            where = _where(source, first_line, row)
-            raise InputError("label_column", f"must hold whole numbers or names, got {values[row]} in {where}")
+            raise InputError(
+                "label_column", f"must hold whole numbers or names, got {values[row]} in {rows.where(row)}"
+            )
         values = values.astype(np.int64)
     out = (values < 0) | (values >= num_classes)
     if out.any():
         row = int(out.argmax())
-        where = _where(source, first_line, row)
+        where = rows.where(row)
         raise InputError("label_column", f"must hold 0 to {num_classes - 1} or names, got {values[row]} in {where}")
     return values.astype(float)[:, None] if num_scores == 1 else values.astype(np.int64)
 
@@ -308,26 +384,26 @@ def _is_integer(text: str) -> bool:
 
 
 def _logits(
-    name: str, source: str, first_line: int, values: np.ndarray, link: str, floor: float | None
+    rows: ScoreRows, values: np.ndarray, link: str, floor: float | None
 ) -> tuple[np.ndarray, float, tuple[str, ...]]:
     """Return the logits of probabilities, what replaced a probability of 0, and notes on their rounding."""
-    values = values.astype(np.float64)
+    values, source = values.astype(np.float64), rows.source
     first = values[:1000]
     # Up to 6 decimals survive in float32, whose numbers the table may have had before.
     off = {d: 2.0**-24 * first if d < 7 else 0.0 for d in range(1, _MOST_DECIMALS)}
     decimals = next((d for d in off if (np.abs(np.round(first, d) - first) <= off[d]).all()), None)
     unit = 10.0**-decimals if decimals else 0.0
     slack = values.shape[1] * unit / 2 + 1e-5
-    _check_rows(name, source, first_line, ((values < 0) | (values > 1 + slack)).any(1), values, "within [0, 1]")
+    _check_rows(rows, ((values < 0) | (values > 1 + slack)).any(1), values, "numbers within [0, 1]")
     if link == "softmax":
         off = np.abs(values.sum(1) - 1) > slack
         expected = f"probabilities whose sum is 1 within {slack:.1g}"
-        _check_rows(name, source, first_line, off, values, expected)
+        _check_rows(rows, off, values, expected)
     floor = max(unit / 2, _FLOOR) if floor is None else floor
     notes: list[str] = []
     if (low := (values < floor)).any():
-        rows, least = f"{low.any(1).sum():,} rows of {source}", f"{floor:.0e}"
-        notes.append(f"{rows} have probabilities below {least}, which are taken as {least}")
+        lowest, least = f"{low.any(1).sum():,} rows of {source}", f"{floor:.0e}"
+        notes.append(f"{lowest} have probabilities below {least}, which are taken as {least}")
     if decimals:
         confidence = values.max(1) if link == "softmax" else np.maximum(values, 1 - values).max(1)
         tied = len(values) - len(np.unique(confidence))
@@ -339,28 +415,32 @@ def _logits(
     return logits, floor, tuple(notes)
 
 
-def _where(source: str, first_line: int, row: int) -> str:
-    return f"line {row + first_line} of {source}" if first_line else f"row {row} of {source}"
-
-
-def _check_rows(name: str, source: str, first_line: int, wrong: np.ndarray, values: np.ndarray, expected: str) -> None:
+def _check_rows(rows: ScoreRows, wrong: np.ndarray, values: np.ndarray, expected: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         shown = ", ".join(f"{value:g}" for value in np.atleast_1d(values[row])[:5])
         dots = ", ..." if np.size(values[row]) > 5 else ""
-        raise InputError(
-            name, f"must hold {expected} in each row, got {shown}{dots} in {_where(source, first_line, row)}"
-        )
+        raise InputError(rows.argument, f"must hold {expected} in each row, got {shown}{dots} in {rows.where(row)}")
 
 
-def score_batches(path: Path, size: int = 100_000) -> Iterator[pa.Table]:
-    """Read a file of scores in tables of at most `size` rows (csv and parquet), or in one table."""
+def score_batches(path: Path, size: int) -> Iterator[ScoreRows]:
+    """Read a file of scores in tables of at most `size` rows (parquet), in blocks (csv, tsv, jsonl), or in one table.
+
+    Raises:
+        InputError: the file is no such file, also after some tables.
+    """
     kind = path.suffix.lower()
-    if kind == ".parquet":
-        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches(size))
-    elif kind in (".csv", ".tsv"):
-        options = csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
-        with csv.open_csv(path, parse_options=options, read_options=csv.ReadOptions(block_size=8 << 20)) as reader:
-            yield from (pa.Table.from_batches([batch]) for batch in reader)
-    else:
-        yield _load("scores", path)[1]
+    unit, first = _FIRST.get(kind, ("row", 0))
+    if kind not in (".parquet", ".csv", ".tsv", ".jsonl"):
+        yield _load("scores", path)
+        return
+    with _read_errors("scores", path):
+        if kind == ".parquet":
+            batches: Any = pq.ParquetFile(path).iter_batches(size)
+        elif kind == ".jsonl":
+            batches = pa_json.open_json(path, read_options=pa_json.ReadOptions(block_size=_BLOCK))
+        else:
+            batches = csv.open_csv(path, parse_options=_csv(kind), read_options=csv.ReadOptions(block_size=_BLOCK))
+        for batch in batches:
+            yield ScoreRows("scores", path.name, pa.Table.from_batches([batch]), unit, first)
+            first += len(batch)

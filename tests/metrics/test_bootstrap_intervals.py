@@ -80,6 +80,23 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
             assert errors[name][i] == pytest.approx(expected, abs=1e-12), name
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("decimals", [2, 7])  # many ties, few ties
+def test_blocks_of_many_samples_have_the_errors_of_resamples(monkeypatch, calibrated, decimals):
+    generator = np.random.default_rng(0)
+    confidence = np.round(1 - 0.7 * generator.random(4000) ** 2, decimals).astype(np.float32)  # no nearly empty bin
+    correct = generator.random(4000) < confidence**1.5
+    keys = np.sort(bins.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct)))[::-1]
+    samples = *bins.confidences(keys), bins.tie_starts(keys), None, 15, 2000
+    exact = bootstrap_intervals.resampled_errors(*samples, np.random.default_rng(1), calibrated)
+    monkeypatch.setattr(bootstrap_intervals, "_MOST_EXACT", 0)
+    monkeypatch.setattr(bootstrap_intervals, "_BLOCKS", 400)
+    found = bootstrap_intervals.resampled_errors(*samples, np.random.default_rng(2), calibrated)
+    for name, values in exact.items():
+        assert found[name].mean() == pytest.approx(values.mean(), abs=0.13 * values.std()), name  # 4 standard errors
+        assert found[name].std() == pytest.approx(values.std(), rel=0.1), name
+
+
 @pytest.mark.parametrize(("k", "sharpness"), [(2, 1.1), (10, 2.0)])
 @pytest.mark.slow
 def test_coverage(k, sharpness):

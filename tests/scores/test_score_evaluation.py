@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from huggingface_hub import ModelCard
 
 from hf_focal import (
     CalibrationMetrics,
@@ -88,13 +89,19 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
     expected = fit_temperature(LOGITS, LABELS)
     assert result.temperature.value == pytest.approx(expected.value, rel=1e-6)
     assert (tmp_path / "out" / "report.html").is_file()
+    card = ModelCard.load(tmp_path / "out" / "README.md")
+    figures = {of.metric_name: of.metric_value for of in card.data.eval_results}
+    assert card.data.library_name == "hf_focal"
+    assert figures["ECE before temperature scaling"] == pytest.approx(result.pre["ece"])
+    assert figures["ECE (optimistic: T was fitted on these samples)"] == pytest.approx(result.post["ece"])
+    assert "hf-focal apply correction.json" in card.text and "s.csv" in card.text
     loaded = load_correction(tmp_path / "out" / "correction.json")
     np.testing.assert_allclose(loaded.apply(LOGITS), LOGITS / result.temperature.value)
     written = tmp_path / f"calibrated{suffix}"
     assert apply_correction(tmp_path / "out" / "correction.json", file, written) == len(LABELS)
     again = evaluate_scores(written, score_column="calibrated_", kind="probabilities")
     for name in ("ece", "nll", "brier"):
-        assert again.pre[name] == pytest.approx(result.post[name], abs=1e-9 if suffix == ".parquet" else 1e-6), name
+        assert again.pre[name] == pytest.approx(result.post[name], abs=1e-9), name
     with pytest.raises(InputError, match="output must be a new file"):
         apply_correction(tmp_path / "out" / "correction.json", file, written)
 
@@ -109,6 +116,43 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
         apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / f"{rows}.parquet")
         parts.append(pd.read_parquet(tmp_path / f"{rows}.parquet"))
     pd.testing.assert_frame_equal(*parts)
+
+
+def test_corrections_of_several_labels_need_no_labels(tmp_path):
+    random = np.random.default_rng(0)
+    probabilities = random.random((400, 3))
+    labels = (random.random((400, 3)) < probabilities**2).astype(int)
+    table = {"probabilities": probabilities.tolist(), "labels": labels.tolist()}
+    calibrate_scores(table, calibration="platt", output=tmp_path / "out")
+    correction, rows = tmp_path / "out" / "correction.json", tmp_path / "rows.jsonl"
+    pd.DataFrame({"probabilities": table["probabilities"]}).to_json(rows, orient="records", lines=True)
+    assert apply_correction(correction, rows, tmp_path / "corrected.jsonl") == 400
+    found = np.array(pd.read_json(tmp_path / "corrected.jsonl", lines=True)["calibrated"].tolist())
+    expected = load_correction(correction).apply(np.log(probabilities / (1 - probabilities)))
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-8)  # JSON of pandas has 10 decimals
+    with pytest.raises(InputError, match=r"output must end in \.jsonl or \.parquet: rows.jsonl has lists"):
+        apply_correction(correction, rows, tmp_path / "corrected.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch):
+    calibrate_scores(file, output=tmp_path / "out")
+    monkeypatch.setattr("hf_focal.scores.score_evaluation._ROWS", 100)
+    monkeypatch.setattr("hf_focal.scores.score_table._BLOCK", 20_000)
+    wrong, path = pd.read_csv(file).drop(columns="label"), tmp_path / f"wrong.{kind}"
+    wrong.loc[1500, "prob_cat"] = 2.0
+    if kind == "csv":
+        wrong.to_csv(path, index=False)
+    else:
+        wrong.to_parquet(path) if kind == "parquet" else wrong.to_json(path, orient="records", lines=True)
+    where = {"csv": "line 1502", "jsonl": "line 1501", "parquet": "row 1500"}[kind]
+    with pytest.raises(InputError, match=f"scores must hold numbers within .* in {where} of wrong.{kind}"):
+        apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
+    if kind == "csv":
+        wrong.astype(object).replace({"prob_cat": {2.0: "two"}}).to_csv(path, index=False)
+        with pytest.raises(InputError, match=r"scores must be a csv file .* invalid value 'two'"):
+            apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
+    assert not [*tmp_path.glob("c.csv*")]
 
 
 def test_yes_no_scores_are_corrected_by_slope_and_intercept(tmp_path):
@@ -172,8 +216,11 @@ def test_the_command_line(file, tmp_path, capsys):
     arguments = ["apply", str(tmp_path / "out" / "correction.json"), str(file), "--output", str(tmp_path / "c.csv")]
     assert main(arguments) == 0
     assert "2,000 rows with calibrated probabilities" in capsys.readouterr().out
-    given = ["evaluate", "--scores", str(file), "--group", "language", "--reference", str(file)]
-    assert main(given) == 0
+    pd.read_csv(file).head(1500).to_csv(tmp_path / "earlier.csv", index=False)
+    given = ["evaluate", "--scores", str(file), "--group", "language", "--reference", str(tmp_path / "earlier.csv")]
+    assert main([*given, "--output", str(tmp_path / "compared")]) == 0
+    page = (tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
+    assert "Reliability diagram of s." in page and "Reliability diagram of earlier." in page
     printed = capsys.readouterr().out
     assert "| en | 1,500 |" in printed and "no change is shown" in printed
     assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2

@@ -117,8 +117,10 @@ def test_rounded_probabilities_are_taken_with_a_note():
     ("kind", "row", "message"),
     [
         ("csv", [0.5, 0.2, 0.1], "probabilities whose sum is 1 within .* got 0.5, 0.2, 0.1 in line 4 of scores.csv"),
-        ("csv", [-0.5, 0.5, 1.0], r"within \[0, 1\] in each row, got -0.5, 0.5, 1 in line 4"),
-        ("csv", [None, 0.5, 0.5], "finite in each row, got nan, 0.5, 0.5 in line 4"),
+        ("csv", [-0.5, 0.5, 1.0], r"numbers within \[0, 1\] in each row, got -0.5, 0.5, 1 in line 4"),
+        ("csv", [0.5, 0.5, 1.5], r"numbers within \[0, 1\] in each row, got 0.5, 0.5, 1.5 in line 4"),
+        ("csv", [None, 0.5, 0.5], "finite numbers in each row, got nan, 0.5, 0.5 in line 4"),
+        ("tsv", [np.inf, 0.5, 0.5], "finite numbers in each row, got inf, 0.5, 0.5 in line 4"),
         ("jsonl", [0.5, 0.2, 0.1], "in line 3 of scores.jsonl"),
         ("parquet", [0.5, 0.2, 0.1], "in row 2 of scores.parquet"),
     ],
@@ -140,19 +142,71 @@ def test_a_wrong_row_is_named(kind, row, message, tmp_path):
         (
             {"logits": [[1.0, 2.0]], "label": ["x"]},
             {},
-            r"got \['x'\] in 'label': the scores have no names: give classes",
+            "got 'x' in 'label' in row 0 of scores: the scores have no names: give classes",
         ),
         ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 0]}, {}, "must hold 2 numbers in each list, .* got 1 in row 1"),
-        ({"logits": ["a"], "label": [0]}, {}, "^score_column must hold numbers, got string in 'logits'"),
+        ({"logits": [b"a"], "label": [0]}, {}, "^score_column must hold numbers, got binary in 'logits'"),
+        ({"logits": [[1.0, np.nan]], "label": [0]}, {}, "must hold numbers, not NaN in each row, got 1, nan in row 0"),
+        ({"logits": [[-np.inf] * 2], "label": [0]}, {}, "logits with a finite maximum in each row, got -inf, -inf"),
+        ({"logits": [], "label": []}, {}, "^scores must have rows, got none"),
+        ({"logits": [[1.0], None], "label": [0, 0]}, {}, "must hold 1 numbers in each list, .* got 0 in row 1"),
         ({"logits": [[1.0, 2.0]], "label": [0]}, {"classes": ["a"]}, "^classes must name the 2 scores of each sample"),
         ({"logits": [[1.0, 2.0]], "label": [0]}, {"group": "g"}, "^group must be one of"),
         ({"logits": [[1.0, 2.0]], "label": [0]}, {"kind": "odds"}, "^kind must be 'logits', 'probabilities'"),
-        ({"confidence": [1.5], "correct": [1]}, {}, r"must hold within \[0, 1\] in each row, got 1.5 in row 0"),
+        (
+            {"confidence": [1.5], "correct": [1]},
+            {},
+            r"must hold numbers within \[0, 1\] in each row, got 1.5 in row 0",
+        ),
     ],
 )
 def test_wrong_tables_get_one_error_that_names_it(columns, options, message):
     with pytest.raises(InputError, match=message):
         read_scores(columns, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("0.4,x,a", "score_column must hold numbers, got 'x' in 'prob_b' in line 3 of s.csv"),
+        ("0.4,0.6,c", "label_column must hold names of classes, got 'c' in 'label' in line 3 of s.csv"),
+        ("0.4,0.6,", "label_column must hold names of classes, got '' in 'label' in line 3 of s.csv"),
+        ("0.4,0.6", "scores must be a csv file with a column for each part, .* Expected 3 columns, got 2"),
+    ],
+)
+def test_a_wrong_line_of_a_text_file_is_named(rows, message, tmp_path):
+    (tmp_path / "s.csv").write_text(f"prob_a,prob_b,label\n0.5,0.5,a\n{rows}\n")
+    with pytest.raises(InputError, match=message):
+        read_scores(tmp_path / "s.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("confidence,correct\n0.5,1\n0.6,2\n", "correct_column must hold true or false, or 1 or 0, got 2 in line 3"),
+        ("confidence,correct\n0.5,true\n0.6,\n", "correct_column must hold .* got None in line 3"),
+        ("confidence,correct\n0.5,1\n,1\n", "scores must hold numbers within .* got nan in line 3"),
+        ("prob_a,prob_a,label\n0.5,0.5,a\n", "score_column must have columns with different names"),
+        ("score,label\n0.5,1\n0.4,2\n", "label_column must hold 0 to 1 or names, got 2 in line 3"),
+        ("prob_a,prob_b,label\n", "scores must have rows, got none in s.csv"),
+    ],
+)
+def test_other_wrong_files(text, message, tmp_path):
+    (tmp_path / "s.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_scores(tmp_path / "s.csv")
+
+
+def test_arrays_in_npy_files(tmp_path):
+    table = pd.DataFrame({f"logit_{name}": LOGITS[:, i] for i, name in enumerate("abc")}).assign(label=LABELS)
+    np.save(tmp_path / "scores.npy", table.to_records(index=False))
+    read = read_scores(tmp_path / "scores.npy")
+    np.testing.assert_array_equal(read.scores, LOGITS)
+    np.testing.assert_array_equal(read.labels, LABELS)
+    np.save(tmp_path / "scores.npy", LOGITS)
+    np.testing.assert_array_equal(read_scores(tmp_path / "scores.npy", needs_labels=False).scores, LOGITS)
+    with pytest.raises(InputError, match=r"label_column must name a column of scores\.npy"):
+        read_scores(tmp_path / "scores.npy")
 
 
 def test_files_that_cannot_be_read(tmp_path):

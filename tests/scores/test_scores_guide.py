@@ -125,8 +125,9 @@ def harness(tmp_path_factory):
     with (folder / "quiz.jsonl").open("w") as file:
         for _ in range(80):
             # Questions of one length: the harness' cache mixes up "a" + "b c" and "a b" + "c".
-            question, *choices = (" ".join(random.choice(WORDS, size)) for size in (4, *random.integers(1, 4, 4)))
-            row = {"question": question, "choices": choices, "gold": int(random.integers(4))}
+            sizes = 4, *random.integers(1, 4, random.integers(3, 5))
+            question, *choices = (" ".join(random.choice(WORDS, size)) for size in sizes)
+            row = {"question": question, "choices": choices, "gold": int(random.integers(len(choices)))}
             file.write(json.dumps(row) + "\n")
     task = {
         "task": "quiz",
@@ -155,7 +156,7 @@ def harness(tmp_path_factory):
 def test_samples_of_the_evaluation_harness(harness, tmp_path, monkeypatch):
     model, tokenizer, samples, results = harness
     monkeypatch.chdir(tmp_path)
-    given = {"json": json, "samples": samples, "tokenizer": tokenizer, "calibrate_scores": calibrate_scores}
+    given = {"json": json, "np": np, "samples": samples, "tokenizer": tokenizer, "calibrate_scores": calibrate_scores}
     names = run_block("def lm_eval_scores", given)
     raw, by_bytes, by_tokens = (names[name] for name in ("raw", "by_bytes", "by_tokens"))
     for table, metric in ((raw, "acc"), (by_bytes, "acc_bytes")):
@@ -163,7 +164,8 @@ def test_samples_of_the_evaluation_harness(harness, tmp_path, monkeypatch):
     assert (tmp_path / "quiz_by_bytes" / "correction.json").is_file()
     documents = [json.loads(line)["doc"] for line in samples.open()]
     for document, likelihoods, per_token in zip(documents, raw["logits"], by_tokens["logits"], strict=True):
-        for choice, likelihood, mean in zip(document["choices"], likelihoods, per_token, strict=True):
+        assert likelihoods[len(document["choices"]) :] == [-np.inf] * (4 - len(document["choices"]))
+        for choice, likelihood, mean in zip(document["choices"], likelihoods, per_token, strict=False):
             context, answer = (tokenizer(text)["input_ids"] for text in (document["question"], choice))
             with torch.no_grad():
                 scores = model(torch.tensor([context + answer])).logits[0].double().log_softmax(-1)
