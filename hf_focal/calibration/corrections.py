@@ -351,6 +351,18 @@ def _span(values: tuple[float, ...]) -> str:
     return " to ".join(f"{bound(values):.4g}" for bound in (min, max))
 
 
+def affine_map(correction: Correction) -> tuple[np.ndarray, np.ndarray]:
+    """Return a factor and an offset, float64, with which graphs of other runtimes compute a correction of logits z.
+
+    The correction is z @ factor + offset with a factor (K, K) and an offset (1, K) for `AffineScaling`, or else
+    z * factor + offset, both (1, L), or (1, 1) where all labels or classes share them.
+    """
+    # An affine map is known by its values at 0 and at the unit vectors, or at 1 if it changes each logit by itself.
+    points = np.eye(len(correction.bias)) if isinstance(correction, AffineScaling) else np.ones((1, 1))
+    offset = correction.apply(np.zeros_like(points[:1]))
+    return correction.apply(points) - offset, offset
+
+
 def correction_from_dict(values: Mapping[str, Any]) -> Correction:
     """Make a correction from what its `to_dict` returned, or from what `config.calibration` records of it.
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from ..calibration import Correction
+from ..calibration.corrections import affine_map
 from ..tasks.input_errors import one_line
 from ..validation import InputError
 
@@ -90,7 +91,7 @@ class OnnxClassifier(nn.Module):
 
         if correction.to_dict().get("value") == 1 and correction.method == "temperature":
             return
-        corrected = _appended(self.graph_file, self.output, correction, self.config.num_labels)
+        corrected = _appended(self.graph_file, self.output, correction)
         try:
             session = onnxruntime.InferenceSession(corrected.SerializeToString(), providers=["CPUExecutionProvider"])
         except Exception as error:  # of types of their own, such as for more than 2 GiB
@@ -122,8 +123,8 @@ def _run(session: Any, output: str, batch: dict[str, np.ndarray], path: str) -> 
     return np.asarray(logits, np.float32)
 
 
-def _appended(graph_file: Any, output: str, correction: Correction, size: int) -> Any:
-    """Return a copy of an ONNX model that corrects its output: z becomes z * scale + offset, or z @ matrix + offset.
+def _appended(graph_file: Any, output: str, correction: Correction) -> Any:
+    """Return a copy of an ONNX model that corrects its output: z becomes z * factor + offset, or z @ factor + offset.
 
     This is exact whatever computes z, also if the last layer is quantized. It is computed in float32, or in float64
     if z is float64, and has the type of z.
@@ -133,11 +134,8 @@ def _appended(graph_file: Any, output: str, correction: Correction, size: int) -
     corrected = ModelProto()
     corrected.CopyFrom(graph_file)
     graph = corrected.graph
-    offset = correction.apply(np.zeros(size))
-    if correction.method in ("temperature", "platt"):  # each logit by itself
-        product = "Mul", correction.apply(np.ones(size)) - offset
-    else:
-        product = "MatMul", correction.apply(np.eye(size)) - offset
+    factor, offset = affine_map(correction)
+    constants = {"MatMul" if len(factor) > 1 else "Mul": factor, "Add": offset}
     (dtype,) = [part.type.tensor_type.elem_type for part in graph.output if part.name == output]
     wide = TensorProto.DOUBLE if dtype == TensorProto.DOUBLE else TensorProto.FLOAT
 
@@ -146,7 +144,6 @@ def _appended(graph_file: Any, output: str, correction: Correction, size: int) -
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [prefix if name == output else name for name in names]
-    constants = dict([product, ("Add", offset)])
     for operation, array in constants.items():
         array = array.astype(helper.tensor_dtype_to_np_dtype(wide))
         graph.initializer.append(numpy_helper.from_array(array, f"{prefix}_{operation}"))

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration import AffineScaling, correction_from_dict
+from ..calibration import correction_from_dict
+from ..calibration.corrections import affine_map
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .score_evaluation import read_correction
@@ -35,11 +36,8 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
     if Path(output).exists():
         raise InputError("onnx", f"must be a new file, got {str(output)!r}")
     fitted, is_softmax = correction_from_dict(saved["correction"]), saved["link"] == "softmax"
-    # An affine map is known by its values at 0 and at the unit vectors, or at 1 if it changes each score by itself.
-    # What is the same for all scores has size 1, and serves any number of them.
-    ones = np.eye(len(fitted.bias)) if isinstance(fitted, AffineScaling) else np.ones((1, 1))
-    offset = fitted.apply(np.zeros_like(ones[:1]))
-    constants = {"factor": fitted.apply(ones) - offset, "offset": offset}
+    factor, offset = affine_map(fitted)
+    constants = {"factor": factor, "offset": offset}
     nodes: list[Any] = []
 
     def add(operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
@@ -56,7 +54,7 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
             logits = add("Sub", logits, add("Log", add("Max", add("Sub", "certain", source), "floor")))
     if is_softmax:  # it takes only differences, which are exact where logits have a large number in common
         logits = add("Sub", logits, add("ReduceMax", logits, axes=[-1], keepdims=1))
-    corrected = add("Add", add("MatMul" if len(ones) > 1 else "Mul", logits, "factor"), "offset")
+    corrected = add("Add", add("MatMul" if len(factor) > 1 else "Mul", logits, "factor"), "offset")
     add("Softmax" if is_softmax else "Sigmoid", corrected, output="calibrated")
 
     shape = ["samples", offset.shape[1] if offset.shape[1] > 1 else "scores"]
