@@ -143,6 +143,8 @@ def build_model(
     labels = label_options(class_names, multi_label)
     if model_args.model_name_or_path == "gp_cnn":
         config = GPCNNConfig(
+            variant="strided",
+            dropout=0.0,
             vocab_size=len(tokenizer),
             pad_token_id=tokenizer.pad_token_id,
             embedding_size=model_args.embedding_size,
