@@ -209,8 +209,11 @@ def make_run(
     configured = yaml.safe_load(config.read_text(encoding="utf-8"))
     options |= same_batch(configured | options, entry.get("devices", 1), processes)
     options |= {"loss": entry["losses"][loss], "seed": seed}
-    if loss == "mmce" and processes > 1:
-        options["loss"] += ",gather=true"
+    if options["loss"].startswith("published_mmce") and processes > 1:
+        raise ValueError(
+            f"processes_per_run must be 1 for mmce, a term over the whole batch, got {processes}: leave mmce out with "
+            "losses, or run it separately"
+        )
     told = {"recipe": entry["recipe"], "config": entry["config"], **options}
     job = Job(
         name=f"{dataset}/{model} {loss} seed {seed}",

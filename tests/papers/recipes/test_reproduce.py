@@ -49,7 +49,7 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
         "loss": "flsd53",
         "seed": 5,
     }
-    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "mmce:lam=2,weighted=true"
+    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "published_mmce:lam=2"
 
 
 def newsgroups_files(folder):
@@ -143,15 +143,15 @@ def test_the_batch_stays_the_same(settings, devices, processes, expected):
     assert recipe.same_batch(settings, devices, processes) == expected
 
 
-def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
+def test_several_processes_share_the_batch_but_not_mmce(tmp_path, monkeypatch):
     monkeypatch.setattr(launches.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(launches.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    plan = prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
+    plan = prepare(tmp_path, losses="flsd_53 brier", seeds="1", processes_per_run="2")
     assert plan.devices == ["0,1"]
-    losses = {run.loss: run.job.options["loss"] for run in plan.runs}
-    assert losses == {"mmce": "mmce:lam=2,weighted=true,gather=true", "brier": "brier"}
     assert {run.job.options["per_device_train_batch_size"] for run in plan.runs} == {64}
+    with pytest.raises(ValueError, match=r"processes_per_run must be 1 for mmce, .*, got 2"):
+        prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
 
 
 # The tables and what runs them
@@ -299,7 +299,7 @@ def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
 def test_a_real_row_that_dies_and_is_resumed(tmp_path, capsys):
     data = tmp_path / "news"
     data.mkdir()
-    for name, size, seed in (("train", 120, 0), ("validation", 40, 1), ("test", 60, 2)):
+    for name, size, seed in (("train", 130, 0), ("validation", 40, 1), ("test", 60, 2)):
         topics = generate_topics(size, seed=seed)
         Dataset.from_dict({"text": topics["text"], "label": topics["label"]}).to_parquet(data / f"{name}.parquet")
     (data / "glove.6B.100d.txt").write_text(f"{topics['text'][0].split()[0]} 0 1\n")
