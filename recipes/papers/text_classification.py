@@ -170,7 +170,7 @@ def main(argv: list[str]) -> list[RunResult]:
         check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
     if data_args.multi_label:
-        check.choice("calibration, with multi_label,", recipe_args.calibration, ["temperature"])
+        recipe_args.check_multi_label()
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)

@@ -170,23 +170,41 @@ def test_every_printed_loss_has_one_here():
     assert built["focal_2"] == "focal:gamma=2"
     assert len(set(built.values())) == len(built)
     without = {name[:2] for name in names if recipe.entry_of(known, *name[:2]) is None}
-    assert without == {("imagenet", "resnet110"), ("20_newsgroups", "bert")}
+    assert without == {("imagenet", "resnet110")}
 
 
-@pytest.mark.parametrize("name", ["newsgroups", "sst_trees", "image_classification", "translation"])
+@pytest.mark.parametrize(
+    "name", ["newsgroups", "sst_trees", "image_classification", "text_classification", "translation"]
+)
 def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
     (tmp_path / "glove.6B.100d.txt").touch()
     script, timm = import_recipe(name), importlib.util.find_spec("timm")
-    for dataset, entry in rows_file()["datasets"].items():
-        if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
-            continue
+    known = rows_file()
+    rows = [(dataset, model) for dataset, entry in known["datasets"].items() for model in entry["models"]]
+    entries = {row: recipe.entry_of(known, *row) for row in rows if row[0] != "imagenet" or timm is not None}
+    of_recipe = {row: entry for row, entry in entries.items() if entry["recipe"] == f"{name}.py"}
+    for row, entry in of_recipe.items():
         fixed = {"config": FOLDER / "configs" / entry["config"], "loss": "brier", "seed": 1, "output_dir": tmp_path}
         files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
-        for model in entry["models"].values():
-            for data in [*([entry["hub"]] if "hub" in entry else []), files]:
-                options = fixed | data | model
-                parsed = parse_arguments(script.ARGUMENTS, flags(options))
-                assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
+        for data in [*([entry["hub"]] if "hub" in entry else []), files]:
+            parsed = parse_arguments(script.ARGUMENTS, flags(fixed | data | entry["model"]))
+            assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), row
+    assert of_recipe
+
+
+def test_bert_has_a_recipe_and_files_of_its_own(tmp_path):
+    names = ("train", "validation", "test", "train_body", "validation_body", "test_body")
+    for name in (*(f"{name}.parquet" for name in names), "glove.6B.100d.txt"):
+        (tmp_path / name).write_text(name)
+    rows = "20_newsgroups/gp_cnn 20_newsgroups/bert"
+    plan = prepare(
+        tmp_path, table="adafocal2022:1", rows=rows, losses="flsd_53", seeds="1", data=f"20_newsgroups={tmp_path}"
+    )
+    jobs = {run.model: run.job for run in plan.runs}
+    assert jobs["bert"].recipe.name == "text_classification.py" and jobs["gp_cnn"].recipe.name == "newsgroups.py"
+    assert jobs["bert"].options["train_file"].name == "train_body.parquet"
+    assert "embeddings_file" in jobs["gp_cnn"].options and "embeddings_file" not in jobs["bert"].options
+    assert "models" not in jobs["bert"].options and "files" not in jobs["bert"].options
 
 
 # Runs and pages, with a fake recipe
