@@ -33,7 +33,9 @@ NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
 
 
 def gp_cnn() -> nn.Module:
-    return GPCNNForSequenceClassification(GPCNNConfig(vocab_size=VOCABULARY, num_labels=NUM_LABELS))
+    return GPCNNForSequenceClassification(
+        GPCNNConfig(variant="strided", dropout=0.0, vocab_size=VOCABULARY, num_labels=NUM_LABELS)
+    )
 
 
 def small_bert() -> nn.Module:

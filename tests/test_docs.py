@@ -84,7 +84,7 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
         assert len(names["history"]) > 1
         assert (tmp_path / "gamma.png").stat().st_size > 0
     if page.stem == "reliability_diagram":
-        assert printed == [comment.partition(":")[0] for comment in re.findall(r"\)  # (.*%.*)", examples[0])]
+        assert printed == [comment.partition(":")[0] for comment in re.findall(r"\)  # (.*%.*)", "\n".join(examples))]
         assert (tmp_path / "overconfident.png").stat().st_size > 0
     if page.stem == "gamma":
         shown = re.findall(r"\)  # ([\d.]+)\.\.\.", examples[0])

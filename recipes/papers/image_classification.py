@@ -120,7 +120,7 @@ def main(argv: list[str]) -> list:
     data_args, model_args, optimizer_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
     args.remove_unused_columns = False  # batches come whole from `ImageDataset`
     if data_args.multi_label:
-        check.choice("calibration, with multi_label,", recipe_args.calibration, ["temperature"])
+        recipe_args.check_multi_label()
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)

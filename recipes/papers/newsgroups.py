@@ -25,6 +25,7 @@ from papers.data.pretrained_models import label_options
 from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
+from papers.models.gp_cnn import VARIANTS
 from papers.runs import recipe_checks as check
 from papers.runs.classifier_results import run_classifier, sample_tables
 from papers.runs.loss_comparison import train_each_loss
@@ -49,19 +50,36 @@ class ModelArguments(WordVectorArguments):
     """The global-pooling CNN."""
 
     model_name_or_path: str = field(default="gp_cnn", metadata={"help": "Must be 'gp_cnn'."})
-    max_length: int = field(default=1000, metadata={"help": "Truncate posts to this many words."})
+    variant: str = field(
+        default="official", metadata={"help": "'official', as in the paper's code, or 'strided', which is faster."}
+    )
+    dropout: float = field(default=0.3, metadata={"help": "Dropout before the last layer."})
+    max_length: int = field(
+        default=1000, metadata={"help": "Read this many words of a post: the last ones if official, else the first."}
+    )
     num_filters: int = field(default=128, metadata={"help": "Channels of each convolution."})
     num_layers: int = field(default=3, metadata={"help": "Convolutions."})
 
     def __post_init__(self):
         super().__post_init__()
         check.at_least(1, self, "max_length", "num_filters", "num_layers")
+        check.choice("variant", self.variant, list(VARIANTS))
+        if not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
         if self.model_name_or_path != "gp_cnn":
             raise ValueError(
                 f"model_name_or_path must be 'gp_cnn', got {self.model_name_or_path!r}: "
                 "recipes/papers/text_classification.py fine-tunes encoders"
             )
 
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that the tokenizer keeps. The official network itself leaves out unknown words and truncates."""
+        return self.max_length if self.variant == "strided" else _LONGEST_POST
+
+
+# No post of 20 Newsgroups has as many words.
+_LONGEST_POST = 100_000
 
 ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
 
@@ -90,6 +108,10 @@ def build_model(
     config = GPCNNConfig(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
+        unk_token_id=tokenizer.unk_token_id,
+        variant=model_args.variant,
+        dropout=model_args.dropout,
+        max_words=model_args.max_length,
         embedding_size=model_args.embedding_size,
         num_filters=model_args.num_filters,
         num_layers=model_args.num_layers,
@@ -104,9 +126,11 @@ def main(argv: list[str]) -> list[RunResult]:
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
         class_names = splits["train"].features["label"].names
-        tokenizer = train_word_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.max_length)
-        encoded = tokenize(splits, tokenizer, model_args.max_length)
-        word_vectors = load_word_vectors(model_args, tokenizer, args.seed)
+        tokenizer = train_word_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.max_tokens)
+        encoded = tokenize(splits, tokenizer, model_args.max_tokens)
+        word_vectors = load_word_vectors(
+            model_args, tokenizer, args.seed, zero_unknown=model_args.variant == "official"
+        )
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)

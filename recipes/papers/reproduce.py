@@ -111,15 +111,11 @@ def prepare(argv: list[str]) -> Plan:
             raise ValueError(f"overrides must not name {name}, which is the run's own, got {name}={overrides[name]}")
     names = dict.fromkeys(cell.name for cells in tables.values() for cell in cells)
     entries = {(dataset, model): entry_of(rows_file, dataset, model) for dataset, model, _ in names}
-    files = {
-        dataset: data_files(arguments, entry, dataset, data)
-        for (dataset, _), entry in entries.items()
-        if entry is not None
-    }
-    digests = {name: contents({key: str(file) for key, file in of.items()}) for name, of in files.items()}
+    files = {row: data_files(arguments, entry, row[0], data) for row, entry in entries.items() if entry is not None}
+    digests = {row: contents({key: str(file) for key, file in of_row.items()}) for row, of_row in files.items()}
     # One seed after the other: a budget that ends early leaves complete tables with fewer seeds.
     runs = [
-        make_run(arguments, entries[name[:2]], name, seed, files[name[0]], digests[name[0]], overrides)
+        make_run(arguments, entries[name[:2]], name, seed, files[name[:2]], digests[name[:2]], overrides)
         for seed in arguments.seeds
         for name in names
         if entries[name[:2]] is not None
@@ -159,12 +155,19 @@ def read_rows_file() -> dict[str, Any]:
     return yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
 
 
+# What a model can have of its own instead of its dataset's.
+_OF_A_ROW = ("recipe", "config", "files")
+
+
 def entry_of(rows_file: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any] | None:
     """Return the entry of a row (a dataset and a model) in rows.yaml; None if there is no recipe for the row."""
     entry = rows_file["datasets"].get(dataset)
     if entry is None or model not in entry["models"]:
         return None
-    return entry | {"model": entry["models"][model], "losses": rows_file["losses"] | entry.get("losses", {})}
+    of_model = entry["models"][model]
+    own = {key: of_model[key] for key in _OF_A_ROW if key in of_model}
+    options = {key: value for key, value in of_model.items() if key not in own}
+    return entry | own | {"model": options, "losses": rows_file["losses"] | entry.get("losses", {})}
 
 
 def data_files(
@@ -209,8 +212,11 @@ def make_run(
     configured = yaml.safe_load(config.read_text(encoding="utf-8"))
     options |= same_batch(configured | options, entry.get("devices", 1), processes)
     options |= {"loss": entry["losses"][loss], "seed": seed}
-    if loss == "mmce" and processes > 1:
-        options["loss"] += ",gather=true"
+    if options["loss"].startswith("published_mmce") and processes > 1:
+        raise ValueError(
+            f"processes_per_run must be 1 for mmce, a term over the whole batch, got {processes}: leave mmce out with "
+            "losses, or run it separately"
+        )
     told = {"recipe": entry["recipe"], "config": entry["config"], **options}
     job = Job(
         name=f"{dataset}/{model} {loss} seed {seed}",

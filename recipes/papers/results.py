@@ -19,6 +19,7 @@ from hf_focal.calibration.cross_fitting import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
+from papers.figures.calibration_error_bars import calibration_error_bars
 from papers.figures.claims_tests import claims_table
 from papers.figures.paper_tables import Runs, beside_the_paper, read_paper_tables
 from papers.figures.run_records import bins_of, record_of, write_record
@@ -30,6 +31,7 @@ DOCS, TABLES, RECORDS = PAPERS.parents[1] / "docs" / "results", PAPERS / "tables
 # Task -> its title, its row in the papers' tables, and the page with its tables.
 CLASSIFICATION = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
+    "20_newsgroups_strided": ("20 Newsgroups, strided", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
     "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
@@ -42,8 +44,10 @@ TASKS = CLASSIFICATION | TRANSLATION
 LOSSES = {
     "cross_entropy": "cross-entropy",
     "brier": "Brier",
-    "mmce": "MMCE, weighted",
-    "published_mmce_lam_8": "MMCE, weighted, as the papers' code computes it",
+    "mmce": "MMCE, as the papers' code computes it",
+    "published_mmce_lam_8": "MMCE, as the papers' code computes it, λ = 8",
+    "mmce_lam_8_weighted_true": "MMCE by definition, weighted, λ = 8",
+    "mmce_weighted_true": "MMCE by definition, weighted, λ = 2",
     "label_smoothing_0.05": "label smoothing 0.05",
     "label_smoothing_0.1": "label smoothing 0.1",
     "focal_1": "focal, γ = 1",
@@ -51,6 +55,8 @@ LOSSES = {
     "focal_3": "focal, γ = 3",
     "flsc_532": "FLSc-532",
     "flsc_531": "FLSc-531",
+    "focal_schedule_5_3_2": "γ = 5, 3, 2, switched after 2/7 and 5/7",
+    "focal_schedule_5_3_1": "γ = 5, 3, 1, switched after 2/7 and 5/7",
     "flsd_532": "FLSD-532",
     "flsd_53": "FLSD-53",
     "dual_focal_gamma_5": "dual focal, γ = 5",
@@ -61,13 +67,27 @@ LOSSES = {
 }
 # Task -> the losses of its figure, with short titles.
 COMPARED = {
-    "20_newsgroups": {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"},
+    "20_newsgroups_strided": {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"},
     "sst_binary": {
         "cross_entropy": "cross-entropy",
         "label_smoothing_0.05": "label smooth.",
         "focal_3": "focal, γ = 3",
     },
 }
+# A second network on the data of another task -> that task.
+SECOND_NETWORKS = {"20 Newsgroups, strided": "20 Newsgroups"}
+
+# Metrics of Mukhoti et al.'s other tables, each with a table of its own below.
+OTHER_TABLES = {
+    "Tables 2 and 6, AdaECE": [("adaece", "pre_t"), ("adaece", "post_t")],
+    "Tables 9 and 10, NLL": [("nll", "pre_t"), ("nll", "post_t")],
+    "Tables 11 and 12, MCE": [("mce", "pre_t"), ("mce", "post_t")],
+    "As table 8, accuracy": [("top1", "pre_t"), ("top5", "pre_t")],
+}
+CAPTION = (
+    "*Means over the seeds; lines are 90% intervals of a mean, for two seeds or more. Figure 6 of the blog post of\n"
+    "Mukhoti et al. has intervals over the test samples of one run instead.*"
+)
 
 
 @functools.cache
@@ -139,6 +159,9 @@ def main(argv: list[str] | None = None) -> None:
         for file in sorted((RECORDS / task).glob("*.json")):
             record = json.loads(file.read_text(encoding="utf-8"))
             runs.setdefault(name_of(task, record), {})[record["seed"]] = record
+        if not runs:
+            replace_section(DOCS / page, task, "There are no runs yet.")
+            continue
         if task in CLASSIFICATION:
             tasks[title] = runs
         cells = {
@@ -153,12 +176,20 @@ def main(argv: list[str] | None = None) -> None:
             columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
             table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
             text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
+        if task in CLASSIFICATION:
+            for heading, columns in OTHER_TABLES.items():
+                if columns[-1][0] == "top5" and task == "sst_binary":  # two classes
+                    continue
+                table = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES, temperatures=False)
+                text += f"\n{heading}:\n\n{table}"
+            calibration_error_bars(runs, LOSSES, DOCS / f"{task}_errors.png")
+            text += f"\n![Three calibration errors of each loss, before and after T]({task}_errors.png)\n\n{CAPTION}\n"
         replace_section(DOCS / page, task, text)
         if task in COMPARED:
             seed = min(set.intersection(*(set(runs[loss]) for loss in COMPARED[task])))
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
-            draw_panels(panels, (DOCS / page).with_suffix(".png"))
-    replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
+            draw_panels(panels, DOCS / f"{task}.png")
+    replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks, SECOND_NETWORKS))
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, scaling_name(calibrated.method): calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")

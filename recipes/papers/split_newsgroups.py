@@ -3,8 +3,9 @@
     python recipes/papers/split_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_random
 
 This script pools the posts of both files and writes train.parquet (13,947 posts), validation.parquet (900 posts), and
-test.parquet (3,999 posts). The papers' archive has 19,997 posts; the by-date archive has 18,846 posts, because
-duplicates were removed.
+test.parquet (3,999 posts). It also writes them without headers, as train_body.parquet, validation_body.parquet, and
+test_body.parquet, for a recipe that does not strip them. The papers' archive has 19,997 posts; the by-date archive has
+18,846 posts, because duplicates were removed.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import numpy as np
 from datasets import concatenate_datasets
 
 from hf_focal.tasks.dataset_loading import load_file
+from papers.data.newsgroups import strip_headers
 
 NUM_TEST, NUM_VALIDATION = 3999, 900
 
@@ -30,7 +32,10 @@ def main() -> None:
     test, validation, train = np.split(order, [NUM_TEST, NUM_TEST + NUM_VALIDATION])
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, indices in {"train": train, "validation": validation, "test": test}.items():
-        posts.select(indices).to_parquet(args.output_dir / f"{name}.parquet")
+        part = posts.select(indices)
+        part.to_parquet(args.output_dir / f"{name}.parquet")
+        bodies = part.map(lambda post: {"text": strip_headers(post["text"])})
+        bodies.to_parquet(args.output_dir / f"{name}_body.parquet")
         print(f"{name}: {len(indices)} posts")
 
 

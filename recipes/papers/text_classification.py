@@ -143,6 +143,8 @@ def build_model(
     labels = label_options(class_names, multi_label)
     if model_args.model_name_or_path == "gp_cnn":
         config = GPCNNConfig(
+            variant="strided",
+            dropout=0.0,
             vocab_size=len(tokenizer),
             pad_token_id=tokenizer.pad_token_id,
             embedding_size=model_args.embedding_size,
@@ -168,7 +170,7 @@ def main(argv: list[str]) -> list[RunResult]:
         check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
     if data_args.multi_label:
-        check.choice("calibration, with multi_label,", recipe_args.calibration, ["temperature"])
+        recipe_args.check_multi_label()
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)

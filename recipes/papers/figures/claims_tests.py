@@ -1,7 +1,7 @@
 """Statistical tests, paired by seed, of the papers' claims about focal losses."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,7 +85,9 @@ CLAIMS = (
 )
 
 
-def claims_table(tasks: dict[str, Runs], level: float = 0.05) -> str:
+def claims_table(
+    tasks: Mapping[str, Runs], second_networks: Mapping[str, str] | None = None, level: float = 0.05
+) -> str:
     """Test each claim on each task. Return a Markdown table of differences, in percentage points, and p-values.
 
     If at least two tasks have two or more seeds, each claim also has a row "mean of the tasks". For this row, the
@@ -93,16 +95,21 @@ def claims_table(tasks: dict[str, Runs], level: float = 0.05) -> str:
 
     Args:
         tasks: title of the task -> loss -> seed -> the run's record.
+        second_networks: title -> the title of another task on the same data. For the mean of the tasks, the first one
+            does not count where the other one has two or more seeds.
         level: significance level. A claim is "shown" if the p-value of its t-test is smaller.
     """
     rows = []
     for claim in CLAIMS:
         of_tasks = {title: pairs for title, runs in tasks.items() if (pairs := claim.differences(runs))}
-        tested = [pairs for pairs in of_tasks.values() if len(pairs) > 1]
+        tested = {title: pairs for title, pairs in of_tasks.items() if len(pairs) > 1}
+        for second, first in (second_networks or {}).items():
+            if first in tested:
+                tested.pop(second, None)
         if len(tested) > 1:
-            shared = sorted(set.intersection(*map(set, tested)))
+            shared = sorted(set.intersection(*map(set, tested.values())))
             of_tasks["mean of the tasks"] = {
-                seed: float(np.mean([pairs[seed] for pairs in tested])) for seed in shared
+                seed: float(np.mean([pairs[seed] for pairs in tested.values()])) for seed in shared
             }
         for title, pairs in of_tasks.items():
             test = PairedTest.of(pairs.values(), claim.margin)

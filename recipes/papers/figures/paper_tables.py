@@ -19,6 +19,7 @@ METRICS = {
     "ece": ("ECE %", "ece", 100),
     "adaece": ("AdaECE %", "adaece", 100),
     "ece_em": ("ECE of equal mass %", "adaece", 100),
+    "classwise_ece": ("classwise ECE %", "classwise_ece", 100),
     "mce": ("MCE %", "mce", 100),
     "nll": ("NLL × 100", "nll", 100),
     "error": ("error %", "error", 100),
@@ -118,17 +119,24 @@ def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
 
 
 def beside_the_paper(
-    runs: Runs, cells: Sequence[PaperCell], columns: Sequence[tuple[str, str]], titles: Mapping[str, str]
+    runs: Runs,
+    cells: Sequence[PaperCell],
+    columns: Sequence[tuple[str, str]],
+    titles: Mapping[str, str],
+    *,
+    temperatures: bool = True,
 ) -> str:
     """Format a table of our means ± standard deviations over seeds, with the paper's value beside each mean.
 
     Args:
         runs: the records of our runs of a task.
         cells: the paper's cells for the task's dataset and model.
-        columns: metric and stage of each pair of columns, ours and the paper's. The pair of temperatures follows the
-            first pair, because a phone shows only the first columns; the number of seeds is last.
+        columns: metric and stage of each pair of columns, ours and the paper's; the number of seeds is last. A metric
+            that the paper does not print for any of the losses has one column, ours.
         titles: loss -> its title in the first column, in row order. "adafocal_20", which updates γ every 20 steps, is
             compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
+        temperatures: whether the pair of temperatures follows the first pair, because a phone shows only the first
+            columns.
 
     Returns:
         Markdown that ends in a newline.
@@ -146,16 +154,21 @@ def beside_the_paper(
             values = [measured(record, metric, stage) for record in of_seeds]
             printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
             row += [mean_and_deviation(values), printed_value]
+        rows.append([title, *row, str(len(of_seeds))])
+        if not temperatures:
+            continue
         fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
         values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
-        temperatures = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
-        row[2:2] = [mean_and_deviation(values), f"{temperatures[0]:g}" if temperatures else MISSING]
-        rows.append([title, *row, str(len(of_seeds))])
+        theirs_t = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
+        rows[-1][3:3] = [mean_and_deviation(values), f"{theirs_t[0]:g}" if theirs_t else MISSING]
     names = []
     for metric, stage in columns:
         names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
-    names[2:2] = ["T", "paper"]
-    table = columns_table(["Loss", *names, "seeds"], list(zip(*rows, strict=True)))
+    if temperatures:
+        names[2:2] = ["T", "paper"]
+    named = zip(["Loss", *names, "seeds"], zip(*rows, strict=True), strict=True)
+    kept = [(name, column) for name, column in named if name != "paper" or set(column) != {MISSING}]
+    table = columns_table([name for name, _ in kept], [column for _, column in kept])
     return table + (
         "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
         if "°" in table

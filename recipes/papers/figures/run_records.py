@@ -11,6 +11,7 @@ import transformers
 
 from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import ReliabilityBins, adaptive_calibration_error
+from hf_focal.reports import RunResult
 from hf_focal.utils.atomic_write import write_whole
 
 from .bleu_results import read_result
@@ -21,8 +22,8 @@ _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 def record_of(folder: str | Path) -> dict[str, Any]:
     """Return a finished run's record: its settings, its metrics before and after T, and its reliability bins before T.
 
-    If the run saved its logits, "equal_mass" has the T that minimizes the AdaECE of the validation set, and the AdaECE
-    of the test set before and after this T, as in table 1 of Ghosh et al. 2022.
+    If the run fitted T by AdaECE or saved its logits, "equal_mass" has the T that minimizes the AdaECE of the
+    validation set, and the AdaECE of the test set before and after this T, as in table 1 of Ghosh et al. 2022.
 
     Args:
         folder: the run's folder, with run.json and report/metrics.json.
@@ -39,7 +40,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
         "before": dict(result.pre),
         "after": dict(result.post),
         "bins": {name: values.tolist() for name, values in bins.items()},
-        "equal_mass": _equal_mass(folder / "logits.npz", result.temperature.num_bins),
+        "equal_mass": _equal_mass(folder / "logits.npz", result),
         **{key: result.details.get(key) for key in ("best_checkpoint", "best_validation_metric", "train_metrics")},
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
@@ -61,9 +62,13 @@ def _without_folder(key: str, value: Any) -> Any:
     return Path(value).name if key.endswith(("_file", "_dir")) else value
 
 
-def _equal_mass(path: Path, num_bins: int) -> dict[str, float] | None:
+def _equal_mass(path: Path, result: RunResult) -> dict[str, float] | None:
+    if result.temperature.objective == "adaece":
+        before, after = (metrics["adaece"] for metrics in (result.pre, result.post))
+        return {"temperature": result.temperature.value, "before": before, "after": after}
     if not path.is_file():
         return None
+    num_bins = result.temperature.num_bins
     with np.load(path) as saved:
         value = fit_temperature(saved["validation_logits"], saved["validation_labels"], "adaece", num_bins).value
         before, after = (

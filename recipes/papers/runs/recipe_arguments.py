@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging as transformers_logging
 
 from hf_focal.calibration.cross_fitting import METHODS
-from hf_focal.calibration.temperature_grid import STREAM_OBJECTIVES
+from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
 from hf_focal.hub.hub_publishing import repository_of
 from hf_focal.losses import LOSSES, LossConfig
 from hf_focal.tasks.heads import Head
@@ -120,16 +120,18 @@ class RecipeArguments:
         default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
     )
     temperature_objective: str = field(
-        default="nll", metadata={"help": "What the temperature minimizes: 'nll', or 'ece' (the papers' grid search)."}
+        default="nll",
+        metadata={
+            "help": "What the temperature minimizes: 'nll', or by the papers' grid search 'ece' or, for whole "
+            "samples, 'adaece'."
+        },
     )
     verbose: bool = field(default=False, metadata={"help": "Show loading messages and all progress bars."})
 
+    objectives: ClassVar[tuple[str, ...]] = STREAM_OBJECTIVES  # of logits that need not be held in memory
+
     def __post_init__(self) -> None:
-        if self.temperature_objective not in STREAM_OBJECTIVES:
-            raise ValueError(
-                f"temperature_objective must be {' or '.join(map(repr, STREAM_OBJECTIVES))}, "
-                f"got {self.temperature_objective!r}"
-            )
+        check.choice("temperature_objective", self.temperature_objective, self.objectives)
 
     def reusable(self, result: Any) -> bool:
         """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
@@ -168,10 +170,16 @@ class SampleClassifierArguments(ClassifierArguments):
         default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
     )
     calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
+    objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check.choice("calibration", self.calibration, (*METHODS, "auto"))
+
+    def check_multi_label(self) -> None:
+        """Refuse what there is for a softmax only."""
+        check.choice("calibration, with multi_label,", self.calibration, ["temperature"])
+        check.choice("temperature_objective, with multi_label,", self.temperature_objective, STREAM_OBJECTIVES)
 
     def fit_correction(self, trainer: FocalTrainer) -> None:
         if self.calibration == "temperature":

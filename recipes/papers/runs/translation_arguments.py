@@ -19,7 +19,10 @@ class TranslationArguments(RecipeArguments):
         metadata={"help": "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."},
     )
     length_penalty: float = field(
-        default=0.6, metadata={"help": "Beam search divides scores by the length to this power."}
+        default=0.6,
+        metadata={
+            "help": "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
+        },
     )
 
     def __post_init__(self) -> None:

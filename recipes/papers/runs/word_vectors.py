@@ -42,13 +42,16 @@ class WordVectorArguments:
 
 
 def load_word_vectors(
-    arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int
+    arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int, *, zero_unknown: bool = False
 ) -> torch.Tensor | None:
-    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given."""
+    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given.
+
+    Words that are not in the file get random vectors, or zeros with `zero_unknown`.
+    """
     if arguments.embeddings_file is None:
         return None
     set_seed(seed)
-    return load_embeddings(arguments.embeddings_file, tokenizer, arguments.embedding_size)
+    return load_embeddings(arguments.embeddings_file, tokenizer, arguments.embedding_size, zero_unknown=zero_unknown)
 
 
 def build_optimizer(

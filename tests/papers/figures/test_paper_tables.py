@@ -54,6 +54,14 @@ def test_the_table_of_equal_mass_has_its_own_temperature(run):
     assert table[2] == ["AdaFocal", "2.10", "2.62", "1.20", "1.1", "2.00", "2.46", "1"]
 
 
+def test_what_the_paper_does_not_print_has_one_column(run):
+    columns = [("ece", "pre_t"), ("error", "pre_t")]
+    table = table_rows(
+        beside_the_paper({"flsd_53": {1: run()}}, CELLS, columns, {"flsd_53": "FLSD-53"}, temperatures=False)
+    )
+    assert table == [["Loss", "ECE %", "paper", "error %", "seeds"], ["FLSD-53", "10.00", "6.92°", "20.00", "1"]]
+
+
 def test_each_metric_is_read_from_a_record(run):
     record = run(error=0.25, post=0.03) | {"equal_mass": {"before": 0.04, "after": 0.02}}
     record["before"] |= {name: 0.5 for _, name, _ in METRICS.values()}

@@ -1,5 +1,6 @@
 """Records of finished runs."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -59,6 +60,16 @@ def test_a_record_has_the_settings_and_what_was_measured(folder, tmp_path):
     after = adaptive_calibration_error(arrays["test_logits"] / temperature, arrays["test_labels"])
     assert record["equal_mass"]["temperature"] == pytest.approx(temperature)
     assert record["equal_mass"]["after"] == pytest.approx(after, rel=1e-5)
+
+
+def test_a_t_of_equal_mass_needs_no_logits(folder):
+    path, result, _ = folder
+    (path / "logits.npz").unlink()
+    of_equal_mass = dataclasses.replace(result.temperature, objective="adaece", value=1.3)
+    dataclasses.replace(result, temperature=of_equal_mass).save(path / "report" / "metrics.json")
+    record = record_of(path)
+    expected = {"temperature": 1.3, "before": result.pre["adaece"], "after": result.post["adaece"]}
+    assert record["equal_mass"] == pytest.approx(expected)
 
 
 def test_without_logits_there_is_no_error_of_equal_mass(folder):

@@ -1,5 +1,7 @@
 """The global-pooling CNN."""
 
+import json
+
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
@@ -12,12 +14,13 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 SMALL = {"vocab_size": 50, "embedding_size": 8, "num_filters": 6, "hidden_size": 7, "num_labels": 3, "pool_size": 3}
+VARIANTS = {"official": {"max_words": 40, "unk_token_id": 1}, "strided": {"variant": "strided"}}
 
 
-@pytest.fixture
-def model():
+@pytest.fixture(params=VARIANTS)
+def model(request):
     torch.manual_seed(0)
-    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL)).eval()
+    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, **VARIANTS[request.param])).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):  # Zero biases would hide padding that leaks through them.
             nn.init.normal_(parameter)
@@ -25,31 +28,59 @@ def model():
 
 
 def straightforward(model, words):
-    """The logits of one text, (words,) and at least one, from PyTorch's own layers without padding or masks."""
-    hidden = model.embeddings(words).T[None]
-    for convolution in model.convolutions[:-1]:
-        hidden = F.relu(F.conv1d(hidden, convolution.weight, convolution.bias, padding="same"))
-        hidden = F.max_pool1d(hidden, model.config.pool_size, ceil_mode=True)
-    last = model.convolutions[-1]
-    hidden = F.relu(F.conv1d(hidden, last.weight, last.bias, padding="same")).amax(dim=2)
-    return model.classifier(F.relu(model.dense(hidden)))[0]
+    """The logits of one text, (words,), from PyTorch's own layers; if the network is strided, at least one word."""
+    official, *convolutions, last = model.config.variant == "official", *model.convolutions
+    vectors = model.embeddings(words)
+    if official:  # as the official code reads and pads texts
+        vectors = vectors[words != 1][-40:]
+        vectors = F.pad(vectors, (0, 0, 40 - len(vectors), 0))
+    hidden = vectors.T[None]
+    for convolution in convolutions:
+        if official:
+            hidden = F.max_pool1d(F.relu(convolution(hidden)), 3, stride=1)
+        else:
+            hidden = F.relu(F.conv1d(hidden, convolution.weight, convolution.bias, padding="same"))
+            hidden = F.max_pool1d(hidden, 3, ceil_mode=True)
+    hidden = F.conv1d(hidden, last.weight, last.bias, padding=0 if official else "same")
+    return model.classifier(F.relu(model.dense(F.relu(hidden).amax(dim=2))))[0]
 
 
 @settings(deadline=None, max_examples=40)
-@given(length=st.integers(1, 60), padding=st.integers(0, 60), seed=st.integers(0, 99))
-def test_logits_are_those_of_the_text_alone(length, padding, seed):
+@given(
+    variant=st.sampled_from(list(VARIANTS)),
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=20),
+    padding=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    seed=st.integers(0, 99),
+)
+def test_logits_are_those_of_the_text_alone(variant, lengths, padding, seed):
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL)).eval()
+    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, **VARIANTS[variant])).eval()
     nn.init.normal_(model.convolutions[0].bias)
-    words = torch.randint(1, 50, (length,), generator=generator)
+    texts = [torch.randint(1, 50, (length,), generator=generator) for length in lengths]
+    # A strided pool begins at the first column, so only the official network takes padding on the left.
+    left, right = padding if variant == "official" else (0, padding[1])
+    batch = F.pad(nn.utils.rnn.pad_sequence(texts, batch_first=True), (left, right))
     with torch.no_grad():
-        logits = model(F.pad(words, (0, padding))[None]).logits[0]
-        torch.testing.assert_close(logits, straightforward(model, words), rtol=1e-5, atol=1e-6)
+        expected = torch.stack([straightforward(model, text) for text in texts])
+        torch.testing.assert_close(model(batch).logits, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_are_those_of_the_official_padding():
+    """Windows of padding that are not computed change no gradient."""
+    torch.manual_seed(0)
+    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, **VARIANTS["official"])).eval().double()
+    texts = [torch.randint(1, 50, (length,)) for length in (0, 3, 17, 25, 39, 40, 55, 12, 2)]
+    batch = nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    ours, theirs = model(batch).logits, torch.stack([straightforward(model, text) for text in texts])
+    weight, parameters = torch.randn_like(ours), list(model.parameters())
+    gradients = [torch.autograd.grad((logits * weight).sum(), parameters) for logits in (ours, theirs)]
+    for gradient, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(gradient, expected)
 
 
 def test_loss_and_gradients(model):
-    words, labels = torch.randint(1, 50, (4, 30)), torch.tensor([0, 2, 1, 2])
+    words, labels = torch.randint(2, 50, (4, 30)), torch.tensor([0, 2, 1, 2])
     words[:, 25:] = 0
     output = model(words, labels=labels)
     torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels))
@@ -72,9 +103,22 @@ def test_saved_and_loaded_by_the_auto_classes(model, tmp_path):
         assert torch.equal(loaded.state_dict()[name], value)
 
 
+def test_networks_saved_before_there_were_variants_are_strided(tmp_path):
+    GPCNNConfig(dropout=0.0).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert GPCNNConfig.from_pretrained(tmp_path).variant == saved.pop("variant") == "official"
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    assert AutoConfig.from_pretrained(tmp_path).variant == "strided"
+
+
 def test_initial_weights():
     torch.manual_seed(0)
-    model = GPCNNForSequenceClassification(GPCNNConfig(num_labels=20))
+    official = GPCNNForSequenceClassification(GPCNNConfig(num_labels=20))
+    convolution = official.convolutions[1]
+    for parameter in (convolution.weight, convolution.bias):  # as torch.nn.Conv1d starts
+        assert parameter.abs().max().item() == pytest.approx((128 * 5) ** -0.5, rel=0.05)
+    torch.manual_seed(0)
+    model = GPCNNForSequenceClassification(GPCNNConfig(variant="strided", num_labels=20))
     assert sum(parameter.numel() for parameter in model.parameters()) == 2_247_316
     assert model.embeddings.weight[0].abs().sum() == 0
     assert model.embeddings.weight[1:].abs().max().item() == pytest.approx(0.05, rel=0.01)
@@ -94,7 +138,12 @@ def test_without_a_padding_id_only_the_mask_is_padding(model):
 
 
 def test_bad_values():
-    for argument, value, expected in (("kernel_size", 4, "odd"), ("num_layers", 0, "at least 1"), ("dropout", 2, "")):
+    for argument, value, expected in (
+        ("kernel_size", 4, "odd"),
+        ("num_layers", 0, "at least 1"),
+        ("dropout", 2, ""),
+        ("variant", "same", "'official'"),
+    ):
         with pytest.raises(StrictDataclassClassValidationError, match=f"{argument} must be {expected}"):
             GPCNNConfig(**{argument: value})
 
@@ -114,6 +163,7 @@ class TestLoadEmbeddings:
         assert torch.equal(matrix[ids["naïve"]], torch.tensor([0.5, 0.25, 0]))
         assert torch.equal(matrix[0], torch.zeros(3))
         assert not torch.equal(matrix[ids["dog"]], matrix[ids["bird"]])
+        assert load_embeddings(path, tokenizer, 3, zero_unknown=True)[ids["dog"]].tolist() == [0, 0, 0]
 
     def test_wrong_width(self, tokenizer, tmp_path):
         path = tmp_path / "glove.txt"

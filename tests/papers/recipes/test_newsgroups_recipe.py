@@ -95,7 +95,9 @@ def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
 
 
 def test_the_random_split_pools_both_files(tmp_path, monkeypatch, capsys):
-    posts = Dataset.from_dict({"text": [f"post {number}" for number in range(5000)], "label": [0, 1] * 2500})
+    posts = Dataset.from_dict(
+        {"text": [f"From: me\n\npost {number}" for number in range(5000)], "label": [0, 1] * 2500}
+    )
     for name, part in (("train", range(3000)), ("test", range(3000, 5000))):
         posts.select(part).to_parquet(tmp_path / f"{name}.parquet")
     files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
@@ -104,10 +106,13 @@ def test_the_random_split_pools_both_files(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "train: 101 posts\nvalidation: 900 posts\ntest: 3999 posts\n"
     splits = {
         name: Dataset.from_parquet(str(tmp_path / "random" / f"{name}.parquet"))
-        for name in ("train", "validation", "test")
+        for name in ("train", "validation", "test", "test_body")
     }
+    bodies = splits.pop("test_body")
     order = np.random.default_rng(0).permutation(5000)
-    assert splits["test"]["text"][:] == [f"post {number}" for number in order[:3999]]
+    assert splits["test"]["text"][:] == [f"From: me\n\npost {number}" for number in order[:3999]]
+    assert bodies["text"][:] == [f"post {number}" for number in order[:3999]]
+    assert bodies["label"][:] == splits["test"]["label"][:]
     assert sorted(text for split in splits.values() for text in split["text"]) == sorted(posts["text"])
 
 

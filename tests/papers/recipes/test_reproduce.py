@@ -49,7 +49,7 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
         "loss": "flsd53",
         "seed": 5,
     }
-    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "mmce:lam=2,weighted=true"
+    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "published_mmce:lam=2"
 
 
 def newsgroups_files(folder):
@@ -143,15 +143,15 @@ def test_the_batch_stays_the_same(settings, devices, processes, expected):
     assert recipe.same_batch(settings, devices, processes) == expected
 
 
-def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
+def test_several_processes_share_the_batch_but_not_mmce(tmp_path, monkeypatch):
     monkeypatch.setattr(launches.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(launches.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    plan = prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
+    plan = prepare(tmp_path, losses="flsd_53 brier", seeds="1", processes_per_run="2")
     assert plan.devices == ["0,1"]
-    losses = {run.loss: run.job.options["loss"] for run in plan.runs}
-    assert losses == {"mmce": "mmce:lam=2,weighted=true,gather=true", "brier": "brier"}
     assert {run.job.options["per_device_train_batch_size"] for run in plan.runs} == {64}
+    with pytest.raises(ValueError, match=r"processes_per_run must be 1 for mmce, .*, got 2"):
+        prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
 
 
 # The tables and what runs them
@@ -170,23 +170,41 @@ def test_every_printed_loss_has_one_here():
     assert built["focal_2"] == "focal:gamma=2"
     assert len(set(built.values())) == len(built)
     without = {name[:2] for name in names if recipe.entry_of(known, *name[:2]) is None}
-    assert without == {("imagenet", "resnet110"), ("20_newsgroups", "bert")}
+    assert without == {("imagenet", "resnet110")}
 
 
-@pytest.mark.parametrize("name", ["newsgroups", "sst_trees", "image_classification", "translation"])
+@pytest.mark.parametrize(
+    "name", ["newsgroups", "sst_trees", "image_classification", "text_classification", "translation"]
+)
 def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
     (tmp_path / "glove.6B.100d.txt").touch()
     script, timm = import_recipe(name), importlib.util.find_spec("timm")
-    for dataset, entry in rows_file()["datasets"].items():
-        if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
-            continue
+    known = rows_file()
+    rows = [(dataset, model) for dataset, entry in known["datasets"].items() for model in entry["models"]]
+    entries = {row: recipe.entry_of(known, *row) for row in rows if row[0] != "imagenet" or timm is not None}
+    of_recipe = {row: entry for row, entry in entries.items() if entry["recipe"] == f"{name}.py"}
+    for row, entry in of_recipe.items():
         fixed = {"config": FOLDER / "configs" / entry["config"], "loss": "brier", "seed": 1, "output_dir": tmp_path}
         files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
-        for model in entry["models"].values():
-            for data in [*([entry["hub"]] if "hub" in entry else []), files]:
-                options = fixed | data | model
-                parsed = parse_arguments(script.ARGUMENTS, flags(options))
-                assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
+        for data in [*([entry["hub"]] if "hub" in entry else []), files]:
+            parsed = parse_arguments(script.ARGUMENTS, flags(fixed | data | entry["model"]))
+            assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), row
+    assert of_recipe
+
+
+def test_bert_has_a_recipe_and_files_of_its_own(tmp_path):
+    names = ("train", "validation", "test", "train_body", "validation_body", "test_body")
+    for name in (*(f"{name}.parquet" for name in names), "glove.6B.100d.txt"):
+        (tmp_path / name).write_text(name)
+    rows = "20_newsgroups/gp_cnn 20_newsgroups/bert"
+    plan = prepare(
+        tmp_path, table="adafocal2022:1", rows=rows, losses="flsd_53", seeds="1", data=f"20_newsgroups={tmp_path}"
+    )
+    jobs = {run.model: run.job for run in plan.runs}
+    assert jobs["bert"].recipe.name == "text_classification.py" and jobs["gp_cnn"].recipe.name == "newsgroups.py"
+    assert jobs["bert"].options["train_file"].name == "train_body.parquet"
+    assert "embeddings_file" in jobs["gp_cnn"].options and "embeddings_file" not in jobs["bert"].options
+    assert "models" not in jobs["bert"].options and "files" not in jobs["bert"].options
 
 
 # Runs and pages, with a fake recipe
@@ -299,7 +317,7 @@ def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
 def test_a_real_row_that_dies_and_is_resumed(tmp_path, capsys):
     data = tmp_path / "news"
     data.mkdir()
-    for name, size, seed in (("train", 120, 0), ("validation", 40, 1), ("test", 60, 2)):
+    for name, size, seed in (("train", 130, 0), ("validation", 40, 1), ("test", 60, 2)):
         topics = generate_topics(size, seed=seed)
         Dataset.from_dict({"text": topics["text"], "label": topics["label"]}).to_parquet(data / f"{name}.parquet")
     (data / "glove.6B.100d.txt").write_text(f"{topics['text'][0].split()[0]} 0 1\n")

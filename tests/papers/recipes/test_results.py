@@ -29,9 +29,29 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
     results.main([])
     for page in PAGES:
         assert (copy / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
-    drawn = ("results/newsgroups.png", "results/sst.png", "guides/calibrate_existing.png", "guides/csv_to_hub.png")
+    drawn = (
+        "results/20_newsgroups_strided.png",
+        "results/sst_binary.png",
+        "guides/calibrate_existing.png",
+        "guides/csv_to_hub.png",
+    )
     for figure in drawn:
         assert (copy / "docs" / figure).stat().st_size > 10_000
+
+
+def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
+    records = copy / "records"
+    for task in ("20_newsgroups_strided", "calibrate_existing", "csv_to_hub"):
+        shutil.copytree(results.RECORDS / task, records / task)
+    (records / "20_newsgroups").mkdir()
+    shutil.copy(records / "20_newsgroups_strided" / "cross_entropy_s1.json", records / "20_newsgroups")
+    monkeypatch.setattr(results, "RECORDS", records)
+    results.main([])
+    text = (copy / "docs" / "results" / "newsgroups.md").read_text(encoding="utf-8")
+    section = text.split("<!-- 20_newsgroups: ")[1].split("<!-- end of 20_newsgroups -->")[0]
+    assert "| cross-entropy | 16.46 | 17.92° | 3.10 | 3.4 | 1.65 | 2.39 | 23.76 | 26.68 | 1 |" in section
+    assert (copy / "docs" / "results" / "20_newsgroups_errors.png").stat().st_size > 10_000
+    assert "There are no runs yet." in (copy / "docs" / "results" / "sst.md").read_text(encoding="utf-8")
 
 
 def test_every_committed_run_is_in_its_file():
@@ -41,7 +61,7 @@ def test_every_committed_run_is_in_its_file():
             assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
     # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
     others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft", "many_tasks"}
-    others.add("20_newsgroups_bfloat16")
+    others.add("20_newsgroups_strided_bfloat16")
     assert {path.name for path in (results.RECORDS).iterdir()} <= {*results.TASKS, *others}
 
 

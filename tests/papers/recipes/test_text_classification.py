@@ -134,8 +134,9 @@ def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_
     folder = tmp_path / "run"
     shutil.copytree(compared.folder / "focal_gamma_3", folder)
     trained_at = (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns
-    (result,) = run(folder, loss="focal:gamma=3", temperature_objective="ece")
-    assert result.temperature.objective == "ece"
+    for objective in ("adaece", "ece"):
+        (result,) = run(folder, loss="focal:gamma=3", temperature_objective=objective)
+        assert result.temperature.objective == objective
     assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
     assert RunResult.load(folder / "report" / "metrics.json").temperature == result.temperature
     assert (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns == trained_at
@@ -343,7 +344,10 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature_objective": "nlll"}, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
+        (
+            {"temperature_objective": "nlll"},
+            "temperature_objective must be one of ece, adaece, nll, got 'nlll'; did you mean 'nll'?",
+        ),
         ({"loss": "mmce", "compare": "brier"}, "loss and compare must not be given together, got 'mmce' and 'brier'"),
         ({"model_name_or_path": "gpcnn"}, "got 'gpcnn'; did you mean 'gp_cnn'?"),
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
@@ -353,6 +357,10 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         (
             {"calibration": "vector", "multi_label": "true"},
             "calibration, with multi_label, must be one of temperature, got 'vector'",
+        ),
+        (
+            {"temperature_objective": "adaece", "multi_label": "true"},
+            "temperature_objective, with multi_label, must be one of ece, nll, got 'adaece'",
         ),
         ({"imbalance": 0.1, "multi_label": "true"}, "must"),
         ({"max_steps": 0}, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
