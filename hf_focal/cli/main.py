@@ -179,7 +179,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
         result = measure(**arguments, on_result=show)
     if _is_main_process():
         if "output" in arguments:
-            print(f"\nWritten to {arguments['output']}")
+            print(f"\nWritten to {arguments['output']}: see {Path(arguments['output'], 'report.html')}")
         elif result.method is not None and "push_to_hub" not in arguments:
             print("\nNothing was saved: pass --output or --push_to_hub.")
         if "url" in result.details:
