@@ -318,7 +318,7 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
     }
     groups = {name: parser.add_argument_group(title) for name, title in titles.items()}
     groups["data"].add_argument("model", metavar="MODEL", nargs="?", help="a Hub id or a folder; absent with --scores")
-    data = "a csv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"
+    data = "a csv, tsv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"
     groups["data"].add_argument("--dataset", metavar="DATA", help=data)
     of_scores = groups["scores"]
     for name, metavar, help in (

@@ -1,7 +1,7 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
 from collections.abc import Mapping
-from math import nan
+from math import isnan, nan
 from typing import Any
 
 from ..calibration.cross_fitting import scaling_name
@@ -36,9 +36,13 @@ def summary(result: RunResult) -> str:
 def samples_of(result: RunResult) -> str:
     """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
     details = result.details
-    count = f"{int(result.pre['num_samples']):,} " if "num_samples" in result.pre else ""
     of_data = f" of {details['measured_on']}" if "measured_on" in details else ""
-    return f"the {count}{unit_of(details.get('task', ''))}{of_data}"
+    return " ".join(filter(None, ("the", _count(result), unit_of(details.get("task", "")) + of_data)))
+
+
+def _count(result: RunResult) -> str:
+    count = result.pre.get("num_samples", nan)
+    return "" if isnan(count) else f"{int(count):,}"
 
 
 def verdict(result: RunResult) -> list[str]:
@@ -73,7 +77,9 @@ def verdict(result: RunResult) -> list[str]:
 
 
 def headline_of(result: RunResult) -> str:
-    """Return `RunResult.describe` as a sentence of its own, without the name of the model or loss."""
+    """Return `RunResult.describe` as a sentence, without the name of the model or loss; "" without measured values."""
+    if not result.post or isnan(result.pre.get("ece", nan)):
+        return ""
     text = result.describe().removeprefix(f"{result.loss}: ")
     return f"{text[0].upper()}{text[1:]}."
 
@@ -81,7 +87,7 @@ def headline_of(result: RunResult) -> str:
 def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     """Say what the correction changed on `samples`, which it was not fitted to, and whether that shows that it helps.
 
-    The model is called better calibrated only if both ECE and NLL are lower and the intervals of the ECE are apart.
+    The model is called better calibrated only if `is_better_calibrated`.
     """
     name = "temperature" if result.temperature.is_fitted else result.correction
     sides = [
@@ -90,31 +96,37 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     ]
     nll = [format_number(metrics.get("nll"), 1, 3) for metrics in (result.pre, result.post)]
     change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
-    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
-    overlap = len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
-    count = f"{int(result.pre['num_samples']):,}" if "num_samples" in result.pre else "these"
-    noise = (
-        f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
-        if overlap
-        else ""
-    )
-    # A comparison with NaN is False.
-    not_lowered = [
-        title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)
-    ]
-    if not_lowered:
-        text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(not_lowered)}."
-        return f"{text} It changed {change}.{noise}" if result.post else text
-    if overlap:
+    if is_better_calibrated(result):
+        return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
+    noise, missing = "", _not_lowered(result)
+    if _intervals_overlap(result):
+        count = _count(result) or "these"
+        noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
+    if not missing:
         return f"Its {name} changed {change} on {samples}.{noise}"
-    return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
+    text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
+    return f"{text} It changed {change}.{noise}" if result.post else text
+
+
+def is_better_calibrated(result: RunResult) -> bool:
+    """Return whether the correction lowers both ECE and NLL, and the intervals of the ECE, if known, are apart."""
+    return not _not_lowered(result) and not _intervals_overlap(result)
+
+
+def _not_lowered(result: RunResult) -> list[str]:
+    # A comparison with NaN is False.
+    return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
+
+
+def _intervals_overlap(result: RunResult) -> bool:
+    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
+    return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
 
 
 def next_steps(result: RunResult) -> list[str]:
     """Return sentences on what to do with a measured model, each with a command or call between backquotes."""
     details = result.details
     model, task = details.get("model"), details.get("task")
-    helps = all(result.post.get(key, nan) < result.pre.get(key, nan) for key in _LOWERED)
     same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
     sources = ("--scores", "--test_scores") if task == "scores" else (f"{model} --dataset", "--test_dataset")
     calibrate = f"hf-focal calibrate {sources[0]} validation.csv {sources[1]} test.csv --output calibrated"
@@ -137,7 +149,7 @@ def next_steps(result: RunResult) -> list[str]:
         steps.append(f"fit a correction to labeled data that the model was not trained on: `{calibrate}`")
     elif same_rows:
         steps.append(f"measure the correction on labeled data that it was not fitted to: `{calibrate}`")
-    elif not helps:
+    elif _not_lowered(result):
         steps.append("use the model without this correction, or fit it on more data like these")
     elif task == "scores":
         steps.append(
