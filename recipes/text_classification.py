@@ -30,7 +30,7 @@ class RecipeArguments:
     dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
     dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
     test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
-    train_file: str | None = field(default=None, metadata={"help": "a csv, json, jsonl or parquet file"})
+    train_file: str | None = field(default=None, metadata={"help": "a csv, tsv, json, jsonl or parquet file"})
     validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
     test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
     validation_size: int | None = field(

@@ -167,7 +167,10 @@ class LabelTemperatures(Temperature):
         return " to ".join(format(bound(self.values), spec) for bound in (min, max)) if spec else str(self)
 
     def __str__(self) -> str:
-        return f"{super().__str__()}, {self:.4g} a label ({len(self.fallback)} of them the shared T)"
+        text = f"{super().__str__()}; one T for each label, from {self:.4g}"
+        shared = len(self.fallback)
+        labels = f"{shared} label{'s have' if shared > 1 else ' has'}"
+        return f"{text}; {labels} T = {self.value:.4g}, for want of positives" if shared else text
 
     def apply(self, logits: ArrayT) -> ArrayT:
         if isinstance(logits, Tensor):

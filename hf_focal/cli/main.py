@@ -16,6 +16,18 @@ from typing import Any, NoReturn
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
 
+_USAGE = "%(prog)s MODEL --dataset DATA [options]\n       %(prog)s --scores FILE [options]"
+_EVALUATE = """Measure how calibrated a trained model is, or a table of its scores.
+
+examples:
+  hf-focal evaluate MODEL --dataset test.csv --output out
+  hf-focal evaluate --scores scores.csv --output out"""
+_CALIBRATE = """Fit a correction of a trained model on labeled data that it was not trained on, and save the result.
+
+examples:
+  hf-focal calibrate MODEL --dataset validation.csv --test_dataset test.csv --output out
+  hf-focal calibrate --scores validation.csv --test_scores test.csv --output out"""
+
 
 class OneLineParser(argparse.ArgumentParser):
     """An `ArgumentParser` that reports an error without its usage text, which may list a hundred options."""
@@ -178,7 +190,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
         result = measure(**arguments, on_result=show)
     if _is_main_process():
         if "output" in arguments:
-            print(f"\nWritten to {arguments['output']}")
+            print(f"\nWritten to {arguments['output']}: see {Path(arguments['output'], 'report.html')}")
         elif result.method is not None and "push_to_hub" not in arguments:
             print("\nNothing was saved: pass --output or --push_to_hub.")
         if "url" in result.details:
@@ -242,40 +254,56 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     # Arguments that the user does not give are absent from the parsed ones, so the functions' own defaults apply.
-    options: dict[str, Any] = {"parents": [_model_and_data()], "argument_default": argparse.SUPPRESS}
-    evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
-    evaluate.add_argument("--split", help="the split of a dataset [test]")
-    evaluate.add_argument("--output", metavar="DIR", help="a new folder for the report")
-    evaluate.add_argument("--coverage", type=float, metavar="C", help="find the threshold that answers C of the data")
-    evaluate.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
-    evaluate.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
-    evaluate.add_argument(
-        "--reference", metavar="FILE", help="an earlier table of scores: has the calibration changed?"
+    options: dict[str, Any] = {"argument_default": argparse.SUPPRESS, "add_help": False}
+    options |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    text = "measure how calibrated a trained model is"
+    evaluate = commands.add_parser("evaluate", help=text, description=_EVALUATE, usage=_USAGE, **options)
+    of_evaluate = _grouped(evaluate)
+    of_evaluate["data"].add_argument("--split", help="the split of a dataset [test]")
+    of_evaluate["output"].add_argument("--output", metavar="DIR", help="a new folder for the report")
+    text = "fit a correction of a trained model, and fold it in"
+    calibrate = commands.add_parser("calibrate", help=text, description=_CALIBRATE, usage=_USAGE, **options)
+    of_calibrate = _grouped(calibrate)
+    data, correction, output = (of_calibrate[name] for name in ("data", "correction", "output"))
+    data.add_argument("--split", help="the split of a dataset to fit the correction to [validation]")
+    data.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
+    data.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
+    correction.add_argument(
+        "--calibration", metavar="METHOD", help="temperature, vector, matrix, platt or auto [by the data]"
     )
-    calibrate = commands.add_parser("calibrate", help="fit a correction of a trained model, and fold it in", **options)
-    calibrate.add_argument("--split", help="the split of a dataset to fit T to [validation]")
-    calibrate.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
-    calibrate.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
-    calibrate.add_argument("--objective", help="nll, or ece (on the grid 0.1 ... 10) [nll]")
-    calibrate.add_argument("--calibration", help="temperature, vector, matrix, platt or auto [by the data]")
-    calibrate.add_argument(
+    correction.add_argument("--objective", metavar="NAME", help="nll, or ece (on the grid 0.1 ... 10) [nll]")
+    correction.add_argument(
         "--per_label", action="store_true", help="one temperature, or slope and intercept, per label"
     )
-    for command in (evaluate, calibrate):
-        command.add_argument("--precision", type=float, metavar="P", help="choose thresholds above which P are right")
-        command.add_argument("--recall", type=float, metavar="R", help="or that find R of the positives")
-        command.add_argument("--confidence", type=float, metavar="C", help="how surely these hold [0.95]")
-    calibrate.add_argument(
+    correction.add_argument(
         "--new_prior",
         metavar="P",
         type=lambda text: tuple(map(float, text.split(","))),
         help="shift to this share of positives, or to P,P,... of each label or class, in the data in use",
     )
-    calibrate.add_argument("--unlabelled", metavar="DATA", help="or to the share that EM estimates from these texts")
-    calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
-    calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
-    calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")
-    calibrate.add_argument("--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]")
+    correction.add_argument("--unlabelled", metavar="DATA", help="or to the share that EM estimates from these texts")
+    output.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
+    output.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
+    output.add_argument("--private", action="store_true", help="make that repository private if it is new")
+    for groups in (of_evaluate, of_calibrate):
+        thresholds = groups["thresholds"]
+        thresholds.add_argument(
+            "--precision", type=float, metavar="P", help="choose thresholds above which P are right"
+        )
+        thresholds.add_argument("--recall", type=float, metavar="R", help="or that find R of the positives")
+        thresholds.add_argument("--confidence", type=float, metavar="C", help="how surely these hold [0.95]")
+    thresholds = of_evaluate["thresholds"]
+    thresholds.add_argument(
+        "--coverage", type=float, metavar="C", help="find the threshold that answers C of the data"
+    )
+    thresholds.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
+    thresholds.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
+    of_evaluate["scores"].add_argument(
+        "--reference", metavar="FILE", help="an earlier table of scores: has the calibration changed?"
+    )
+    of_calibrate["scores"].add_argument(
+        "--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]"
+    )
     apply = commands.add_parser(
         "apply", help="add calibrated probabilities to a file of scores", argument_default=argparse.SUPPRESS
     )
@@ -290,14 +318,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _model_and_data() -> argparse.ArgumentParser:
-    """Return a parser of the arguments that `evaluate` and `calibrate` share."""
-    parser = OneLineParser(add_help=False, argument_default=argparse.SUPPRESS)
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a Hub id or a folder; absent with --scores")
-    data = "a csv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"
-    parser.add_argument("--dataset", metavar="DATA", help=data)
-    parser.add_argument("--onnx", metavar="FILE", help="an ONNX file that MODEL was exported to, to measure instead")
-    of_scores = parser.add_argument_group("a table of scores instead of a model and data")
+def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Add the arguments that `evaluate` and `calibrate` share, and return the groups of `--help`, in their order."""
+    titles = {
+        "data": "model and data",
+        "correction": "correction",
+        "thresholds": "thresholds",
+        "output": "output",
+        "scores": "a table of scores instead of a model and data",
+        "columns": "columns and labels of the data",
+        "questions": "questions with options, for a language model",
+        "others": "more options",
+    }
+    groups = {name: parser.add_argument_group(title) for name, title in titles.items()}
+    groups["data"].add_argument("model", metavar="MODEL", nargs="?", help="a Hub id or a folder; absent with --scores")
+    data = "a csv, tsv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"
+    groups["data"].add_argument("--dataset", metavar="DATA", help=data)
+    onnx = "an ONNX file that MODEL was exported to, to measure instead"
+    groups["data"].add_argument("--onnx", metavar="FILE", help=onnx)
+    of_scores = groups["scores"]
     for name, metavar, help in (
         ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),
         ("score_column", "COLUMN", "its column of scores, or the beginning of the names of one for each class"),
@@ -308,9 +347,11 @@ def _model_and_data() -> argparse.ArgumentParser:
         of_scores.add_argument(f"--{name}", metavar=metavar, help=help)
     names = "the names of the classes in the order of the scores, separated by commas"
     of_scores.add_argument("--classes", metavar="NAMES", type=lambda text: tuple(text.split(",")), help=names)
-    parser.add_argument("--task", help=f"one of {', '.join(TASKS)} [from the model's config]")
-    parser.add_argument("--batch_size", type=int, metavar="N", help="samples per batch on each device [16]")
-    parser.add_argument("--num_bins", type=int, metavar="N", help="bins of the calibration errors [15]")
+    others = groups["others"]
+    others.add_argument("-h", "--help", action="help", help="show this text")
+    others.add_argument("--task", help=f"one of {', '.join(TASKS)} [from the model's config]")
+    others.add_argument("--batch_size", type=int, metavar="N", help="samples per batch on each device [16]")
+    others.add_argument("--num_bins", type=int, metavar="N", help="bins of the calibration errors [15]")
     for field in fields(InputOptions):
         kind: dict[str, Any] = {"metavar": field.name.rpartition("_")[2].upper()}
         if field.name == "label_map":
@@ -321,8 +362,8 @@ def _model_and_data() -> argparse.ArgumentParser:
             kind = {"metavar": "GRADE", "type": float}
         elif field.name in ("chat", "trust_remote_code"):
             kind = {"action": "store_true"}
-        parser.add_argument(f"--{field.name}", help=field.metadata["help"], **kind)
-    return parser
+        groups[field.metadata["group"]].add_argument(f"--{field.name}", help=field.metadata["help"], **kind)
+    return groups
 
 
 if __name__ == "__main__":

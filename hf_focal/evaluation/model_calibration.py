@@ -16,7 +16,7 @@ from ..hub.cross_encoder_folder import copy_settings
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
 from ..recommendation import default_correction
-from ..reports import RunResult, write_report
+from ..reports import RunResult, comparison_page, write_report
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
@@ -83,8 +83,9 @@ def calibrate_model(
             logits, and `output` gets a ``model.onnx`` that computes corrected logits, in place of the model's weights
             and the model card.
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
-            the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
-            language model, T is stored in the model's config, where `apply_calibrated_generation` finds it.
+            the model card, ``temperature.json`` (if T was fitted), ``report``, and its page ``report.html``. If T
+            cannot be folded into a language model, T is stored in the model's config, where
+            `apply_calibrated_generation` finds it.
         push_to_hub: the id of a Hub repository to publish these files in; it is created before anything is measured.
         private: whether a new repository is private; by default, the account's settings decide.
 
@@ -269,6 +270,7 @@ def _save(
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
     write_report(folder / "report", result)
+    comparison_page([folder], folder / "report.html")
     if trained.onnx is not None:
         return  # the card would load the model with Transformers
     if trained.task.name == "text-classification":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..metrics import CalibrationMetrics
-from ..reports import RunResult, write_report
+from ..reports import RunResult, comparison_page, write_report
 from ..tasks.dataset_loading import dataset_location
 from ..tasks.input_errors import explained, one_line
 from ..tasks.task import MULTI_LABEL
@@ -48,7 +48,8 @@ def evaluate_model(
         task: one of `TASKS`; needed only if the model's config does not determine the task.
         batch_size: samples per batch on each device.
         num_bins: bins of the calibration errors.
-        output: a new or empty folder; the report is written to its subfolder ``report``.
+        output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
+            ``report.html``.
         precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
             least this precision or cover at least this share of the samples; see `CalibrationMetrics.threshold_for`.
             For a model with a sigmoid for each label, or for the only logit, `precision` or `recall` chooses a
@@ -112,6 +113,7 @@ def evaluate_model(
         if output is not None and trained.args.process_index == 0:
             with disk_errors(output, result):
                 write_report(Path(output) / "report", result)
+                comparison_page([output], Path(output) / "report.html")
         if unreached:
             raise NotPublishedError(unreached, result)
     return result

@@ -15,9 +15,15 @@ from ..calibration import LabelTemperatures
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
 from ..reports.base_rate_warnings import base_rate_warnings
-from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, metric_title, results_notes
+from ..reports.markdown_tables import escaped, format_number, label_table, metric_title, results_notes
 from ..reports.run_results import RunResult, known_loss
-from ..reports.text_summary import metrics_table, prior_shift_sentence
+from ..reports.text_summary import (
+    correction_verdict,
+    headline_of,
+    is_better_calibrated,
+    metrics_table,
+    prior_shift_sentence,
+)
 from ..tasks.task import PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
@@ -26,8 +32,9 @@ if TYPE_CHECKING:
 # The metrics in the metadata, by their keys in `CalibrationMetrics.compute()`, with their names.
 _IN_METADATA = ("ece", "adaece", "nll", "brier", "macro_ece", "smooth_ece", "aurc", "bleu")
 _METRICS = {"accuracy": "Accuracy"} | {key: metric_title(key).removesuffix(" %") for key in _IN_METADATA}
-# The metrics that a temperature should lower: key -> name.
-_LOWERED = {"ece": "ECE", "nll": "NLL"}
+_ALL = ", top_k=None"  # the argument of a pipeline that returns the probabilities of all labels
+_PAIR = f'{{"text": "A first text.", "text_pair": "A second text."}}{_ALL}'
+_MOST_NAMES = 12
 # What takes a softmax over the logits even where several labels, or the only logit, need a sigmoid, by task;
 # docs/serving.md has the sources.
 _TAKES_SOFTMAX = {
@@ -47,7 +54,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {"number": format_number, "interval": format_interval}
+_ENVIRONMENT.filters |= {"number": format_number, "sentence": lambda text: f"{text[:1].upper()}{text[1:]}"}
 
 
 def model_card(
@@ -126,20 +133,32 @@ def model_card(
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     calibration = result.details.get("calibration")
     scaled = calibration is not None and calibration["method"] not in ("temperature", "none")
+    pairs = task == "text-classification" and bool(result.details.get("options", {}).get("text_pair_column"))
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
     unit = unit_of(result.details.get("task", task), unit_of(task))
     of_task = PIPELINES.get(task, Task(name=task, pipeline=task))
-    intervals = [side.get("ece") for side in (result.pre_intervals, result.post_intervals)]
-    known = [interval for interval in intervals if interval]
-    # A comparison with NaN is False.
-    not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
+    shown_count = "" if isnan(count) else f"{int(count):,}"
+    test_is_file = bool(test_dataset) and (test_name or "").lower().endswith(_DATA_FILES)
+    of_set = "" if test_is_file else f"the {escaped(measured_on)} set"
+    places = " of ".join(filter(None, (of_set, escaped(test_name or ""))))
+    samples = " ".join(filter(None, ("the", shown_count, unit, "of", places)))
+    correction = "temperature" if fitted.is_fitted else result.correction
+    if not correction:
+        verdict = "The results below show how well calibrated it is."
+    elif same_rows:
+        verdict = f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
+        verdict += "it helps on other data."
+    else:
+        verdict = correction_verdict(result, samples, unit)
+        verdict += f" {_at_confidence(result)}" if is_better_calibrated(result) else ""
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
         arguments,
         generative=of_task.generates,
         auto_class=of_task.auto_class,
         peft_class=of_task.peft_class if adapter else None,
-        example=of_task.example,
+        example=_PAIR if pairs else of_task.example,
+        example_item=_PAIR.removesuffix(_ALL) if pairs else '"A text to classify."',
         unit=unit,
         of_fit="labels" if labels else unit,
         labels=labels,
@@ -149,26 +168,27 @@ def model_card(
         base_model=_display_name(base_model),
         data_name=data_name,
         test_name=test_name,
-        test_is_file=bool(test_dataset) and (test_name or "").lower().endswith(_DATA_FILES),
         fit_is_file=fit_is_file,
         fitted_on=_display_name(fitted_on) if fit_is_file else fitted_on,
-        count="" if isnan(count) else f"{int(count):,}",
-        not_lowered=" or ".join(not_lowered),
-        correction="temperature" if fitted.is_fitted else result.correction,
+        count=shown_count,
+        samples=samples,
+        correction=correction,
+        verdict=verdict,
+        headline=headline_of(result),
+        has_intervals="ece" in result.pre_intervals,
+        names=_names(result),
+        limitations=_limitations(result, samples, unit),
         scaling=scaling_name(result.method) if result.method else "",
         warnings=base_rate_warnings(result),
         thresholds=result.details.get("thresholds"),
         prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
         platt=(calibration or {}).get("correction"),
         serving=_serving_note(result, task, folded, of_task.generates),
-        at_confidence=_at_confidence(result),
         config=config,
         spec=config and LOSSES[config.name],
         trainer="FocalSFT" if sft else of_task.trainer,
         table=metrics_table(result),
         notes=results_notes([result]),
-        intervals=intervals,
-        overlap=len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known),
         balance=result.details.get("class_balance"),
         calibration=calibration,
         scaled=scaled,
@@ -177,6 +197,29 @@ def model_card(
     )
     text = re.sub("\n{3,}", "\n\n", text)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def _names(result: RunResult) -> list[str]:
+    """Return the names of the classes or labels that a result holds, or [] if it holds none or too many to list."""
+    names = result.details.get("labels", {}).get("name") or result.details.get("confusion", {}).get("names", [])
+    return [*names] if len(names) <= _MOST_NAMES else []
+
+
+def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
+    """Return sentences on what the results do not show; `samples` is escaped."""
+    sentences = [
+        f"The results are those of {samples}. On other data, the probabilities may be worse calibrated: measure them "
+        f"on labeled {unit} of your own."
+    ]
+    if interval := (result.post_intervals or result.pre_intervals).get("ece"):
+        low, high = (format_number(bound, 100, 2) for bound in interval)
+        sentences.append(f"With so many {unit}, the ECE is known up to an interval of {low}% to {high}%.")
+    if result.link == "softmax" and "error" in result.post:
+        sentences.append(f"{format_number(result.post['error'], 100, 1)}% of the predictions are wrong.")
+    if groups := result.details.get("groups"):
+        name, ece = escaped(groups["name"][0]), format_number(groups["ece"][0], 100, 2)
+        sentences.append(f"The ECE is largest for the group {name}: {ece}%.")
+    return sentences
 
 
 def _at_confidence(result: RunResult) -> str:

@@ -30,6 +30,7 @@ from .selective_prediction import RiskCoverageCurve, Threshold, log_odds, thresh
 # What is summed over the samples, separately over incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
 _SETTINGS = ("num_bins", "ignore_index", "classwise", "keep_samples")
+_MOST_CLASSES = 256  # with more classes, errors are not counted by label and prediction: K² counts for each batch
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class CalibrationMetrics:
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
-    samples of each class; it is empty before the first batch and with ``classwise=False``.
+    samples of each class; it is empty before the first batch and with ``classwise=False``. `confusion`, `(K, K)`,
+    int64, counts the samples by label (row) and prediction (column); it is `(0, 0)` where `label_counts` is empty, and
+    with more than 256 classes.
     """
 
     link = "softmax"
@@ -104,6 +107,11 @@ class CalibrationMetrics:
     @property
     def label_counts(self) -> np.ndarray:
         return self._sums.get("labels", np.zeros(0, np.int64))
+
+    @property
+    def confusion(self) -> np.ndarray:
+        errors = self._sums.get("errors", np.zeros((0, 0), np.int64))
+        return errors + np.diag(self.label_counts - errors.sum(1)) if len(errors) else errors
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
@@ -145,6 +153,10 @@ class CalibrationMetrics:
                     cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
                 add_to_cells(cells, block.probabilities, block.labels)
                 sums["labels"] = np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
+                if num_classes <= _MOST_CLASSES:
+                    pairs = block.labels[~correct] * num_classes + block.scores[~correct].argmax(1)
+                    errors = np.bincount(pairs.cpu().numpy(), minlength=num_classes**2)
+                    sums["errors"] = errors.reshape(num_classes, num_classes)
             confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
             index = bin_index(confidence, self.num_bins).numpy()
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)

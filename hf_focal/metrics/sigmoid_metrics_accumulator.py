@@ -27,10 +27,20 @@ class LabelMetrics(CalibrationMetrics):
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
     threshold, mean average precision, AUROC, and bootstrap intervals) are not available.
+
+    `confusion` is for one logit only: `(2, 2)`, of the classes 0 and 1, where 1 is predicted if σ(z) >= ½.
     """
 
     link = "sigmoid"
     _unpack = staticmethod(unpack)  # keys, in rows of L, hold P(label)
+
+    @property
+    def confusion(self) -> np.ndarray:
+        if self.num_classes != 1:
+            return np.zeros((0, 0), np.int64)
+        hits, false, missed = self._label_scores()[2:, 0]
+        rejected = self._bin_sums()[0].sum() - hits - false - missed
+        return np.array([[rejected, false], [missed, hits]], np.int64)
 
     def update(self, logits: Array, labels: Array) -> None:
         # In float64, because in float32 all logits above 17 would be tied, with a probability of 1.

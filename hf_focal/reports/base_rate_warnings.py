@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import entr
 
-from .run_results import RunResult
+from .run_results import RunResult, mean_and_share
 
 # A gap between the mean probability and the frequency is told if it exceeds this share of the rarer answer, and
 # `_ERRORS` standard errors of the frequency.
@@ -21,7 +21,7 @@ def base_rate_warnings(result: RunResult) -> list[str]:
     total = bins.count.sum()
     if result.link != "sigmoid" or not total:
         return []
-    mean, frequency = (float(np.nansum(bins.count * side) / total) for side in (bins.confidence, bins.accuracy))
+    mean, frequency = mean_and_share(bins)
     warnings, advice = [], _advice(result.method, "prior_shift" in result.details)
     allowed = max(_ERRORS * (frequency * (1 - frequency) / total) ** 0.5, _SHARE * min(frequency, 1 - frequency), 0.01)
     if abs(mean - frequency) > allowed:

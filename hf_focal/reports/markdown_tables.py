@@ -196,7 +196,13 @@ def results_table(results: Sequence[RunResult]) -> str:
 
 
 def label_table(result: RunResult, most: int = 20) -> str:
-    """Format a Markdown table of a multi-label model's labels.
+    """Format the `label_columns` of a result as a Markdown table."""
+    columns = label_columns(result, most)
+    return columns_table(list(columns), list(columns.values()))
+
+
+def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
+    """Return title -> cells of a table of a multi-label model's labels.
 
     The columns are the label's frequency, ECE before → after the correction, F1 at the threshold ½ before it, and T or
     the slope and the intercept. If there are more than
@@ -210,7 +216,7 @@ def label_table(result: RunResult, most: int = 20) -> str:
         return [format_number(labels[key][row], factor, decimals) for row in rows]
 
     sides = [cells(side, 100, 2) for side in ("before", "after")[: 2 if result.method else 1]]
-    columns = {
+    columns: dict[str, list[Cell]] = {
         "Label": [labels["name"][row] for row in rows],
         "frequency %": cells("frequency", 100, 2),
         "ECE %": [" → ".join(cell) for cell in zip(*sides, strict=True)],
@@ -218,9 +224,9 @@ def label_table(result: RunResult, most: int = 20) -> str:
     }
     if "slope" in labels:
         columns |= {"slope": cells("slope", 1, 2), "intercept": cells("intercept", 1, 2)}
-    else:
+    elif result.method:
         columns["T"] = cells("temperature", 1, 2)
-    return columns_table(list(columns), list(columns.values()))
+    return columns
 
 
 def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..metrics import CalibrationMetrics, SelectiveAccuracy
+from ..metrics import CalibrationMetrics, RiskCoverageCurve, SelectiveAccuracy
 from .figure_style import COLORS, GREY, LINES, clean_axes, finished
 
 if TYPE_CHECKING:
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def risk_coverage_figure(
-    runs: Mapping[str, CalibrationMetrics],
+    runs: Mapping[str, CalibrationMetrics | RiskCoverageCurve],
     thresholds: Mapping[str, SelectiveAccuracy] | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
     """Draw the risk-coverage curve of each run, with the area under the curve (AURC) in the legend.
 
     Args:
-        runs: name of the run -> metrics of its test samples.
+        runs: name of the run -> metrics of its test samples, or points of their curve, whose AURC is not shown.
         thresholds: name of the run -> what `Threshold.measure` returned, a point to mark on the run's curve.
         path: the file to save the figure to; its suffix determines the format.
 
@@ -33,9 +33,12 @@ def risk_coverage_figure(
     figure = Figure(figsize=(5.6, 4), layout="constrained")
     axes = figure.subplots()
     for number, (name, metrics) in enumerate(runs.items()):
-        curve = metrics.risk_coverage()
+        if isinstance(metrics, RiskCoverageCurve):
+            curve, label = metrics, name
+        else:
+            curve = metrics.risk_coverage()
+            label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f}%"
         color = COLORS[number % len(COLORS)]
-        label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f}%"
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if thresholds and name in thresholds:
             point = thresholds[name]
@@ -47,6 +50,6 @@ def risk_coverage_figure(
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Coverage: samples that get an answer, %")
     axes.set_ylabel("Risk: wrong answers among these, %")
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="best")
     clean_axes(axes)
     return finished(figure, path)

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from ..calibration import Correction, LabelTemperatures, Temperature
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LossConfig
-from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
+from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins, RiskCoverageCurve
 from ..utils.atomic_write import write_whole
 from ..validation import Array
 
@@ -26,6 +26,8 @@ from ..validation import Array
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 _NUM_WORST = 5  # labels whose reliability diagrams are kept
+_MOST_CLASSES, _NUM_PAIRS = 12, 12  # with more classes, only the most confused pairs are kept, not the matrix
+_NUM_POINTS = 100  # of a risk-coverage curve
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,13 @@ class RunResult:
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
         corrected = f"T = {self.temperature.value:.3g}" if self.temperature.is_fitted else self.correction
-        if "confidence" not in self.pre or "accuracy" not in self.pre:  # several labels per sample
+        if self.link == "sigmoid":
+            (mean, share), (mean_after, _) = mean_and_share(self.pre_bins), mean_and_share(self.post_bins)
+            error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
+            verdict = "right on average" if abs(mean - share) <= error else "too high" if mean > share else "too low"
+            text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% of the labels apply"
+            return f"{self.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if self.method else "")
+        if "confidence" not in self.pre or "accuracy" not in self.pre:
             ece = [f"{100 * side['ece']:.1f}%" for side in (self.pre, self.post)]
             return f"{self.loss}: ECE {ece[0]}" + (f"; after {corrected}: {ece[1]}" if self.method else "")
         says, right = self.pre["confidence"], self.pre["accuracy"]
@@ -155,6 +163,11 @@ class RunResult:
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
             correction = details.get("calibration", {}).get("correction", {})
             details["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
+        elif pre.get("num_samples"):
+            sides = {"before": before} | ({} if after is None else {"after": after})
+            details["risk_coverage"] = {name: _points(side.risk_coverage()) for name, side in sides.items()}
+        if len(confusion := (after or before).confusion):
+            details["confusion"] = _of_classes(label_names, confusion)
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -185,6 +198,31 @@ def _of_labels(
     if platt:
         columns |= {one: list(platt.get(f"{one}s", [platt[one]] * len(ece))) for one in ("slope", "intercept")}
     return {"name": names, **columns, "temperature": values, "worst": bins}
+
+
+def mean_and_share(bins: ReliabilityBins) -> tuple[float, float]:
+    """Return the mean confidence and the accuracy of all samples in the bins, NaN without samples."""
+    total = bins.count.sum() or math.nan
+    return float(np.nansum(bins.count * bins.confidence) / total), float(np.nansum(bins.count * bins.accuracy) / total)
+
+
+def _points(curve: RiskCoverageCurve) -> dict[str, list[int]]:
+    """Return points of a curve, about equally far apart in coverage, with the first and the last one."""
+    kept = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
+    return {"answered": curve.answered[kept].astype(int).tolist(), "errors": curve.errors[kept].astype(int).tolist()}
+
+
+def _of_classes(names: Sequence[str], counts: np.ndarray) -> dict[str, Any]:
+    size = len(counts)
+    if len(names) != size:  # for one logit, there is only the name of its label
+        names = [f"not {names[0]}", names[0]] if len(names) == 1 and size == 2 else [str(k) for k in range(size)]
+    if size <= _MOST_CLASSES:
+        return {"names": [*names], "counts": counts.tolist()}
+    errors, of_label = counts - np.diag(counts.diagonal()), counts.sum(1)
+    largest = [divmod(int(cell), size) for cell in np.argsort(-errors, axis=None, kind="stable")[:_NUM_PAIRS]]
+    columns = ("label", "prediction", "count", "samples")
+    rows = [(names[i], names[j], int(errors[i, j]), int(of_label[i])) for i, j in largest if errors[i, j]]
+    return {"pairs": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
 def worst_labels(result: RunResult) -> dict[str, list[ReliabilityBins]]:

@@ -1,14 +1,17 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
 from collections.abc import Mapping
+from math import isnan, nan
 from typing import Any
 
 from ..calibration.cross_fitting import scaling_name
 from ..tasks.task import unit_of
 from .base_rate_warnings import base_rate_warnings
-from .markdown_tables import METRICS, columns_table, format_interval, format_number
+from .markdown_tables import METRICS, Cell, columns_table, format_interval, format_number
 from .run_results import RunResult
 
+# The metrics that a correction should lower: key -> name.
+_LOWERED = {"ece": "ECE", "nll": "NLL"}
 _MOST_SHARES = 5  # labels or classes whose share a sentence names
 
 
@@ -16,40 +19,148 @@ def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     details, temperature = result.details, result.temperature
     notes = [*base_rate_warnings(result), *details["notes"]]
-    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in notes)]
-    unit = unit_of(details["task"])
-    fitted = result.correction
+    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in notes), "", *verdict(result)]
     if "fitted_on" in details and temperature.is_fitted:
-        of_fit = "labels" if result.link == "sigmoid" else unit
+        of_fit = "labels" if result.link == "sigmoid" else unit_of(details["task"])
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
-    lines += [
-        "",
-        f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:",
-        "",
-        metrics_table(result),
-    ]
+    lines += ["", f"On {samples_of(result)}:", "", metrics_table(result)]
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
     lines += decision_lines(details)
     if "groups" in details:
-        lines += ["", group_table(details["groups"])]
-    if fitted and details.get("fitted_on") == details["measured_on"] and "prior_shift" in details:
-        lines.append(
+        lines += ["", group_table(details["groups"]).rstrip()]
+    lines += ["", *(f"Next: {step}" for step in next_steps(result))]
+    return "\n".join(lines)
+
+
+def samples_of(result: RunResult) -> str:
+    """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
+    details = result.details
+    of_data = f" of {details['measured_on']}" if "measured_on" in details else ""
+    return " ".join(filter(None, ("the", _count(result), unit_of(details.get("task", "")) + of_data)))
+
+
+def _count(result: RunResult) -> str:
+    count = result.pre.get("num_samples", nan)
+    return "" if isnan(count) else f"{int(count):,}"
+
+
+def verdict(result: RunResult) -> list[str]:
+    """Return sentences on whether the probabilities are too high or too low, and whether the correction helps."""
+    headline = headline_of(result)
+    if result.method is None:
+        ece = f"{format_number(result.pre.get('ece'), 100, 2)}%"
+        interval = format_interval(result.pre_intervals.get("ece"), 100, 2)
+        return [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
+    details, fitted, unit = result.details, result.correction, unit_of(result.details.get("task", ""))
+    same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
+    if same_rows and "prior_shift" in details:
+        return [
+            headline,
             f"These {unit} have the share from which the prior is shifted. To see what the shift gains, measure on "
-            "labeled ones with the new share, as the test set."
-        )
-    elif fitted and details.get("fitted_on") == details["measured_on"]:
-        options = "--test_scores" if details["task"] == "scores" else "--test_split or --test_dataset"
-        lines.append(
+            "labeled ones with the new share, as the test set.",
+        ]
+    if same_rows:
+        options = "--test_scores" if details.get("task") == "scores" else "--test_split or --test_dataset"
+        return [
+            headline,
             f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
-            f"For unbiased results, split them, and pass one part as the test set ({options})."
-        )
-    elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
+            f"For unbiased results, split them, and pass one part as the test set ({options}).",
+        ]
+    lines = [headline, correction_verdict(result, samples_of(result), unit)]
+    if all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
         lines.append(
             f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
             f"{unit} unlike these, or on {unit} that the model was trained on."
         )
-    return "\n".join(lines)
+    return lines
+
+
+def headline_of(result: RunResult) -> str:
+    """Return `RunResult.describe` as a sentence, without the name of the model or loss; "" without measured values."""
+    if not result.post or isnan(result.pre.get("ece", nan)):
+        return ""
+    text = result.describe().removeprefix(f"{result.loss}: ")
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
+    """Say what the correction changed on `samples`, which it was not fitted to, and whether that shows that it helps.
+
+    The model is called better calibrated only if `is_better_calibrated`.
+    """
+    name = "temperature" if result.temperature.is_fitted else result.correction
+    sides = [
+        f"{format_number(metrics.get('ece'), 100, 2)}%{format_interval(intervals.get('ece'), 100, 2)}"
+        for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
+    ]
+    nll = [format_number(metrics.get("nll"), 1, 3) for metrics in (result.pre, result.post)]
+    change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
+    if is_better_calibrated(result):
+        return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
+    noise, missing = "", _not_lowered(result)
+    if _intervals_overlap(result):
+        count = _count(result) or "these"
+        noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
+    if not missing:
+        return f"Its {name} changed {change} on {samples}.{noise}"
+    text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
+    return f"{text} It changed {change}.{noise}" if result.post else text
+
+
+def is_better_calibrated(result: RunResult) -> bool:
+    """Return whether the correction lowers both ECE and NLL, and the intervals of the ECE, if known, are apart."""
+    return not _not_lowered(result) and not _intervals_overlap(result)
+
+
+def _not_lowered(result: RunResult) -> list[str]:
+    # A comparison with NaN is False.
+    return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
+
+
+def _intervals_overlap(result: RunResult) -> bool:
+    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
+    return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
+
+
+def next_steps(result: RunResult) -> list[str]:
+    """Return sentences on what to do with a measured model, each with a command or call between backquotes."""
+    details = result.details
+    model, task = details.get("model"), details.get("task")
+    same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
+    sources = ("--scores", "--test_scores") if task == "scores" else (f"{model} --dataset", "--test_dataset")
+    calibrate = f"hf-focal calibrate {sources[0]} validation.csv {sources[1]} test.csv --output calibrated"
+    steps = []
+    if model is None:  # of a trainer
+        if result.method is None:
+            steps.append(
+                "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
+            )
+        else:
+            steps.append("save the model with its correction: `trainer.save_calibrated()`")
+        return steps
+    if result.method is None and "calibration" in details:
+        steps.append("use the model as it is: no correction lowered its cross-fitted NLL")
+    elif result.method is None and task == "scores" and "brier" not in result.pre:
+        steps.append(f"save the scores of all classes, which a correction needs: `{calibrate}`")
+    elif result.method is None and result.pre_intervals.get("ece", (1,))[0] == 0:
+        steps.append("the ECE may be 0, so a correction has little to gain; more samples would tell")
+    elif result.method is None:
+        steps.append(f"fit a correction to labeled data that the model was not trained on: `{calibrate}`")
+    elif same_rows:
+        steps.append(f"measure the correction on labeled data that it was not fitted to: `{calibrate}`")
+    elif _not_lowered(result):
+        steps.append("use the model without this correction, or fit it on more data like these")
+    elif task == "scores":
+        steps.append(
+            "correct other scores: `hf-focal apply calibrated/correction.json scores.csv --output corrected.csv`"
+        )
+    else:
+        steps.append("load the output folder like any other model, or publish it: `--push_to_hub ID`")
+    if task in ("text-classification", "image-classification") and not {"thresholds", "threshold"} & details.keys():
+        aim = "to say yes with a known precision" if result.link == "sigmoid" else "to answer with a known precision"
+        steps.append(f"{aim}, choose a threshold: `{calibrate} --precision 0.9`")
+    return steps
 
 
 def decision_lines(details: Mapping[str, Any]) -> list[str]:
@@ -125,19 +236,41 @@ def prior_shift_sentence(shift: Mapping[str, Any]) -> str:
     )
 
 
+def group_columns(groups: Mapping[str, Any]) -> dict[str, list[Cell]]:
+    """Return title -> cells of a table of groups, as `details["groups"]` lists them: the largest ECE comes first."""
+    bounds = zip(groups["ece"], groups["ece_low"], groups["ece_high"], strict=True)
+    return {
+        "group": groups["name"],
+        "samples": [f"{count:,}" for count in groups["num_samples"]],
+        "error %": [format_number(share, 100, 2) for share in groups["error"]],
+        "confidence - accuracy %": [format_number(gap, 100, 2) for gap in groups["gap"]],
+        "ECE %": [(format_number(ece, 100, 2), format_interval((low, high), 100, 2)) for ece, low, high in bounds],
+    }
+
+
 def group_table(groups: Mapping[str, Any]) -> str:
-    """Format a table of groups, the one with the largest ECE first; `groups` is a result's `details["groups"]`."""
-    rows = [
-        [
-            name,
-            f"{count:,}",
-            *(format_number(share, 100, 2) for share in (error, gap)),
-            f"{format_number(ece, 100, 2)}{format_interval((low, high), 100, 2)}",
-        ]
-        for name, count, error, gap, ece, low, high in zip(*groups.values(), strict=True)
-    ]
-    titles = ["group", "samples", "error %", "confidence - accuracy %", "ECE %"]
-    return columns_table(titles, [*zip(*rows, strict=True)])
+    """Format the `group_columns` as a Markdown table."""
+    columns = group_columns(groups)
+    return columns_table(list(columns), list(columns.values()))
+
+
+def threshold_columns(thresholds: Mapping[str, Any]) -> dict[str, list[Cell]]:
+    """Return title -> cells of a table of the labels in `details["thresholds"]` that have a threshold."""
+    labels = [label for label in thresholds["labels"] if label["value"] is not None]
+    return {
+        "Label": [label["name"] for label in labels],
+        "threshold": [f"{label['value']:.4g}" for label in labels],
+        "precision %": [format_number(label["precision"], 100, 1) for label in labels],
+        f"{'coverage' if thresholds['link'] == 'softmax' else 'recall'} %": [
+            format_number(label["recall"], 100, 1) for label in labels
+        ],
+    }
+
+
+def shown_metrics(result: RunResult) -> list[str]:
+    """Return the keys of the metrics of a result that tables show; means over labels say nothing new of one label."""
+    has_one = len(result.details.get("labels", {}).get("name", ())) == 1
+    return [key for key in METRICS if key in result.pre and not (has_one and key.startswith("macro_"))]
 
 
 def metrics_table(result: RunResult) -> str:
@@ -148,9 +281,8 @@ def metrics_table(result: RunResult) -> str:
         titles = ["", "before", f"after, {after}"]
         columns.append((result.post, result.post_intervals))
     rows = [titles]
-    for key, (title, factor, decimals, _) in METRICS.items():
-        if key not in result.pre:
-            continue
+    for key in shown_metrics(result):
+        title, factor, decimals, _ = METRICS[key]
         bounds = [format_interval(side.get("ece") if key == "ece" else None, 100, 2) for _, side in columns]
         numbers = [format_number(metrics.get(key), factor, decimals) for metrics, _ in columns]
         rows.append([title, *map("".join, zip(numbers, bounds, strict=True))])

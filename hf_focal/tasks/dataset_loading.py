@@ -11,7 +11,7 @@ from datasets.exceptions import DatasetGenerationError
 from ..validation import InputError
 from .input_errors import check_id_or_folder
 
-_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+_FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 SUFFIXES = ", ".join(_FORMATS)
 
 
@@ -64,9 +64,9 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
 
     Args:
         argument: the name of the user's argument in errors.
-        name: a csv, json, jsonl, or parquet file; a dataset on the Hub or a folder that `load_dataset` understands,
-            with the configuration and the split if there are several (``imdb``, ``glue:sst2:validation``); or
-            ``digits`` (see `load_digits`).
+        name: a csv, tsv, json, jsonl, or parquet file; a dataset on the Hub or a folder that `load_dataset`
+            understands, with the configuration and the split if there are several (``imdb``,
+            ``glue:sst2:validation``); or ``digits`` (see `load_digits`).
         split: the split to load if `name` is a dataset without a split.
 
     Raises:
@@ -135,9 +135,10 @@ def load_file(argument: str, file: Path) -> Dataset:
         )
     # Only an empty cell is null: "NA" and "None" are words.
     options: Any = {"keep_default_na": False, "na_values": [""]} if kind == "csv" else {}
+    options |= {"sep": "\t"} if file.suffix.lower() == ".tsv" else {}
     try:
         return load_dataset(kind, data_files=glob.escape(path), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # an empty json file raises StopIteration
         reason = " ".join(str(error.__cause__ or error).split())  # often the parser's, with a line or byte
-        message = f"must be {kind} with rows, got {str(file)!r}"
+        message = f"must be {file.suffix[1:].lower()} with rows, got {str(file)!r}"
         raise InputError(argument, f"{message}: {reason}" if reason else message) from error

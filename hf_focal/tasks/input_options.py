@@ -7,8 +7,9 @@ from typing import Any
 from .task import MULTI_LABEL
 
 
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def _option(default: Any, help: str, group: str = "columns") -> Any:
+    """Return a field with its text in the commands' --help, and the group of options there."""
+    return field(default=default, metadata={"help": help, "group": group})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,44 +20,50 @@ class InputOptions:
         ValueError: `max_length` or `max_samples` is below 1.
     """
 
-    max_length: int | None = _option(
-        None, "tokens after which a text is truncated [the model's limit; for language models at most 1024]"
-    )
-    max_samples: int | None = _option(None, "samples of each dataset, drawn at random [all]")
     text_column: str = _option("text", "column of texts [text]")
     text_pair_column: str | None = _option(None, "column of second texts, for models of text pairs")
-    image_column: str = _option("image", "column of images, or paths to them [image]")
-    audio_column: str = _option("audio", "column of sounds: lists of samples at the model's sampling rate [audio]")
     label_column: str = _option("label", "column of the labels of texts, images and sounds [label]")
-    source_column: str = _option("source", "column of sentences to translate, or their key in 'translation' [source]")
-    target_column: str = _option("target", "column of translations, or their key in 'translation' [target]")
-    source_prefix: str = _option("", "text before each source, such as 'translate English to German: ' for T5")
-    source_lang: str | None = _option(None, "language code of the source for multilingual models: eng_Latn for NLLB")
-    target_lang: str | None = _option(None, "language code of the target for the same models")
-    token_column: str = _option("tokens", "column of lists of words [tokens]")
-    tag_column: str = _option("tags", "column of lists of the words' labels [tags]")
-    question_column: str | None = _option(None, "column of questions with options, for multiple choice")
-    choices_column: str = _option("choices", "column of lists of the questions' options [choices]")
-    answer_column: str = _option("answer", "column of the right options: index from 0, letter or text [answer]")
-    score: str = _option("letters", "letters or text: what gives the probability of an option [letters]")
-    letters: str | None = _option(None, "letters of the options [A,B,C, ...]")
-    template: str | None = _option(
-        None, r"the prompt ['{question}\n{options}\nAnswer:', for --score text without the options]"
+    label_map: Mapping[str, str] | None = _option(
+        None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
     )
-    chat: bool = _option(False, "pass the prompt through the tokenizer's chat template")
-    scores_folder: str | None = _option(None, "folder of the options' scores, from which an interrupted run continues")
-    problem_type: str | None = _option(
-        None, "multi_label_classification for a model with a sigmoid per label whose config does not say so"
+    max_samples: int | None = _option(None, "samples of each dataset, drawn at random [all]")
+    max_length: int | None = _option(
+        None, "tokens after which a text is truncated [the model's limit; for language models at most 1024]"
     )
     positive_from: float | None = _option(None, "grade from which on a label is 1, for models with one logit")
     label_format: str | None = _option(
         None, "multi_hot or ids: what lists of labels hold, where the data leave it open"
     )
-    trust_remote_code: bool = _option(
-        False, "run the Python code in the model's repository, with your rights: only for code that you have read"
+    problem_type: str | None = _option(
+        None, "multi_label_classification for a model with a sigmoid per label whose config does not say so"
     )
-    label_map: Mapping[str, str] | None = _option(
-        None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
+    image_column: str = _option("image", "column of images, or paths to them [image]")
+    audio_column: str = _option("audio", "column of sounds: lists of samples at the model's sampling rate [audio]")
+    token_column: str = _option("tokens", "column of lists of words [tokens]")
+    tag_column: str = _option("tags", "column of lists of the words' labels [tags]")
+    source_column: str = _option("source", "column of sentences to translate, or their key in 'translation' [source]")
+    target_column: str = _option("target", "column of translations, or their key in 'translation' [target]")
+    source_prefix: str = _option("", "text before each source, such as 'translate English to German: ' for T5")
+    source_lang: str | None = _option(None, "language code of the source for multilingual models: eng_Latn for NLLB")
+    target_lang: str | None = _option(None, "language code of the target for the same models")
+    question_column: str | None = _option(None, "column of questions with options, for multiple choice", "questions")
+    choices_column: str = _option("choices", "column of lists of the questions' options [choices]", "questions")
+    answer_column: str = _option(
+        "answer", "column of the right options: index from 0, letter or text [answer]", "questions"
+    )
+    score: str = _option("letters", "letters or text: what gives the probability of an option [letters]", "questions")
+    letters: str | None = _option(None, "letters of the options [A,B,C, ...]", "questions")
+    template: str | None = _option(
+        None, r"the prompt ['{question}\n{options}\nAnswer:', for --score text without the options]", "questions"
+    )
+    chat: bool = _option(False, "pass the prompt through the tokenizer's chat template", "questions")
+    scores_folder: str | None = _option(
+        None, "folder of the options' scores, from which an interrupted run continues", "questions"
+    )
+    trust_remote_code: bool = _option(
+        False,
+        "run the Python code in the model's repository, with your rights: only for code that you have read",
+        "others",
     )
 
     def __post_init__(self) -> None:

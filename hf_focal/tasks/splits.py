@@ -55,8 +55,8 @@ def load_splits(
             "translation".
         dataset_name: a Hub id, or a folder that `load_dataset` understands. Give this or files.
         dataset_config_name: the configuration of `dataset_name`.
-        train_file, validation_file, test_file: csv, json, jsonl, or parquet files. Files with images hold their bytes
-            or paths.
+        train_file, validation_file, test_file: csv, tsv, json, jsonl, or parquet files. Files with images hold their
+            bytes or paths.
         test_split: the split of `dataset_name` to test on: "validation", for example, if "test" has no labels.
         validation_size: samples to cut from the training data if there is no validation split; by default a tenth (at
             least one of each label), and a hundredth of translations.

@@ -39,6 +39,8 @@ class StreamedEvaluation:
     `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`.
     """
 
+    pass_name = "measuring"  # of the progress bar, as in the other accumulators
+
     def __init__(
         self,
         loss: Loss,
@@ -143,6 +145,8 @@ class RefinedNLL:
 class TopConfidences:
     """Collects the top-1 confidences (M,) and correctness (M,) of M samples, from which AdaFocal updates γ."""
 
+    pass_name = "updating γ"
+
     def __init__(self, link: str = "softmax"):
         self.metrics = CalibrationMetrics(1, classwise=False, link=link)
 
@@ -156,6 +160,8 @@ class TopConfidences:
 class TemperatureSums(TemperatureStream):
     """A `TemperatureStream` of all processes: sums at each temperature of the grid, for a fit without the logits."""
 
+    pass_name = "fitting T"
+
     def gather(self) -> TemperatureStream:
         return reduce(TemperatureStream.merge, gather_object([self]))
 
@@ -167,6 +173,8 @@ class CollectedLogits:
     and the logits of a process exceed its share of `MAX_COLLECTED_BYTES`, all logits are added to `sums` instead of
     being kept, and `gather` returns the gathered `TemperatureStream`.
     """
+
+    pass_name = "computing logits"
 
     def __init__(self, sums: TemperatureSums | None = None, link: str = "softmax") -> None:
         self.batches: list[tuple[Tensor, Tensor]] = []

@@ -75,7 +75,7 @@ from .state_and_saving import (
     write_state,
 )
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, TrainingCallback, print_lines
+from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, print_lines
 from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
 
 _logger = logging.getLogger(__name__)
@@ -328,6 +328,9 @@ class FocalTrainer(Trainer):
         streamed = self._new_evaluation() if accumulator is None else None
         # Attributes, because Trainer's loop cannot pass more arguments to `prediction_step` and `compute_loss`.
         self._accumulator, self._labels_required = streamed or accumulator, description != "Prediction"
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, ProgressAndLines):
+                callback.pass_name = getattr(accumulator, "pass_name", description.lower())
         try:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix

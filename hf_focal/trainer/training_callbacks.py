@@ -66,7 +66,22 @@ class PrintedLines(PrinterCallback):
 
 
 class ProgressAndLines(ProgressCallback):
-    """Shows Trainer's progress bars, and prints the lines of `log_line` instead of all logs."""
+    """Shows Trainer's progress bars with names, and prints the lines of `log_line` instead of all logs.
+
+    The bar of a pass over an evaluation set has the name `pass_name`, which the trainer sets.
+    """
+
+    pass_name = "evaluation"
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.training_bar is not None:
+            self.training_bar.set_description("training")
+
+    def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        super().on_prediction_step(args, state, control, **kwargs)
+        if self.prediction_bar is not None and not self.prediction_bar.desc:
+            self.prediction_bar.set_description(self.pass_name)
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if self.training_bar is not None and (line := log_line(logs or {}, args, state)):

@@ -3,6 +3,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -403,6 +404,15 @@ def test_errors_of_the_command_line_are_one_line(capsys, line, message):
         main(line)
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and message in err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_the_examples_of_the_help_are_valid(capsys, command):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    examples = re.findall(f"^  hf-focal ({command} .*)", capsys.readouterr().out, flags=re.MULTILINE)
+    parsed = [vars(cli._parser().parse_args(shlex.split(example))) for example in examples]
+    assert [{"dataset", "scores"} & given.keys() for given in parsed] == [{"dataset"}, {"scores"}]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import escaped
-from hf_focal.reports.text_summary import metrics_table
+from hf_focal.reports.text_summary import correction_verdict, headline_of, metrics_table
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
@@ -365,3 +365,19 @@ def test_a_card_tells_of_a_temperature_that_was_folded_before():
     card = card_of(RunResult.of("flsd53", None, before, None), earlier=1.7)
     assert "T = 1.7 is folded into the weights; the results above include it." in card.text
     assert "No temperature was fitted" not in card.text
+
+
+def test_a_card_says_what_the_model_is_for_and_what_the_results_do_not_show():
+    result = replace(run_of(), details=run_of().details | {"options": {"text_pair_column": "query"}})
+    text = card_of(result, dataset="org/data").text
+    headings = re.findall("^## (.*)", text, re.MULTILINE)
+    assert headings == [
+        *("Intended use", "Training", "Data", "Results", "Temperature", "Limitations", "Use", "Citation")
+    ]
+    code = re.findall("```python\n(.*?)```", text, re.DOTALL)[-1]
+    assert '{"text": "A first text.", "text_pair": "A second text."}' in code and ast.parse(code)
+    assert (
+        headline_of(result) in text
+        and correction_verdict(result, "the 60 samples of the test set of org/data", "samples") in text
+    )
+    assert "not stated" not in text and "unknown" not in text

@@ -8,7 +8,7 @@ import sklearn.metrics
 import torch
 from torchmetrics.functional.classification import multiclass_confusion_matrix, multiclass_jaccard_index
 
-from hf_focal.metrics import ConfusionMatrix
+from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
 
 K = 5
 
@@ -94,3 +94,28 @@ def test_other_classes_and_wrong_labels(batch):
         matrix.update(broken, torch.tensor([0, 1]))
     matrix.update(broken, torch.tensor([-100, -100]))
     assert torch.equal(matrix.counts, before)
+
+
+def test_the_metrics_count_the_same_errors(batch):
+    logits, labels = batch
+    parts = [CalibrationMetrics(), CalibrationMetrics()]
+    for metrics, rows in zip(parts, (slice(0, 1), slice(1, None)), strict=True):
+        metrics.update(logits[rows], labels[rows])
+    merged = parts[0].merge(pickle.loads(pickle.dumps(parts[1])))
+    assert merged.confusion.tolist() == matrix_of(logits, labels).counts.tolist()
+    kept = labels != -100
+    ties = CalibrationMetrics()
+    ties.update(torch.zeros(3, K), torch.tensor([0, 1, 1]))  # the first of equal scores is the prediction
+    assert ties.confusion[:, 0].tolist() == [1, 2, 0, 0, 0] and ties.confusion.sum() == 3
+    single = CalibrationMetrics(link="sigmoid")
+    z, one = logits[..., :1][kept], (labels[kept] == 0).long()[:, None]
+    single.update(z, one)
+    assert single.confusion.tolist() == sklearn.metrics.confusion_matrix(one, z >= 0).tolist()
+
+
+def test_the_metrics_count_no_errors_of_very_many_classes():
+    assert CalibrationMetrics().confusion.shape == (0, 0)
+    for num_classes, size in ((256, 256), (257, 0)):
+        metrics = CalibrationMetrics()
+        metrics.update(torch.randn(4, num_classes), torch.arange(4))
+        assert metrics.confusion.shape == (size, size)

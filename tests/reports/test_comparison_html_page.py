@@ -20,10 +20,12 @@ from matplotlib.image import imread
 from papers.figures.bleu_results import TranslationResult
 
 from hf_focal import Temperature
-from hf_focal.metrics import ReliabilityBins
+from hf_focal.metrics import CalibrationMetrics, ReliabilityBins
 from hf_focal.reports import RunResult, comparison_page, results_table
+from hf_focal.reports.markdown_tables import label_table
+from hf_focal.reports.text_summary import next_steps, summary, verdict
 
-VOID = {"meta", "link", "input", "wbr"}
+VOID = {"meta", "link", "input", "wbr", "br"}
 NASTY = '<b onclick="x">&amp;</b>|a | b|</td>**'
 HISTORY = [{"epoch": 1.0, "gammas": [1.2, -0.9, 2.0], "edges": [0, 0.3, 0.6, 1]}]
 LABELS = torch.arange(60) % 3
@@ -114,6 +116,13 @@ def everything(tmp_path_factory):
     return path
 
 
+HEADINGS = ["Verdict", "Metrics", "Reliability"]
+
+
+def headings(page):
+    return re.findall("<h2>(.*?)</h2>", page.source)
+
+
 def numbers(row):
     """The numbers of each cell, the best in stars."""
     return [sorted(re.findall(r"[*\d.]*\d[*\d.]*", cell)) for cell in row]
@@ -150,11 +159,12 @@ def test_a_model_that_was_only_measured_is_no_loss(tmp_path):
     alone = Page(comparison_page([tmp_path / "a"], tmp_path / "page.html"))
     save(run_of("flsd53", 1), tmp_path / "b")
     both = Page(comparison_page([tmp_path / "a", tmp_path / "b"], tmp_path / "page.html"))
+    assert both.rows[0][0] == "Model"
+    assert "Calibration of reviews" in alone.text  # and not "trained with reviews"
     for page in (alone, both):
-        assert page.rows[0][0] == "Model"
-        assert any(text.endswith(", on 'held_out.csv'.") for text in page.text)
+        assert any(re.search(", on (dataset )?'held_out.csv'.$", text) for text in page.text)
     alone, both = (" ".join("".join(page.text).split()) for page in (alone, both))
-    assert "validation" not in alone and "highlighted" not in alone and "predictions of a classifier." in alone
+    assert "on the validation data" not in alone
     assert ", on the validation data." in both and "the best of each side is highlighted" in both
 
 
@@ -204,14 +214,70 @@ def test_the_page_is_accessible(everything):
 
 def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
     page = Page(comparison_page([save(run_of(), tmp_path / "run")], tmp_path / "page.html"))
-    assert [tag for tag, _ in page.tags].count("h2") == 2
-    assert "Calibration of 1 run" in page.text
+    assert headings(page) == [*HEADINGS, "Answering only when confident", "Confusion matrix", "Correction"]
+    assert "Calibration of run, trained with flsd53" in page.text
     assert run_of().temperature.num_samples == 60
     assert "T is fitted on 60 samples: with fewer than 500, it can make calibration worse." in page.text
-    assert len(page.of("svg")) == 2
+    assert len(page.of("svg")) == 3
     assert "bootstrap interval" in "".join(page.text)
     tokens = Page(comparison_page([save(translation_of(), tmp_path / "tokens")], tmp_path / "tokens.html"))
+    assert headings(tokens) == [*HEADINGS, "Correction"]
     assert "bootstrap interval" not in "".join(tokens.text)
+
+
+def test_the_page_of_one_run_has_its_numbers(tmp_path):
+    run = run_of(
+        model="m", task="text-classification", notes=[], measured_on="dataset 'a.csv'", fitted_on="dataset 'b.csv'"
+    )
+    page = Page(comparison_page([save(run, tmp_path / "run")], tmp_path / "page.html"))
+    shown = {row[0]: row[1:] for row in page.rows}
+    for title, key in (("NLL", "nll"), ("Brier score", "brier")):
+        (values,) = [row for name, row in shown.items() if name.startswith(title)]
+        assert values == [f"{side[key]:.3f}" for side in (run.pre, run.post)]
+    (values,) = [row for name, row in shown.items() if name.startswith("AURC")]
+    assert values == [f"{100 * side['aurc']:.2f}" for side in (run.pre, run.post)]
+    predicted = logits_of(0).argmax(1)
+    for label in range(3):
+        counts = predicted[label == LABELS].bincount(minlength=3)
+        share = 100 * counts[label] / counts.sum()
+        assert shown[str(label)] == [*map(str, counts.tolist()), f"{share:.1f}"]
+    text = " ".join("".join(page.text).split())
+    assert all(sentence in text for sentence in verdict(run)) and all(s in summary(run) for s in verdict(run))
+    assert [name for name in next_steps(run) if "`" in name] and "hf-focal calibrate m --dataset" in text
+
+
+def test_the_page_of_many_classes_has_the_most_frequent_errors(tmp_path):
+    labels = torch.arange(2000) % 40
+    logits = torch.nn.functional.one_hot(labels, 40).float()
+    logits[labels == 7] = torch.nn.functional.one_hot(torch.tensor(8), 40).float()
+    logits[0] = torch.nn.functional.one_hot(torch.tensor(39), 40).float()
+    metrics = CalibrationMetrics()
+    metrics.update(4 * logits, labels)
+    names = [f"class {index}" for index in range(40)]
+    run = RunResult.of("m", None, metrics, None, label_names=names)
+    pairs = [{"label": "class 7", "prediction": "class 8", "count": 50, "samples": 50}]
+    pairs += [{"label": "class 0", "prediction": "class 39", "count": 1, "samples": 50}]
+    assert run.details["confusion"] == {"pairs": pairs}
+    assert len(run.details["risk_coverage"]["before"]["answered"]) <= 100
+    page = Page(comparison_page([save(run, tmp_path / "run")], tmp_path / "page.html"))
+    assert page.rows[-2:] == [["class 7", "class 8", "50", "100.0"], ["class 0", "class 39", "1", "2.0"]]
+
+
+def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(300, 3, generator=generator)
+    labels = (torch.rand(300, 3, generator=generator) < logits.sigmoid()).long()
+    for names in (["a", "b", "c"], ["relevant"]):
+        metrics = CalibrationMetrics(link="sigmoid")
+        metrics.update(logits[:, : len(names)], labels[:, : len(names)])
+        run = RunResult.of("m", None, metrics, None, details={"model": "m"}, label_names=names)
+        page = Page(comparison_page([save(run, tmp_path / names[0])], tmp_path / "page.html"))
+        if len(names) > 1:
+            assert page.rows[-4:] == [[cell.strip() for cell in row] for row in cells(label_table(run))]
+            assert "confusion" not in run.details
+        else:
+            counts = [[((logits[:, 0] >= 0) == j)[labels[:, 0] == i].sum().item() for j in (0, 1)] for i in (0, 1)]
+            assert run.details["confusion"] == {"names": ["not relevant", "relevant"], "counts": counts}
 
 
 def test_text_is_escaped(tmp_path):

@@ -54,9 +54,9 @@ def test_the_page_shows_names_as_they_are(name, tmp_path):
     (tmp_path / "run" / "report").mkdir(parents=True)
     run_of(name).save(tmp_path / "run" / "report" / "metrics.json")
     path = comparison_page([tmp_path / "run"], tmp_path / "page.html", title=name)
-    page = path.read_text(encoding="utf-8").replace("<wbr>", "")
+    page = " ".join(path.read_text(encoding="utf-8").replace("<wbr>", "").split())
     shown = escape(" ".join(name.split()))
-    assert page.count("<script") == 1 and f">{shown}</th>" in page
+    assert page.count("<script") == 1 and f"<h1>{shown}</h1>" in page and f"<title>{shown}</title>" in page
 
 
 def test_figures_show_dollar_signs_as_they_are(tmp_path):

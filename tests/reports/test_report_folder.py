@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from matplotlib.image import imread
-from sklearn.metrics import f1_score
+from sklearn.metrics import confusion_matrix, f1_score
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperature
 from hf_focal.losses import AdaFocalGamma
@@ -54,9 +54,15 @@ def test_measure_is_before_and_after_the_temperature():
     np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
     assert result.true_calibration_error is None
+    curves = result.details.pop("risk_coverage")
+    for side, metrics in (("before", before), ("after", after)):
+        whole = metrics.risk_coverage()  # of fewer than 100 samples, so all points are kept
+        assert curves[side] == {"answered": whole.answered.tolist(), "errors": whole.errors.tolist()}
+    counts = confusion_matrix(LABELS, predicted).tolist()
     assert result.details == {
         "date": datetime.date.today().isoformat(),
         "class_balance": {"classes": 4, "smallest": 10, "largest": 10, "predicted": predicted.bincount().max()},
+        "confusion": {"names": ["0", "1", "2", "3"], "counts": counts},
     }
 
 

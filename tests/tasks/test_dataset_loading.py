@@ -86,13 +86,14 @@ def test_every_loader_reads_the_file_that_is_named(load, ending, tmp_path):
     assert sum(map(len, splits.values())) == 8
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl", "parquet"])
 def test_a_suffix_may_have_capitals(ending, hub, tmp_path, monkeypatch):
-    rows = Dataset.from_dict({"text": ["a", "NA"], "label": [0, 1]})
-    kind = "json" if ending == "jsonl" else ending
-    getattr(rows, f"to_{kind}")(tmp_path / f"patients.{ending.upper()}")
+    rows = Dataset.from_dict({"text": ["a, b", "NA"], "label": [0, 1]})
+    kind, options = {"jsonl": ("json", {}), "tsv": ("csv", {"sep": "\t"})}.get(ending, (ending, {}))
+    getattr(rows, f"to_{kind}")(tmp_path / f"patients.{ending.upper()}", **options)
     monkeypatch.chdir(tmp_path)
-    assert load_one_split("dataset", f"patients.{ending.upper()}")["text"][:] == ["a", "NA"]
+    loaded = load_one_split("dataset", f"patients.{ending.upper()}")
+    assert loaded["text"][:] == ["a, b", "NA"] and loaded["label"][:] == [0, 1]
     assert hub.requests == []
 
 
@@ -106,7 +107,7 @@ def test_trees_may_have_capitals(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["patients.tsv", "team/patients", "patients.csv"])
+@pytest.mark.parametrize("name", ["patients.txt", "team/patients", "patients.csv"])
 def test_no_path_that_exists_is_asked_of_the_hub(name, hub, tmp_path, monkeypatch):
     write(tmp_path / name, "secret")
     monkeypatch.chdir(tmp_path)

@@ -406,3 +406,4 @@ def test_the_progress_bar_of_a_fit_does_not_go_on_in_the_next_pass(tmp_path, cap
     trainer.predict(rows(40))
     printed = capsys.readouterr().err
     assert "5/5" in printed and "it [" not in printed  # tqdm drops a total that is overrun
+    assert "computing logits: " in printed and "prediction: " in printed

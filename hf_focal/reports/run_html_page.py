@@ -1,0 +1,129 @@
+"""The page of one run: the verdict in words, the metrics with explanations, pictures, and tables of its parts."""
+
+from typing import Any
+
+import numpy as np
+
+from ..metrics import RiskCoverageCurve, SelectiveAccuracy
+from .gamma_figure import gamma_heatmap
+from .markdown_tables import METRICS, Cell, format_interval, format_number, label_columns, metric_title
+from .page_parts import diagrams, environment, picture
+from .reliability_figures import comparison_figure
+from .risk_coverage_figure import risk_coverage_figure
+from .run_results import RunResult, worst_labels
+from .text_summary import decision_lines, group_columns, next_steps, shown_metrics, threshold_columns, verdict
+
+# What the metrics mean, for models with one label per sample.
+_MEANINGS = {
+    "error": "share of wrong predictions",
+    "macro_f1": "mean F1 of the classes",
+    "auroc": "how often a positive sample ranks above a negative one; 50% is chance",
+    "nll": "mean of −log p, where p is the probability of the right answer",
+    "ece": "average gap between confidence and accuracy, in bins of equal width",
+    "adaece": "the same in bins with equally many samples",
+    "smooth_ece": "the same without bins",
+    "classwise_ece": "the same for the probabilities of all classes",
+    "mce": "the largest gap of a bin, which may be that of a few samples",
+    "brier": "mean squared error of the probabilities",
+    "aurc": "error rate if only the most confident are answered, averaged over all coverages",
+    "bleu": "quality of the translations, from 0 to 100",
+}
+_MEANINGS_SIGMOID = _MEANINGS | {
+    "error": "share of wrong yes-or-no answers at a probability of ½",
+    "micro_f1": "F1 of all answers at a probability of ½",
+    "macro_f1": "mean F1 of the labels at a probability of ½",
+    "auroc": "how often a label that applies ranks above one that does not; 50% is chance",
+    "ece": "average gap between a label's probability and its frequency, in bins of equal width",
+    "macro_ece": "mean ECE of the labels",
+}
+
+
+def run_page(run: RunResult, title: str, table: dict[str, Any]) -> str:
+    """Return the HTML of a run's page. `table` has the texts "about", "warnings", and "notes"."""
+    details = run.details
+    without_thresholds = {key: value for key, value in details.items() if key != "thresholds"}
+    pictures = []
+    if history := details.get("gamma_history"):
+        pictures.append(picture(gamma_heatmap(history), "γ of each bin over the training"))
+    return (
+        environment()
+        .get_template("run_page.html.jinja")
+        .render(
+            title=title,
+            run=run,
+            table=table,
+            verdict=verdict(run),
+            steps=[step.split("`") for step in next_steps(run)],
+            notes=details.get("notes", []),
+            metrics=_metrics(run),
+            diagrams=diagrams(run),
+            risk_coverage=_risk_coverage(run),
+            confusion=_confusion(details["confusion"]) if "confusion" in details else None,
+            labels=label_columns(run) if len(details.get("labels", {}).get("name", ())) > 1 else None,
+            worst=_worst(run),
+            groups=group_columns(details["groups"]) if "groups" in details else None,
+            thresholds=details.get("thresholds"),
+            threshold_table=threshold_columns(details["thresholds"]) if "thresholds" in details else None,
+            decisions=decision_lines(without_thresholds),
+            gammas=pictures,
+        )
+    )
+
+
+def _metrics(run: RunResult) -> list[tuple[str, str, list[Cell]]]:
+    """Return the title, the meaning, and the values of each metric, before and after the correction."""
+    meanings = _MEANINGS_SIGMOID if run.link == "sigmoid" else _MEANINGS
+    sides = [(run.pre, run.pre_intervals), (run.post, run.post_intervals)][: 2 if run.method else 1]
+    rows = []
+    for key in shown_metrics(run):
+        _, factor, decimals, _ = METRICS[key]
+        cells: list[Cell] = [
+            (
+                format_number(metrics.get(key), factor, decimals),
+                format_interval(intervals.get("ece") if key == "ece" else None, factor, decimals),
+            )
+            for metrics, intervals in sides
+        ]
+        rows.append((metric_title(key), meanings[key], cells))
+    return rows
+
+
+def _risk_coverage(run: RunResult) -> dict[str, Any] | None:
+    """Return a picture of the risk-coverage curve, with the chosen threshold; None if the run has no curve."""
+    curves, metrics = {}, {"before": run.pre, "after": run.post}
+    for side, points in run.details.get("risk_coverage", {}).items():
+        name = f"{side}: " if len(run.details["risk_coverage"]) > 1 else ""
+        name = f"{name}AURC {format_number(metrics[side].get('aurc'), 100, 2)}%"
+        curves[name] = RiskCoverageCurve(*(np.array(points[part], float) for part in ("answered", "errors")))
+    if not curves:
+        return None
+    thresholds = {}
+    if chosen := run.details.get("threshold"):
+        size = int(run.pre["num_samples"])
+        reached = SelectiveAccuracy(chosen["value"], chosen["test_coverage"], chosen["test_precision"], size)
+        thresholds[[*curves][-1]] = reached
+    figure = risk_coverage_figure(curves, thresholds)
+    figure.set_size_inches(4.6, 3.4)  # readable on a phone
+    return picture(figure, f"Risk-coverage curve of {run.loss}. {'; '.join(curves)}")
+
+
+def _confusion(confusion: dict[str, Any]) -> dict[str, Any]:
+    """Return "names" and "rows" of (name, samples, cells of (count, share of the row, is right)); or the "pairs"."""
+    if "pairs" in confusion:
+        return confusion
+    names, rows = confusion["names"], []
+    for index, counts in enumerate(confusion["counts"]):
+        total = sum(counts)
+        cells = [(count, count / max(total, 1), index == column) for column, count in enumerate(counts)]
+        rows.append((names[index], total, cells))
+    return {"names": names, "rows": rows}
+
+
+def _worst(run: RunResult) -> dict[str, Any] | None:
+    """Return a picture of the labels with the largest ECE; None with fewer than two labels."""
+    worst = worst_labels(run)
+    if len(worst) < 2:
+        return None
+    sides = 2 if run.method else 1
+    figure = comparison_figure({name: bins[:sides] for name, bins in worst.items()}, link=run.link)
+    return picture(figure, f"Reliability diagrams of the labels {', '.join(worst)}")
