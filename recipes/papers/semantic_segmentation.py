@@ -16,12 +16,14 @@ Running the same command again resumes an interrupted run and reuses a finished 
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from datasets import DatasetDict
 from transformers import (
     AutoConfig,
     AutoModelForSemanticSegmentation,
+    PreTrainedConfig,
     PreTrainedModel,
     SegformerConfig,
     SegformerImageProcessorPil,
@@ -34,6 +36,7 @@ from hf_focal.reports import RunResult
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.pretrained_models import label_options
 from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes, load_mask_splits
+from papers.models import DeepLabV3Config
 from papers.runs import recipe_checks as check
 from papers.runs.classifier_results import class_tables, run_dense_classifier, write_class_comparison
 from papers.runs.image_training import ImageTrainer
@@ -42,19 +45,22 @@ from papers.runs.recipe_arguments import ClassifierArguments, GeneratedDatasetAr
 from papers.runs.recipe_command import run_recipe
 
 # Differences from the defaults of `SegformerConfig`, which are those of B0.
-FROM_SCRATCH = {
-    "segformer_tiny": {
-        "num_encoder_blocks": 3,
-        "depths": [1, 1, 1],
-        "sr_ratios": [4, 2, 1],
-        "hidden_sizes": [16, 32, 64],
-        "patch_sizes": [3, 3, 3],
-        "strides": [2, 2, 2],
-        "num_attention_heads": [1, 2, 4],
-        "mlp_ratios": [2, 2, 2],
-        "decoder_hidden_size": 64,
-    },
-    "segformer_b0": {},
+_TINY = {
+    "num_encoder_blocks": 3,
+    "depths": [1, 1, 1],
+    "sr_ratios": [4, 2, 1],
+    "hidden_sizes": [16, 32, 64],
+    "patch_sizes": [3, 3, 3],
+    "strides": [2, 2, 2],
+    "num_attention_heads": [1, 2, 4],
+    "mlp_ratios": [2, 2, 2],
+    "decoder_hidden_size": 64,
+}
+FROM_SCRATCH: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
+    "segformer_tiny": (SegformerConfig, _TINY),
+    "segformer_b0": (SegformerConfig, {}),
+    "deeplabv3_resnet18": (DeepLabV3Config, {"backbone": "resnet18"}),
+    "deeplabv3_resnet101": (DeepLabV3Config, {"backbone": "resnet101"}),
 }
 
 
@@ -111,6 +117,14 @@ class ModelArguments:
 
     def __post_init__(self):
         check.model_name(self.model_name_or_path, tuple(FROM_SCRATCH))
+        if self.model_name_or_path in FROM_SCRATCH and FROM_SCRATCH[self.model_name_or_path][0] is DeepLabV3Config:
+            try:
+                import timm  # noqa: F401
+            except Exception as error:  # not installed, or its torchvision does not match torch
+                raise ValueError(
+                    f"model_name_or_path must be a model without a backbone of timm, got {self.model_name_or_path!r}: "
+                    f"timm cannot be imported: {error}"
+                ) from error
         for name in ("image_size", "crop_size"):
             sides = getattr(self, name)
             if sides is not None and (len(sides) != 2 or min(sides) < 1):
@@ -154,7 +168,8 @@ def image_format(model_args: ModelArguments) -> ImageFormat:
 def build_model(model_args: ModelArguments, class_names: list[str]) -> PreTrainedModel:
     name, labels = model_args.model_name_or_path, label_options(class_names)
     if name in FROM_SCRATCH:
-        return AutoModelForSemanticSegmentation.from_config(SegformerConfig(**FROM_SCRATCH[name], **labels))
+        config_class, sizes = FROM_SCRATCH[name]
+        return AutoModelForSemanticSegmentation.from_config(config_class(**sizes, **labels))
     config = AutoConfig.from_pretrained(name, **labels)
     if hasattr(config, "use_auxiliary_head"):  # its logits would not be trained
         config.use_auxiliary_head = False

@@ -11,6 +11,8 @@ from ..data.pixel_format import PixelFormat
 from ..models import CIFAR_NETWORKS, cifar_config
 from . import recipe_checks as check
 
+# Networks of papers that timm has no name for -> one of its architectures, and what is different.
+TIMM_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"resnet110": ("resnet50", {"layers": [3, 4, 26, 3]})}
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
 
@@ -22,8 +24,9 @@ class ImageModelArguments:
     model_name_or_path: str = field(
         default="cifar_resnet20",
         metadata={
-            "help": f"{', '.join(CIFAR_NAMES)} or a timm architecture ('resnet18'), trained from scratch; or an image "
-            "classifier to fine-tune (a Hub id such as 'timm/resnet18.a1_in1k', or a folder)."
+            "help": f"{', '.join(CIFAR_NAMES)}, {', '.join(TIMM_VARIANTS)} or a timm architecture ('resnet18'), "
+            "trained from scratch; or an image classifier to fine-tune (a Hub id such as 'timm/resnet18.a1_in1k', or "
+            "a folder)."
         },
     )
     image_size: int | None = field(
@@ -68,14 +71,14 @@ class ImageModelArguments:
             return PixelFormat(self.image_size or 32, self.crop_pct or 1.0, mean, std)
         from timm import get_pretrained_cfg
 
-        settings = get_pretrained_cfg(name).to_dict()
+        settings = get_pretrained_cfg(TIMM_VARIANTS.get(name, (name,))[0]).to_dict()
         settings |= {"input_size": (3, self.image_size, self.image_size)} if self.image_size else {}
         given = {"crop_pct": self.crop_pct, "mean": self.image_mean, "std": self.image_std}
         return PixelFormat.of_timm(settings | {key: value for key, value in given.items() if value})
 
 
 def is_timm_architecture(name: str) -> bool:
-    """Return whether timm knows an architecture of this name.
+    """Return whether timm knows an architecture of this name, or one that differs from it by its arguments.
 
     Raises:
         ValueError: `name` might be a timm architecture, but timm cannot be imported.
@@ -90,14 +93,14 @@ def is_timm_architecture(name: str) -> bool:
             f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, a Hub id of two parts or a folder, got {name!r}; "
             f"timm, which might know it, cannot be imported: {error}"
         ) from error
-    return timm.is_model(name)
+    return name in TIMM_VARIANTS or timm.is_model(name)
 
 
 def new_image_model(name: str, labels: Mapping[str, Any], image_size: int | None = None) -> PreTrainedModel:
     """Create a network with random weights.
 
     Args:
-        name: one of `CIFAR_NAMES`, or a timm architecture.
+        name: one of `CIFAR_NAMES` or `TIMM_VARIANTS`, or a timm architecture.
         labels: what `label_options` returns.
         image_size: height and width of the images in pixels; None for the architecture's default.
     """
@@ -107,8 +110,9 @@ def new_image_model(name: str, labels: Mapping[str, Any], image_size: int | None
     from transformers import TimmWrapperForImageClassification
 
     # Networks with position embeddings must know the size; other networks take any size, but not this argument.
+    name, sizes = TIMM_VARIANTS.get(name, (name, {}))
     fixed = timm.get_pretrained_cfg(name).fixed_input_size
-    sizes = {"img_size": image_size} if fixed and image_size is not None else {}
+    sizes = sizes | ({"img_size": image_size} if fixed and image_size is not None else {})
     model = TimmWrapperForImageClassification(TimmWrapperConfig(architecture=name, model_args=sizes, **labels))
     # The Transformers library draws all convolutions and linear layers from N(0, 0.02); timm initializes them
     # properly.

@@ -15,6 +15,7 @@ CONFIGS = {
 }
 CONFIGS["text_classification"] += ["multi_label_demo", "../../configs/own_texts"]
 CONFIGS["image_classification"] += ["cifar10/resnet20_small", "cifar100/paper", "tiny_imagenet/paper"]
+CONFIGS["image_classification"] += ["places_lt/resnet152"]
 
 
 @pytest.mark.parametrize(("name", "config"), [(name, config) for name in CONFIGS for config in CONFIGS[name]])

@@ -170,7 +170,7 @@ def test_every_printed_loss_has_one_here():
     assert built["focal_2"] == "focal:gamma=2"
     assert len(set(built.values())) == len(built)
     without = {name[:2] for name in names if recipe.entry_of(known, *name[:2]) is None}
-    assert without == {("imagenet", "resnet110")}
+    assert not without
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""Configurations that were never run in full: each builds its network and takes a step on made-up data."""
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, Features, Image
+from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
+from PIL import Image as PILImage
+from recipe_modules import FOLDER, flags, import_recipe
+from transformers import AutoModelForImageClassification, AutoModelForSemanticSegmentation
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*T = ", "ignore:no T can be fitted"),
+]
+STEP = {
+    "max_steps": 1,
+    "per_device_train_batch_size": 4,
+    "per_device_eval_batch_size": 4,
+    "dataloader_num_workers": 0,
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "load_best_model_at_end": "false",
+    "use_cpu": "true",
+    "disable_tqdm": "true",
+}
+# Configuration -> other arguments, and millions of parameters with ten classes.
+IMAGES = {
+    "cifar100/paper": ({}, 23.52),
+    "tiny_imagenet/paper": ({"image_size": 32}, 23.58),
+    "imagenet/resnet50": ({"image_size": 64, "model_name_or_path": "resnet110"}, 45.87),
+    "places_lt/resnet152": ({"image_size": 64, "model_name_or_path": "resnet152"}, 58.16),
+    "inaturalist/resnet50": ({"image_size": 64}, 23.53),
+}
+
+
+@pytest.mark.parametrize("config", IMAGES)
+def test_an_image_config_takes_a_step(config, tmp_path):
+    rng = np.random.default_rng(0)
+    features = Features({"image": Image(), "label": ClassLabel(names=[str(i) for i in range(10)])})
+    for name, count in (("train", 30), ("test", 10)):
+        pixels = rng.integers(256, size=(count, 40, 40, 3), dtype=np.uint8)
+        columns = {"image": [PILImage.fromarray(image) for image in pixels], "label": [i % 10 for i in range(count)]}
+        Dataset.from_dict(columns, features=features).to_parquet(tmp_path / f"{name}.parquet")
+    files = {"train_file": tmp_path / "train.parquet", "test_file": tmp_path / "test.parquet", "validation_size": 10}
+    other, millions = IMAGES[config]
+    options = {"config": FOLDER / "configs" / f"{config}.yaml", "output_dir": tmp_path / "out"} | files | STEP | other
+    (result,) = import_recipe("image_classification").main(flags(options))
+    assert result.pre["num_samples"] == 10 and np.isfinite(result.pre["nll"])
+    saved = AutoModelForImageClassification.from_pretrained(tmp_path / "out")
+    assert saved.num_parameters() / 1e6 == pytest.approx(millions, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("config", "network"),
+    [("synthia/segformer_b0", "deeplabv3_resnet18"), ("cityscapes/segformer_b0", "deeplabv3_resnet101")],
+)
+def test_a_segmentation_config_takes_a_step_with_deeplab(config, network, tmp_path):
+    for number, (name, count) in enumerate((("train", 8), ("test", 4))):
+        generate_shapes(count, size=40, seed=number).to_parquet(tmp_path / f"{name}.parquet")
+    files = {"train_file": tmp_path / "train.parquet", "test_file": tmp_path / "test.parquet", "validation_size": 4}
+    options = {"config": FOLDER / "configs" / f"{config}.yaml", "output_dir": tmp_path / "out"} | files | STEP
+    options |= {"model_name_or_path": network, "image_size": [64, 64], "class_names": ",".join(SHAPE_NAMES)}
+    (result,) = import_recipe("semantic_segmentation").main(flags(options))
+    assert result.pre["num_samples"] == 4 * 64 * 64 and np.isfinite(result.pre["nll"])
+    saved = AutoModelForSemanticSegmentation.from_pretrained(tmp_path / "out")
+    assert saved.config.backbone == network.removeprefix("deeplabv3_")
