@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Image
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
+from papers.data.generated_topics import generate_topics
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.figures.run_records import record_of
 from PIL import Image as PILImage
 from recipe_modules import FOLDER, flags, import_recipe
-from transformers import AutoModelForImageClassification, AutoModelForSemanticSegmentation
+from transformers import AutoModelForImageClassification, AutoModelForSemanticSegmentation, BertConfig, BertModel
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*T = ", "ignore:no T can be fitted"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*T = ", "ignore:no T can be fitted")]
 STEP = {
     "max_steps": 1,
     "per_device_train_batch_size": 4,
@@ -34,6 +33,7 @@ IMAGES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("config", IMAGES)
 def test_an_image_config_takes_a_step(config, tmp_path):
     rng = np.random.default_rng(0)
@@ -51,6 +51,7 @@ def test_an_image_config_takes_a_step(config, tmp_path):
     assert saved.num_parameters() / 1e6 == pytest.approx(millions, abs=0.006)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("config", "network"),
     [("synthia/segformer_b0", "deeplabv3_resnet18"), ("cityscapes/segformer_b0", "deeplabv3_resnet101")],
@@ -65,3 +66,21 @@ def test_a_segmentation_config_takes_a_step_with_deeplab(config, network, tmp_pa
     assert result.pre["num_samples"] == 4 * 64 * 64 and np.isfinite(result.pre["nll"])
     saved = AutoModelForSemanticSegmentation.from_pretrained(tmp_path / "out")
     assert saved.config.backbone == network.removeprefix("deeplabv3_")
+
+
+def test_bert_takes_a_step_on_newsgroups(tmp_path):
+    for number, (name, count) in enumerate((("train", 40), ("validation", 20), ("test", 20))):
+        topics = generate_topics(count, seed=number)
+        columns = {"text": topics["text"], "label": topics["label"]}
+        Dataset.from_dict(columns).to_parquet(tmp_path / f"{name}.parquet")
+    tokenizer = train_word_tokenizer(topics["text"], 200, 512)
+    tokenizer.save_pretrained(tmp_path / "bert")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
+    files = {f"{name}_file": tmp_path / f"{name}.parquet" for name in ("train", "validation", "test")}
+    options = (
+        {"config": FOLDER / "configs" / "newsgroups" / "bert.yaml", "output_dir": tmp_path / "out"} | files | STEP
+    )
+    (result,) = import_recipe("text_classification").main(flags(options | {"model_name_or_path": tmp_path / "bert"}))
+    assert result.temperature.objective == "adaece"
+    assert record_of(tmp_path / "out")["equal_mass"]["temperature"] == result.temperature.value
