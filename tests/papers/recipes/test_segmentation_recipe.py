@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -128,6 +129,7 @@ def test_a_model_is_fine_tuned_on_files_in_parts_of_the_images(compared, shapes,
 
 def test_what_is_refused_before_anything_is_trained(shapes, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "ImageTrainer", NoTrainer)
+    monkeypatch.setitem(sys.modules, "timm", None)  # cannot be imported
     mobile = tmp_path / "mobile"
     MobileViTForSemanticSegmentation(MobileViTConfig()).save_pretrained(mobile)
     MobileViTImageProcessorPil().save_pretrained(mobile)
@@ -139,6 +141,7 @@ def test_what_is_refused_before_anything_is_trained(shapes, tmp_path, monkeypatc
         ({"crop_size": [41, 8]}, r"crop_size must be at most \(40, 40\), .* got \[41, 8\]"),
         ({"crop_size": [8]}, r"crop_size must be a height and a width of at least 1, got \[8\]"),
         ({"model_name_or_path": "segformer_b1"}, "did you mean 'segformer_"),
+        ({"model_name_or_path": "deeplabv3_resnet18"}, "timm cannot be imported: "),
         ({"model_name_or_path": mobile}, "must be a model of normalized RGB images"),
         ({"loss": "adafocal:bins=100000"}, "must hold at least 100000 pixels"),
     ]
