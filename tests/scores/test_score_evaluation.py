@@ -229,6 +229,9 @@ def test_the_command_line(file, tmp_path, capsys):
         main(["evaluate"])
     assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
+        main(["evaluate", str(file)])
+    assert "s.csv is no model: for scores, pass --scores" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         main(["evaluate", "model", "--dataset", str(file), "--reference", str(file)])
     assert "without --scores, --reference must be absent" in capsys.readouterr().err
 
