@@ -135,7 +135,7 @@ def read_scores(
     """
     rows = _load(name, scores)
     table, source = rows.table, rows.source
-    beginning, columns, found = _score_columns(name, table, score_column, kind)
+    beginning, columns, found = _score_columns(name, table.column_names, score_column, kind)
     if not len(table):
         raise InputError(name, f"must have rows, got none in {source}")
     values = _numbers(rows, columns)
@@ -243,11 +243,10 @@ def _arrow(values: Any) -> Any:
     return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
 
 
-def _score_columns(name: str, table: pa.Table, given: str | None, kind: str | None) -> tuple[str, list[str], str]:
-    """Return the beginning of the names of the columns of scores, these columns, and what they hold."""
+def _score_columns(name: str, names: list[str], given: str | None, kind: str | None) -> tuple[str, list[str], str]:
+    """Return the beginning of the names of the columns of scores, among `names`, these columns, and what they hold."""
     if kind not in (None, "logits", "probabilities", "confidence"):
         raise InputError("kind", f"must be 'logits', 'probabilities', or 'confidence', got {kind!r}")
-    names = table.column_names
     for candidate in [given] if given else sorted(_SCORES, key=[*_SCORES].index):
         columns = [candidate] if candidate in names else []
         if not columns and candidate.endswith("_"):
@@ -423,8 +422,10 @@ def _check_rows(rows: ScoreRows, wrong: np.ndarray, values: np.ndarray, expected
         raise InputError(rows.argument, f"must hold {expected} in each row, got {shown}{dots} in {rows.where(row)}")
 
 
-def score_batches(path: Path, size: int) -> Iterator[ScoreRows]:
+def score_batches(path: Path, size: int, score_column: str | None, others_as_text: bool) -> Iterator[ScoreRows]:
     """Read a file of scores in tables of at most `size` rows (parquet), in blocks (csv, tsv, jsonl), or in one table.
+
+    With `others_as_text`, the columns of a csv or tsv file that are no scores stay the texts that they are.
 
     Raises:
         InputError: the file is no such file, also after some tables.
@@ -440,7 +441,12 @@ def score_batches(path: Path, size: int) -> Iterator[ScoreRows]:
         elif kind == ".jsonl":
             batches = pa_json.open_json(path, read_options=pa_json.ReadOptions(block_size=_BLOCK))
         else:
-            batches = csv.open_csv(path, parse_options=_csv(kind), read_options=csv.ReadOptions(block_size=_BLOCK))
+            options: Any = {"parse_options": _csv(kind), "read_options": csv.ReadOptions(block_size=_BLOCK)}
+            with csv.open_csv(path, **options) as reader:
+                names = reader.schema.names
+            types = dict.fromkeys(names, pa.string()) if others_as_text else {}
+            types |= dict.fromkeys(_score_columns("scores", names, score_column, None)[1], pa.float64())
+            batches = csv.open_csv(path, **options, convert_options=csv.ConvertOptions(column_types=types))
         for batch in batches:
             yield ScoreRows("scores", path.name, pa.Table.from_batches([batch]), unit, first)
             first += len(batch)
