@@ -117,7 +117,10 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         _measure(function, arguments)
     else:
         from ..evaluation import calibrate_model, evaluate_model
+        from ..scores.score_table import FORMATS
 
+        if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
+            OneLineParser(prog=f"hf-focal {command}").error(f"{model} is no model: for scores, pass --scores {model}")
         if missing := [
             name for name, given in (("MODEL", "model"), ("--dataset", "dataset")) if given not in arguments
         ]:

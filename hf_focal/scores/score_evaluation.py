@@ -182,7 +182,8 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     Args:
         correction: the file ``correction.json``.
         scores: a csv, tsv, json, jsonl, or parquet file; labels are not needed.
-        output: the file to write, which ends in .csv, .tsv, .jsonl, or .parquet, and must not exist.
+        output: the file to write, which ends in .csv, .tsv, .jsonl, or .parquet, and must not exist. From csv to csv,
+            other columns keep their texts, such as 007.
         **columns: the `score_column` of `read_scores`.
 
     Returns:
@@ -204,7 +205,7 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     count, writer, part = 0, None, target.with_name(f"{target.name}.part")
     try:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
-            for batch in score_batches(source, _ROWS):
+            for batch in score_batches(source, _ROWS, columns.get("score_column"), suffix in (".csv", ".tsv")):
                 if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
                     raise InputError(
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"

@@ -119,7 +119,8 @@ def read_scores(
             the first of logits, logit_…, probabilities, probs, prob_…, scores, score_…, score, probability, and
             confidence (with `correct_column`).
         label_column: the column of labels: numbers, names of classes, or for several labels lists of them or of a 0 or
-            1 for each label; by default the first of label, labels, label_ids, target, and y.
+            1 for each label; or the beginning of the names of one column of 0 and 1 for each of several labels. By
+            default the first of label, labels, label_ids, target, y, and label_….
         correct_column: the column that says whether the prediction is correct, for confidences.
         group: a column whose values form groups, such as languages or months.
         classes: the names of the classes in the order of the scores, if neither columns nor numbers tell.
@@ -135,7 +136,7 @@ def read_scores(
     """
     rows = _load(name, scores)
     table, source = rows.table, rows.source
-    beginning, columns, found = _score_columns(name, table, score_column, kind)
+    beginning, columns, found = _score_columns(name, table.column_names, score_column, kind)
     if not len(table):
         raise InputError(name, f"must have rows, got none in {source}")
     values = _numbers(rows, columns)
@@ -148,14 +149,20 @@ def read_scores(
     classes = tuple(classes) or tuple(column.removeprefix(beginning) for column in columns if len(columns) > 1)
     if classes and len(classes) != values.shape[1] and not (values.shape[1] == 1 and len(classes) == 2):
         raise InputError("classes", f"must name the {values.shape[1]} scores of each sample, got {list(classes)}")
-    raw = None
+    raw = hot = None
     if needs_labels:
-        label_column = label_column or next((column for column in _LABELS if column in table.column_names), None)
-        if label_column is None:
-            raise InputError("label_column", f"must name a column of {source}, {table.column_names}, got None")
-        raw = _chunk(rows, "label_column", label_column)
+        label_column = label_column or next((column for column in _LABELS if column in table.column_names), "label_")
+        own = [f"{label_column}{name}" for name in classes]
+        if label_column in table.column_names:
+            raw = _chunk(rows, "label_column", label_column)
+        elif own and {*own} <= {*table.column_names}:
+            hot = _label_columns(rows, own)
+        else:
+            given = "none is known" if label_column == "label_" else f"got {label_column!r}"
+            raise InputError("label_column", f"must name a column of {source}, {table.column_names}: {given}")
     if link is None:
-        link = "sigmoid" if values.shape[1] == 1 or (raw is not None and _is_lists(raw)) else "softmax"
+        several = hot is not None or (raw is not None and _is_lists(raw))
+        link = "sigmoid" if values.shape[1] == 1 or several else "softmax"
     finite = np.isfinite(values)
     if found != "logits":
         _check_rows(rows, ~finite.all(1), values, "finite numbers")
@@ -169,7 +176,7 @@ def read_scores(
     if found == "probabilities":
         values, floor, of_rounding = _logits(rows, values, link, floor)
         notes += of_rounding
-    labels = None if raw is None else _labels(rows, str(label_column), raw, values.shape[1], classes)
+    labels = hot if raw is None else _labels(rows, str(label_column), raw, values.shape[1], classes)
     return ScoreTable(source, "logits", values, labels, link, classes, _groups(rows, group), notes, floor or 0.0)
 
 
@@ -243,11 +250,10 @@ def _arrow(values: Any) -> Any:
     return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
 
 
-def _score_columns(name: str, table: pa.Table, given: str | None, kind: str | None) -> tuple[str, list[str], str]:
-    """Return the beginning of the names of the columns of scores, these columns, and what they hold."""
+def _score_columns(name: str, names: list[str], given: str | None, kind: str | None) -> tuple[str, list[str], str]:
+    """Return the beginning of the names of the columns of scores, among `names`, these columns, and what they hold."""
     if kind not in (None, "logits", "probabilities", "confidence"):
         raise InputError("kind", f"must be 'logits', 'probabilities', or 'confidence', got {kind!r}")
-    names = table.column_names
     for candidate in [given] if given else sorted(_SCORES, key=[*_SCORES].index):
         columns = [candidate] if candidate in names else []
         if not columns and candidate.endswith("_"):
@@ -329,6 +335,20 @@ def _correct(rows: ScoreRows, column: str) -> np.ndarray:
             "correct_column", f"must hold true or false, or 1 or 0, got {values[row]} in {rows.where(row)}"
         )
     return values.astype(bool)
+
+
+def _label_columns(rows: ScoreRows, columns: list[str]) -> np.ndarray:
+    """Return the columns of several labels, (N, K), each 0, 1, or NaN."""
+    try:
+        parts = [_chunk(rows, "label_column", column).cast(pa.float64()) for column in columns]
+    except pa.ArrowInvalid as error:
+        raise InputError("label_column", f"must hold 0 or 1 for each label: {error}") from error
+    values = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], 1)
+    if (wrong := ~((values == 0) | (values == 1) | np.isnan(values))).any():
+        row, column = np.argwhere(wrong)[0]
+        where = f"{columns[column]!r} in {rows.where(int(row))}"
+        raise InputError("label_column", f"must hold 0 or 1 for each label, got {values[row, column]:g} in {where}")
+    return values
 
 
 def _labels(rows: ScoreRows, column: str, raw: pa.Array, num_scores: int, classes: Sequence[str]) -> np.ndarray:
@@ -423,8 +443,10 @@ def _check_rows(rows: ScoreRows, wrong: np.ndarray, values: np.ndarray, expected
         raise InputError(rows.argument, f"must hold {expected} in each row, got {shown}{dots} in {rows.where(row)}")
 
 
-def score_batches(path: Path, size: int) -> Iterator[ScoreRows]:
+def score_batches(path: Path, size: int, score_column: str | None, others_as_text: bool) -> Iterator[ScoreRows]:
     """Read a file of scores in tables of at most `size` rows (parquet), in blocks (csv, tsv, jsonl), or in one table.
+
+    With `others_as_text`, the columns of a csv or tsv file that are no scores stay the texts that they are.
 
     Raises:
         InputError: the file is no such file, also after some tables.
@@ -440,7 +462,12 @@ def score_batches(path: Path, size: int) -> Iterator[ScoreRows]:
         elif kind == ".jsonl":
             batches = pa_json.open_json(path, read_options=pa_json.ReadOptions(block_size=_BLOCK))
         else:
-            batches = csv.open_csv(path, parse_options=_csv(kind), read_options=csv.ReadOptions(block_size=_BLOCK))
+            options: Any = {"parse_options": _csv(kind), "read_options": csv.ReadOptions(block_size=_BLOCK)}
+            with csv.open_csv(path, **options) as reader:
+                names = reader.schema.names
+            types = dict.fromkeys(names, pa.string()) if others_as_text else {}
+            types |= dict.fromkeys(_score_columns("scores", names, score_column, None)[1], pa.float64())
+            batches = csv.open_csv(path, **options, convert_options=csv.ConvertOptions(column_types=types))
         for batch in batches:
             yield ScoreRows("scores", path.name, pa.Table.from_batches([batch]), unit, first)
             first += len(batch)

@@ -118,6 +118,19 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(*parts)
 
 
+def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_focal.scores.score_table._BLOCK", 20_000)
+    calibrate_scores(file, calibration="temperature", output=tmp_path / "out")
+    number = np.arange(2000)
+    code = np.where(number < 1500, "007", "1,5 x")  # numbers in the first blocks only
+    scores = pd.DataFrame({f"prob_{name}": np.where(number < 1500, i == 0, 1 / 3) for i, name in enumerate(NAMES)})
+    scores.astype(object).replace({1.0: "1", 0.0: "0"}).assign(code=code).to_csv(tmp_path / "codes.csv", index=False)
+    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "codes.csv", tmp_path / "c.csv")
+    written = pd.read_csv(tmp_path / "c.csv", dtype={"code": str})
+    assert written["code"].tolist() == code.tolist()
+    np.testing.assert_allclose(written["calibrated_cat"][1500:], 1 / 3)
+
+
 def test_corrections_of_several_labels_need_no_labels(tmp_path):
     random = np.random.default_rng(0)
     probabilities = random.random((400, 3))
@@ -228,6 +241,9 @@ def test_the_command_line(file, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["evaluate"])
     assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(file)])
+    assert "s.csv is no model: for scores, pass --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", "model", "--dataset", str(file), "--reference", str(file)])
     assert "without --scores, --reference must be absent" in capsys.readouterr().err

@@ -88,6 +88,19 @@ def test_several_labels(labels):
     np.testing.assert_allclose(1 / (1 + np.exp(-table.scores)), [[0.1, 0.7, 0.8], [0.6, 0.2, 0.3]])
 
 
+def test_a_column_for_each_of_several_labels(tmp_path):
+    text = "prob_a,prob_b,label_b,label_a\n0.9,0.8,1,1\n0.2,0.7,0,\n"
+    (tmp_path / "s.csv").write_text(text)
+    table = read_scores(tmp_path / "s.csv")
+    assert table.link == "sigmoid"
+    np.testing.assert_array_equal(table.labels, [[1, 1], [np.nan, 0]])
+    (tmp_path / "s.csv").write_text(text.replace("0.7,0", "0.7,2"))
+    with pytest.raises(InputError, match=r"must hold 0 or 1 for each label, got 2 in 'label_b' in line 3 of s\.csv"):
+        read_scores(tmp_path / "s.csv")
+    with pytest.raises(InputError, match=r"label_column must hold 0 or 1 for each label: .*yes"):
+        read_scores({"prob_a": [0.5], "prob_b": [0.2], "label_a": ["yes"], "label_b": [True]})
+
+
 def test_integers_that_are_names_of_classes():
     table = read_scores({"prob_1": [0.9, 0.2], "prob_5": [0.1, 0.8], "label": [1, 5]})
     np.testing.assert_array_equal(table.labels, [0, 1])
