@@ -439,6 +439,7 @@ class TrainedModel:
             "task": self.task.name,
             "options": self.options.to_dict(),
             "num_processes": self.args.world_size,
+            "was_calibrated": bool(self.calibration),
         }
         if self.onnx is None:
             details["num_parameters"] = self.model.num_parameters()

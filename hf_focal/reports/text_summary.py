@@ -143,6 +143,8 @@ def next_steps(result: RunResult) -> list[str]:
         steps.append("use the model as it is: no correction lowered its cross-fitted NLL")
     elif result.method is None and task == "scores" and "brier" not in result.pre:
         steps.append(f"save the scores of all classes, which a correction needs: `{calibrate}`")
+    elif result.method is None and details.get("was_calibrated"):
+        steps.append(f"use the model; if its ECE is too large, fit a correction to data like these: `{calibrate}`")
     elif result.method is None and result.pre_intervals.get("ece", (1,))[0] == 0:
         steps.append("the ECE may be 0, so a correction has little to gain; more samples would tell")
     elif result.method is None:

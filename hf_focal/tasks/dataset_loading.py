@@ -140,5 +140,5 @@ def load_file(argument: str, file: Path) -> Dataset:
         return load_dataset(kind, data_files=glob.escape(path), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # an empty json file raises StopIteration
         reason = " ".join(str(error.__cause__ or error).split())  # often the parser's, with a line or byte
-        message = f"must be {file.suffix[1:].lower()} with rows, got {str(file)!r}"
+        message = f"must be {'tsv' if 'sep' in options else kind} with rows, got {str(file)!r}"
         raise InputError(argument, f"{message}: {reason}" if reason else message) from error

@@ -122,7 +122,7 @@ def test_a_temperature_on_such_a_model_is_told_to_be_wrong(tmp_path, capsys):
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "gives a mean probability of" in card.partition("# model")[0] + card.partition("## Results")[0]
     page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<strong>" in page.partition("<h2>Results")[2].partition("<table>")[0]
+    assert "<strong>" in page.partition("<h2>Verdict")[2].partition("<table")[0]
 
 
 def test_an_nll_above_the_base_rates_is_told():
