@@ -77,6 +77,7 @@ def asked_at_once(url, texts):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_no_reply_to_200_requests_at_once_is_wrong(folder, url):
     rows = Dataset.from_parquet(str(folder / "train.parquet"))
     texts = [f"{rows['premise'][i % len(rows)]} {rows['hypothesis'][i // 2 % len(rows)]}" for i in range(NUM_REQUESTS)]
@@ -110,6 +111,7 @@ def tiny_model(folder, num_labels=1, **options):
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize(("offset", "answer"), [(-0.01, ["LABEL_0"]), (0.01, "abstain")])
 def test_one_logit_is_answered_only_above_its_threshold(offset, answer, tmp_path, monkeypatch):
     pytest.importorskip("fastapi")
@@ -126,6 +128,7 @@ def test_one_logit_is_answered_only_above_its_threshold(offset, answer, tmp_path
 
 
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("problem_type", ["single_label_classification", "multi_label_classification"])
 def test_a_cross_encoder_returns_logits_of_several_labels(problem_type, tmp_path):
     cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder
@@ -137,6 +140,7 @@ def test_a_cross_encoder_returns_logits_of_several_labels(problem_type, tmp_path
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_the_export_and_the_commands_of_the_page_run(folder, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(folder)

@@ -26,7 +26,7 @@ from hf_focal.reports import read_runs
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 SAME = ("ece", "nll", "brier", "error")
 
 

@@ -1,0 +1,71 @@
+"""`benchmarks/serving.py`: its runtimes give the same logits of a tiny model, and its tables are those of the page."""
+
+import json
+import shutil
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from hf_focal import Temperature, fold_calibration
+
+ROOT = Path(__file__).parents[1]
+_SPEC = spec_from_file_location("serving_benchmark", ROOT / "benchmarks" / "serving.py")
+serving = module_from_spec(_SPEC)
+_SPEC.loader.exec_module(serving)
+# Those that need nothing but PyTorch; the others need the extra `full`.
+ALWAYS = ("torch.export", "torch.compile")
+
+
+@pytest.fixture(scope="module")
+def calibrated():
+    """A model with a folded temperature, its batches, and the corrected logits that they should have."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertForSequenceClassification(BertConfig(vocab_size=50, **sizes, num_labels=3, initializer_range=0.5))
+    batches, temperature = [], Temperature(2.5)
+    for size, length in ((4, 9), (3, 5)):
+        mask = torch.arange(length) < torch.randint(2, length + 1, (size, 1))
+        inputs = {"input_ids": torch.randint(50, (size, length)), "attention_mask": mask.long()}
+        batches.append(inputs)
+    model.eval()
+    with torch.no_grad():
+        expected = [temperature.apply(model(**inputs).logits.double()) for inputs in batches]
+    return fold_calibration(model, temperature), batches, expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow, *([] if name in ALWAYS else [pytest.mark.full])])
+        for name in serving.RUNTIMES
+        if name != "PyTorch, float32"
+    ],
+)
+def test_runtimes_compute_corrected_logits(name, calibrated, tmp_path):
+    if ("Inductor" in name or "compile" in name) and shutil.which("g++") is None:
+        pytest.skip("needs a C++ compiler")
+    model, batches, expected = calibrated
+    with torch.no_grad():
+        run = serving.RUNTIMES[name](model, batches[0], tmp_path)
+        for inputs, logits in zip(batches, expected, strict=True):
+            error = float((run(inputs).double() - logits).abs().max() / logits.abs().max())
+            assert error < (1e-5 if name in serving.FLOAT32 else 0.15), error
+            # A runtime that rounds to fewer digits does not give the very same logits.
+            assert name in serving.FLOAT32 or "default" in name or error > 1e-6
+
+
+def test_the_page_has_the_tables_of_the_measured_figures():
+    figures = json.loads((ROOT / "benchmarks" / "results" / "serving.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    assert serving.BEGIN in page and serving.tables(figures) in page
+
+
+def test_tables_are_put_between_the_comments_and_nowhere_else(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{serving.BEGIN}old\n{serving.END}after\n", encoding="utf-8")
+    for _ in range(2):
+        serving.put_into(page, "| new |\n")
+    assert page.read_text(encoding="utf-8") == f"before\n{serving.BEGIN}\n| new |\n\n{serving.END}after\n"
