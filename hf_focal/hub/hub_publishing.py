@@ -44,7 +44,10 @@ _PUBLISHED = (
     # Reports without samples.md, predictions.npz and examples.png, which show samples.
     *(f"report/{name}" for name in ("metrics.json", "loss.yaml", "curves.csv", "reliability_*.*", "dynamics*.png")),
     *(f"report/{name}.md" for name in ("table", "shots", "classes", "confidence")),
-    *(f"report/{name}.png" for name in ("class_weights", "comparison", "curves", "gamma", "training_loss")),
+    *(
+        f"report/{name}.png"
+        for name in ("class_weights", "comparison", "curves", "gamma", "groups", "risk_coverage", "training_loss")
+    ),
 )
 # Deleted from the repository by each push: stale files, and private ones that other programs may have pushed.
 _REPLACED = (

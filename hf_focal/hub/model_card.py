@@ -177,6 +177,7 @@ def model_card(
         headline=headline_of(result),
         has_intervals="ece" in result.pre_intervals,
         names=_names(result),
+        kind="classification" if result.details.get("task") == "scores" else task.replace("-", " "),
         limitations=_limitations(result, samples, unit),
         scaling=scaling_name(result.method) if result.method else "",
         warnings=base_rate_warnings(result),

@@ -17,7 +17,7 @@ from .markdown_tables import results_columns, results_notes, results_table
 from .page_parts import diagrams, environment, picture
 from .run_html_page import run_page
 from .run_results import READ_ERRORS, RunResult, known_loss
-from .text_summary import decision_lines
+from .text_summary import decision_lines, headline_of
 
 
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
@@ -63,7 +63,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
     for file, run in runs.items():
         with _errors_of(file):
             fitted_on = _data_name(run, "fitted_on") or "the validation data"
-            shown.append((run, fitted_on, decision_lines(run.details), diagrams(run)))
+            shown.append((run, fitted_on, headline_of(run), decision_lines(run.details), diagrams(run)))
             if history := run.details.get("gamma_history"):
                 alt = f"γ of each bin over the training of {run.loss}"
                 gammas.append(picture(gamma_heatmap(history), alt, run.loss))

@@ -6,8 +6,10 @@ from pathlib import Path
 import yaml
 
 from .gamma_figure import gamma_heatmap
+from .group_figure import group_figure
 from .markdown_tables import escaped, label_table, results_table
 from .reliability_figures import comparison_figure, reliability_diagram
+from .risk_coverage_figure import risk_coverage_of
 from .run_results import RunResult, known_loss, worst_labels
 from .text_summary import decision_lines, group_table
 
@@ -18,9 +20,10 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """Write the report of one run: metrics.json, table.md, loss.yaml, and reliability diagrams before and after T.
 
     The diagrams are PNG and SVG files. For a multi-label model, table.md also has the `label_table`, and
-    reliability_labels.png shows the labels with the largest ECE before T. If `result.details["gamma_history"]` holds
-    updates of AdaFocal's γ, gamma.png shows these. Diagrams after T are left out if there is no correction, and
-    loss.yaml is left out if `LossConfig.parse` does not know the loss.
+    reliability_labels.png shows the labels with the largest ECE before T. If the result has them, risk_coverage.png
+    shows the error rate at each coverage, groups.png the ECE of each group, and gamma.png the updates of AdaFocal's γ
+    in `result.details["gamma_history"]`. Diagrams after T are left out if there is no correction, and loss.yaml is
+    left out if `LossConfig.parse` does not know the loss.
 
     Returns:
         The paths of the files. metrics.json is written last: if it exists, the report is complete.
@@ -58,7 +61,8 @@ def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     table, loss, before, after, labels = (folder / name for name in ("table.md", "loss.yaml", *_DIAGRAMS))
     table.write_text(markdown, encoding="utf-8")
-    for path in (after, after.with_suffix(".svg"), labels, loss, folder / "gamma.png"):
+    others = [folder / f"{name}.png" for name in ("gamma", "risk_coverage", "groups")]
+    for path in (after, after.with_suffix(".svg"), labels, loss, *others):
         path.unlink(missing_ok=True)  # from an earlier report
     paths, diagrams = [table], [(before, result.pre_bins, result.loss)]
     if result.method is not None:
@@ -76,6 +80,12 @@ def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path
     if (config := known_loss(result.loss)) is not None:
         loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
         paths.append(loss)
+    if (figure := risk_coverage_of(result)) is not None:
+        paths.append(folder / "risk_coverage.png")
+        figure.savefig(paths[-1], dpi=150)
+    if groups := result.details.get("groups"):
+        paths.append(folder / "groups.png")
+        group_figure(groups, paths[-1])
     if history := result.details.get("gamma_history"):
         paths.append(folder / "gamma.png")
         gamma_heatmap(history, title=result.loss, path=paths[-1])

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..metrics import CalibrationMetrics, RiskCoverageCurve, SelectiveAccuracy
 from .figure_style import COLORS, GREY, LINES, clean_axes, finished
+from .markdown_tables import format_number
+from .run_results import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,3 +57,20 @@ def risk_coverage_figure(
     axes.legend(frameon=False, loc="best")
     clean_axes(axes)
     return finished(figure, path)
+
+
+def risk_coverage_of(run: RunResult) -> "Figure | None":
+    """Draw the curve before and after the correction of a run, with its threshold; None if the run holds no curve."""
+    curves: dict[str, CalibrationMetrics | RiskCoverageCurve] = {}
+    for side, points in run.details.get("risk_coverage", {}).items():
+        aurc = format_number({"before": run.pre, "after": run.post}[side].get("aurc"), 100, 2)
+        name = f"{side}: AURC {aurc}%" if run.method else f"AURC {aurc}%"
+        curves[name] = RiskCoverageCurve(*(np.array(points[part], float) for part in ("answered", "errors")))
+    if not curves:
+        return None
+    thresholds = {}
+    if chosen := run.details.get("threshold"):
+        size = int(run.pre["num_samples"])
+        reached = SelectiveAccuracy(chosen["value"], chosen["test_coverage"], chosen["test_precision"], size)
+        thresholds[[*curves][-1]] = reached
+    return risk_coverage_figure(curves, thresholds)

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import numpy as np
-
-from ..metrics import RiskCoverageCurve, SelectiveAccuracy
 from .gamma_figure import gamma_heatmap
+from .group_figure import group_figure
 from .markdown_tables import METRICS, Cell, format_interval, format_number, label_columns, metric_title
 from .page_parts import diagrams, environment, picture
 from .reliability_figures import comparison_figure
-from .risk_coverage_figure import risk_coverage_figure
+from .risk_coverage_figure import risk_coverage_of
 from .run_results import RunResult, worst_labels
 from .text_summary import decision_lines, group_columns, next_steps, shown_metrics, threshold_columns, verdict
 
@@ -62,6 +60,9 @@ def run_page(run: RunResult, title: str, table: dict[str, Any]) -> str:
             labels=label_columns(run) if len(details.get("labels", {}).get("name", ())) > 1 else None,
             worst=_worst(run),
             groups=group_columns(details["groups"]) if "groups" in details else None,
+            group_picture=picture(group_figure(details["groups"]), "ECE of the groups")
+            if "groups" in details
+            else None,
             thresholds=details.get("thresholds"),
             threshold_table=threshold_columns(details["thresholds"]) if "thresholds" in details else None,
             decisions=decision_lines(without_thresholds),
@@ -89,22 +90,10 @@ def _metrics(run: RunResult) -> list[tuple[str, str, list[Cell]]]:
 
 
 def _risk_coverage(run: RunResult) -> dict[str, Any] | None:
-    """Return a picture of the risk-coverage curve, with the chosen threshold; None if the run has no curve."""
-    curves, metrics = {}, {"before": run.pre, "after": run.post}
-    for side, points in run.details.get("risk_coverage", {}).items():
-        name = f"{side}: " if len(run.details["risk_coverage"]) > 1 else ""
-        name = f"{name}AURC {format_number(metrics[side].get('aurc'), 100, 2)}%"
-        curves[name] = RiskCoverageCurve(*(np.array(points[part], float) for part in ("answered", "errors")))
-    if not curves:
+    if (figure := risk_coverage_of(run)) is None:
         return None
-    thresholds = {}
-    if chosen := run.details.get("threshold"):
-        size = int(run.pre["num_samples"])
-        reached = SelectiveAccuracy(chosen["value"], chosen["test_coverage"], chosen["test_precision"], size)
-        thresholds[[*curves][-1]] = reached
-    figure = risk_coverage_figure(curves, thresholds)
     figure.set_size_inches(4.6, 3.4)  # readable on a phone
-    return picture(figure, f"Risk-coverage curve of {run.loss}. {'; '.join(curves)}")
+    return picture(figure, f"Risk-coverage curve of {run.loss}")
 
 
 def _confusion(confusion: dict[str, Any]) -> dict[str, Any]:

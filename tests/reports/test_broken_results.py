@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hf_focal import Temperature
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult, comparison_page, page_parts, run_html_page, write_report
+from hf_focal.reports.run_html_page import risk_coverage_of
 
 VALUES = (None, "x", -1, 1e300, 10**400, True, [], {}, [1], {"a": 1}, float("nan"), float("inf"), "missing")
 
@@ -53,7 +55,8 @@ def test_any_value_may_be_another(metrics, monkeypatch):
     monkeypatch.setattr(page_parts, "reliability_diagram", lambda metrics, link: metrics.accuracy[metrics.count > 0])
     monkeypatch.setattr(page_parts, "_tooltips", lambda *_: [])
     monkeypatch.setattr(run_html_page, "gamma_heatmap", lambda history: [update["epoch"] + 1 for update in history])
-    monkeypatch.setattr(run_html_page, "risk_coverage_figure", lambda curves, _: SimpleNamespace(set_size_inches=max))
+    drawing = sys.modules[risk_coverage_of.__module__]
+    monkeypatch.setattr(drawing, "risk_coverage_figure", lambda *_: SimpleNamespace(set_size_inches=max))
     picture = dict.fromkeys(("source", "alt", "caption", "wide"), "")
     for module in (page_parts, run_html_page):
         monkeypatch.setattr(module, "picture", lambda *_: picture)

@@ -15,6 +15,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperature
 from hf_focal.losses import AdaFocalGamma
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
+from hf_focal.reports.group_figure import group_figure
 
 LABELS = torch.arange(40) % 4
 
@@ -94,12 +95,27 @@ def test_a_saved_result_reads_back_equal_nan_included(truth, tmp_path):
     assert results_table([again]) == results_table([result])
 
 
+PICTURES = ("reliability_before.png", "reliability_before.svg", "risk_coverage.png")
+
+
+def test_the_report_shows_groups_with_their_intervals(tmp_path):
+    columns = {"name": ["a", "b"], "num_samples": [9, 9], "error": [0.1, 0.2], "gap": [0.1, 0.0]}
+    columns |= {"ece": [0.2, 0.1], "ece_low": [0.1, 0.0], "ece_high": [0.25, 0.2]}
+    result, _ = result_of(details={"groups": columns})
+    assert tmp_path / "groups.png" in write_report(tmp_path, result)
+    axes = group_figure(columns).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    (dots, _, (bars,)) = axes.containers[0]
+    assert dots.get_xdata().tolist() == [20, 10]
+    np.testing.assert_allclose([segment[:, 0] for segment in bars.get_segments()], [[10, 25], [0, 20]])
+
+
 def test_the_report_of_a_run(tmp_path):
     result, _ = result_of("flsd:thresholds=0.2/0.5,gammas=5/3/2")
     folder = tmp_path / "new" / "report"
     paths = write_report(folder, result)
     diagrams = [f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")]
-    names = ["table.md", *diagrams, "loss.yaml", "metrics.json"]
+    names = ["table.md", *diagrams, "loss.yaml", "risk_coverage.png", "metrics.json"]
     assert [path.name for path in paths] == names
     assert sorted(folder.iterdir()) == sorted(paths)
     assert strict_json(folder / "metrics.json")["temperature"]["value"] == result.temperature.value
@@ -110,8 +126,8 @@ def test_the_report_of_a_run(tmp_path):
     assert row.startswith(f"| {result.loss} | {100 * result.pre['ece']:.2f} [")
     low, high = result.pre_intervals["ece"]
     assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
-    for name in diagrams[::2]:
-        assert imread(folder / name).std() > 0.1
+    for name in (*diagrams[::2], "risk_coverage.png"):
+        assert imread(folder / name).std() > 0.05
     assert all("<svg" in (folder / name).read_text(encoding="utf-8") for name in diagrams[1::2])
 
 
@@ -122,7 +138,7 @@ def test_the_report_shows_how_gamma_moved(tmp_path):
         history.append({"step": 10 * epoch, "epoch": float(epoch), **policy.state_dict()})
     result, _ = result_of("adafocal:bins=3", details={"gamma_history": history})
     paths = write_report(tmp_path, result)
-    assert [path.name for path in paths[-3:]] == ["loss.yaml", "gamma.png", "metrics.json"]
+    assert [path.name for path in paths[-2:]] == ["gamma.png", "metrics.json"]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     assert imread(tmp_path / "gamma.png").std() > 0.1
     assert RunResult.load(tmp_path / "metrics.json").details["gamma_history"] == history
@@ -146,7 +162,7 @@ def test_the_report_of_a_model_without_temperature_that_was_trained_elsewhere(tm
     assert result.temperature == Temperature.unfitted(before.compute(), 15) and not result.temperature.is_fitted
     assert result.post == result.pre and float(result.temperature) == 1
     names = {path.name for path in write_report(tmp_path, result)}
-    assert names == {"table.md", "reliability_before.png", "reliability_before.svg", "metrics.json"}
+    assert names == {*("table.md", "metrics.json"), *PICTURES}
     assert names == {path.name for path in tmp_path.iterdir()}
     assert RunResult.load(tmp_path / "metrics.json").temperature == result.temperature
     table = (tmp_path / "table.md").read_text()
