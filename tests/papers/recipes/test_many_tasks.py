@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 from recipe_modules import import_recipe
 
 from hf_focal import fit_temperature, recommend
@@ -56,6 +57,21 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
     assert f"{page.count_lower(page.among(gain, 'two'))} of {len(page.among(gain, 'two'))} tasks" in none.evidence
     assert page.best_strategy(uncorrected, page.among(gain, "two")) == none.loss
     assert page.interval(page.among(gain, "more"))[1] < 0 < page.interval(page.among(gain, "more"))[2]
+
+    longer = page.uncorrected_after_long_training(evidence.records)
+    none = recommend(num_classes=4, train_samples=500, epochs=10, held_out_samples=0)
+    assert (none.loss, none.correction) == ("flsd53", "none")
+    assert f"on {page.count_lower(longer)} of {len(longer)} tasks" in none.evidence and len(longer) >= 5
+    assert page.interval(longer)[2] < 0
+    assert recommend(num_classes=5, train_samples=500, epochs=10, held_out_samples=0).loss == "focal:gamma=1"
+
+
+def test_the_recipe_selects_the_epoch_by_what_was_best(evidence):
+    runs = [run for run in evidence.records if "epochs_figures" in run]
+    nlls = {name: page.average(page.selected(runs, at)[1].values()) for name, at in page.SELECTIONS.items()}
+    assert min(nlls, key=nlls.__getitem__) == "`nll_refined`"
+    config = yaml.safe_load((page.DOCS.parents[1] / "recipes" / "configs" / "own_texts.yaml").read_text())
+    assert config["metric_for_best_model"] == "nll_refined"
 
 
 def test_auto_loses_to_a_temperature_on_no_task_once_there_are_500_samples(evidence):
