@@ -193,11 +193,19 @@ def test_what_is_saved(cases, kind, tmp_path):
     result = calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
     saved = {path.name for path in (tmp_path / "out").iterdir()}
     processor = "preprocessor_config.json" if kind == "images" else "tokenizer.json"
-    assert saved >= {"README.md", "report", "temperature.json", "config.json", "model.safetensors", processor}
+    assert saved >= {
+        "README.md",
+        "report",
+        "report.html",
+        "temperature.json",
+        "config.json",
+        "model.safetensors",
+        processor,
+    }
     assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
     report = tmp_path / "out" / "report"
     pictures = {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
-    assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", *pictures}
+    assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", "risk_coverage.png", *pictures}
     loaded = RunResult.load(report / "metrics.json")
     assert loaded.temperature == result.temperature and loaded.details == result.details
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss

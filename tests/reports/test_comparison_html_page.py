@@ -436,6 +436,12 @@ def test_a_browser_shows_the_page(everything, tmp_path):
             assert (worst, last) == ("adafocal:bins=3", "(majority class)")
             browser.screenshot(tmp_path / f"{width}.png")
             assert imread(tmp_path / f"{width}.png").std() > 0.05
+        alone = comparison_page([save(run_of(gamma_history=HISTORY), tmp_path / "run")], tmp_path / "alone.html")
+        for width, scheme in ((390, "dark"), (1280, "light")):
+            _, complaints = browser.show(alone, width, scheme)
+            assert complaints == [] and browser.value("document.querySelectorAll('svg').length") == 4
+            assert browser.value("window.innerWidth") == width  # a page that is too wide is shown smaller
+            assert browser.value("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("measured_on", ["dataset 'a.csv'", "test_dataset 'b.csv'"])

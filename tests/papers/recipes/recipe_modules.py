@@ -10,7 +10,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "papers"
 # The files of each run's report.
-REPORT = {"metrics.json", "table.md", "loss.yaml"}
+REPORT = {"metrics.json", "table.md", "loss.yaml", "risk_coverage.png"}
 REPORT |= {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
 
 
