@@ -241,7 +241,7 @@ def _serving_note(result: RunResult, task: str, folded: bool, generates: bool) -
     sentences = []
     if result.method is not None and not folded:
         sentences.append(
-            "No server applies T by itself: to sample with T, send it as the temperature of each request."
+            "A server may not apply T by itself: to sample with T, send it as the temperature of each request."
             if generates
             else "No server applies this correction: apply it to the raw logits that the server returns."
         )
