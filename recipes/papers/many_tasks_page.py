@@ -678,9 +678,9 @@ def appendix(evidence: Evidence) -> str:
             "The difference over tasks, with 95% intervals:\n",
             selection_differences(longer),
             paragraph(
-                "Selection by `nll_refined` has the lowest mean NLL after T. It is below that of `error` and of the "
-                "last epoch by more than the interval, and selection by `nll`, which keeps too early an epoch of "
-                "cross-entropy, costs more errors. So `recipes/configs/own_texts.yaml` selects by `nll_refined`."
+                "Selection by `nll_refined` has the lowest mean NLL after T, below each of the others by more than the "
+                "interval. `nll` keeps too early an epoch of cross-entropy, which costs errors, too. So "
+                "`recipes/configs/own_texts.yaml` selects by `nll_refined`."
             ),
         ]
     text.append(older_sections())
