@@ -678,8 +678,8 @@ def appendix(evidence: Evidence) -> str:
             "The difference over tasks, with 95% intervals:\n",
             selection_differences(longer),
             paragraph(
-                "Selection by `nll_refined` has the lowest mean NLL after T, below each of the others by more than the "
-                "interval. `nll` keeps too early an epoch of cross-entropy, which costs errors, too. So "
+                "Selection by `nll_refined` has the lowest mean NLL after T, below each of the others by more than "
+                "the interval. `nll` keeps too early an epoch of cross-entropy, which costs errors, too. So "
                 "`recipes/configs/own_texts.yaml` selects by `nll_refined`."
             ),
         ]
