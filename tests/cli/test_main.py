@@ -148,7 +148,7 @@ def test_errors_of_the_data(capsys, texts, options, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "dataset must be jsonl with rows"),
+        ([], "dataset must be json with rows"),
         ([{"premise": "ba", "hypothesis": "be", "label": -100}], "label_column must hold labels, got none in 'label'"),
         ([{"premise": "ba", "hypothesis": None, "label": 1}], "text_pair_column must"),
         ([{"premise": "ba", "hypothesis": "be", "label": 3}], r"label_column must hold 0 to 2, got \[3\]"),

@@ -239,8 +239,8 @@ def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_p
     shutil.rmtree(tmp_path / "out")
     fit = trained.TrainedModel.fit
 
-    def tiny(model, *given):
-        model.trainer.temperature = dataclasses.replace(fit(model, *given), value=1e-6)
+    def tiny(model, *given, **options):
+        model.trainer.temperature = dataclasses.replace(fit(model, *given, **options), value=1e-6)
         return model.trainer.temperature
 
     monkeypatch.setattr(trained.TrainedModel, "fit", tiny)
