@@ -160,9 +160,9 @@ def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
 
     fit, others = trained.TrainedModel.fit, []
 
-    def fit_beside_another(*arguments):
+    def fit_beside_another(*arguments, **options):
         others.append(subprocess.run(hold, capture_output=True, text=True))
-        return fit(*arguments)
+        return fit(*arguments, **options)
 
     monkeypatch.setattr(trained.TrainedModel, "fit", fit_beside_another)
     assert main(line) == 0

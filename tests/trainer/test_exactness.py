@@ -308,4 +308,6 @@ def test_bytes_sent_for_each_class():
         metrics.update(torch.randn(20, num_classes), torch.arange(20) % num_classes)
         return len(pickle.dumps(metrics))
 
-    assert size(600) - size(100) == pytest.approx(500 * (15 * 8 + 8), abs=50)
+    # Above the number of classes up to which confusions are counted.
+    assert size(800) - size(300) == pytest.approx(500 * (15 * 8 + 8), abs=50)
+    assert size(200) - size(100) == pytest.approx(100 * (15 * 8 + 8) + (200**2 - 100**2) * 8, abs=50)
