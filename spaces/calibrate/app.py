@@ -69,7 +69,7 @@ def calibrate_texts(file: str | None, model: str, objective: str) -> tuple:
             fit.to_csv(Path(folder) / "fit.csv", index=False)
             test.to_csv(Path(folder) / "test.csv", index=False)
             data = {"dataset": f"{folder}/fit.csv", "test_dataset": f"{folder}/test.csv"}
-            options = {"objective": objective, "task": "text-classification"}
+            options = {"objective": objective, "calibration": "temperature", "task": "text-classification"}
             return shown(calibrate_model(model.strip(), **data, **options))
     except (ValueError, OSError) as error:
         raise gr.Error(str(error)) from error
@@ -78,8 +78,9 @@ def calibrate_texts(file: str | None, model: str, objective: str) -> tuple:
 def shown(result: RunResult) -> tuple:
     """A result as the page shows it: the summary, and the diagrams before and after T."""
     temperature = result.temperature.value
+    measured = summary(result).partition("\n\nNext: ")[0]  # the next steps are for the command line
     return (
-        f"{summary(result)}\n\nTo apply T to a model: `hf_focal.fold_temperature(model, {temperature:.6g})`.",
+        f"{measured}\n\nTo apply T to a model: `hf_focal.fold_temperature(model, {temperature:.6g})`.",
         reliability_diagram(metrics=result.pre_bins, title="Before"),
         reliability_diagram(metrics=result.post_bins, title=f"After, T = {temperature:.3g}"),
     )
