@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from papers.many_tasks_evidence import best_strategy
 from recipe_modules import import_recipe
 
 from hf_focal import fit_temperature, recommend
@@ -35,7 +36,7 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
     with_t = f"lower NLL than cross_entropy on {page.count_lower(gain)} of {len(gain)} tasks"
     two = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=200)
     assert (two.loss, two.correction) == ("flsd53", "temperature") and with_t in two.evidence
-    assert page.best_strategy(everywhere, page.among(gain, "two")) == ("flsd53", "temperature")
+    assert best_strategy(everywhere, page.among(gain, "two")) == ("flsd53", "temperature")
     auto = page.difference(kept["flsd53", "auto"], kept["flsd53", "temperature"])
     assert abs(page.average(page.among(auto, "two").values())) < 0.01
 
@@ -55,7 +56,7 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
     gain = page.difference(uncorrected[none.loss], uncorrected["cross_entropy"])
     assert none.correction == "none"
     assert f"{page.count_lower(page.among(gain, 'two'))} of {len(page.among(gain, 'two'))} tasks" in none.evidence
-    assert page.best_strategy(uncorrected, page.among(gain, "two")) == none.loss
+    assert best_strategy(uncorrected, page.among(gain, "two")) == none.loss
     assert page.interval(page.among(gain, "more"))[1] < 0 < page.interval(page.among(gain, "more"))[2]
 
     longer = page.uncorrected_after_long_training(evidence.records)
