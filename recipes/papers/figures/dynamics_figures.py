@@ -1,4 +1,7 @@
-"""Figures of the measurements of `DynamicsCallback` [Mukhoti et al. 2020, figures 1 to 4 and 10]."""
+"""Figures of the measurements of `DynamicsCallback`, two panels wide, so that they can be read on a phone.
+
+Numbers of figures are those of Mukhoti et al. 2020, except where Ghosh et al. 2022 (AdaFocal) are named.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 History = Sequence[Mapping[str, Any]]
 
+_WIDTH = 5.8  # inches
+
 # (measure, label, factor); the factor 100 turns fractions into percentages.
 _NORMS = (
     ("weight_norm", "Weight norm, last layer", 1),
@@ -37,7 +42,9 @@ _COMPARED = (
     ("test_nll_correct", "Test NLL, right", 1),
     ("test_nll_incorrect", "Test NLL, wrong", 1),
     ("test_entropy_incorrect", "Test entropy, wrong", 1),
+    ("test_error", "Test error, %", 100),
     ("test_ece", "Test ECE, %", 100),
+    ("test_adaece", "Test AdaECE, %", 100),
     *_NORMS,
 )
 
@@ -71,7 +78,8 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
 
 
 def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, History]) -> list[Path]:
-    """Write the figures of several runs: dynamics.png and dynamics_gradients.png.
+    """Write the figures of several runs: dynamics.png, dynamics_gaps.png, dynamics_confidence.png, and
+    dynamics_gradients.png.
 
     If no history has histograms of gradient norms, dynamics_gradients.png is left out.
 
@@ -87,7 +95,11 @@ def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, Histor
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"dynamics": dynamics_comparison(histories)}
+    figures = {
+        "dynamics": dynamics_comparison(histories),
+        "dynamics_gaps": equal_mass_figure(histories, "gap"),
+        "dynamics_confidence": equal_mass_figure(histories, "confidence"),
+    }
     kept = {name: [entry for entry in history if "gradient_norms" in entry] for name, history in histories.items()}
     if any(kept.values()):
         figures["dynamics_gradients"] = gradient_norm_figure({name: kept[name] for name in kept if kept[name]})
@@ -102,9 +114,9 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     from matplotlib.figure import Figure
 
     _check(history)
-    figure = Figure(figsize=(9.6, 5.4), layout="constrained")
-    axes = figure.subplots(2, 3, sharex=True)
-    for panel, split in zip(axes[0], ("train", "test"), strict=False):
+    figure = Figure(figsize=(_WIDTH, 8), layout="constrained")
+    axes = figure.subplots(3, 2, sharex=True)
+    for panel, split in zip(axes[0], ("train", "test"), strict=True):
         for measure, color in (("nll", GAP), ("entropy", ACCURACY)):
             for suffix, style in (("", "-"), ("_correct", "--"), ("_incorrect", ":")):
                 name = f"{split}_{measure}{suffix}"
@@ -112,15 +124,15 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
                 _draw(panel, history, name, color, style, label=measure.replace("nll", "NLL") + words)
         panel.set_ylabel(f"{split.capitalize()} NLL and entropy, nats")
         _from_0(panel)
-    figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
-    panel = axes[0, 2]
+    figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    panel = axes[1, 0]
     for split, style in (("train", "--"), ("test", "-")):
         for measure, words, color in (("error", "error", GREY), ("ece", "ECE", GAP)):
             _draw(panel, history, f"{split}_{measure}", color, style, 100, label=f"{split} {words}")
     panel.set_ylabel("Error and ECE, %")
     _from_0(panel)
     panel.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
-    for panel, (name, label, _) in zip(axes[1], _NORMS, strict=True):
+    for panel, (name, label, _) in zip(axes.flat[3:], _NORMS, strict=True):
         _draw(panel, history, name, ACCURACY, "-")
         panel.set_ylabel(label)
     _finish(axes)
@@ -135,16 +147,55 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
 
     if not histories:
         raise ValueError("histories must hold at least one run, got none")
-    figure = Figure(figsize=(11.2, 5.2), layout="constrained")
-    axes = figure.subplots(2, 4, sharex=True)
+    figure = Figure(figsize=(_WIDTH, 11), layout="constrained")
+    axes = figure.subplots(len(_COMPARED) // 2, 2, sharex=True)
     for number, (run, history) in enumerate(histories.items()):
         _check(history)
-        color, style = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
         for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
-            _draw(panel, history, name, color, style, factor, label=wrapped(run, 40))
+            _draw(panel, history, name, *_look(number), factor, label=wrapped(run, 40))
             panel.set_ylabel(label)
     _finish(axes)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    return finished(figure)
+
+
+def equal_mass_figure(histories: Mapping[str, History], measure: str) -> "Figure":
+    """Draw the lowest, the middle, and the highest bin of equal mass by epoch, training beside test data.
+
+    These are the figures that motivate AdaFocal [Ghosh et al. 2022]. `measure` is "gap", confidence minus accuracy, or
+    "confidence". Each run has a line.
+    """
+    from matplotlib.figure import Figure
+
+    for history in histories.values():
+        _check(history)
+    num_bins = min(
+        len(entry[f"{split}_equal_mass"]["accuracy"])
+        for history in histories.values()
+        for entry in history
+        for split in ("train", "test")
+    )
+    bins = sorted({0, (num_bins - 1) // 2, num_bins - 1})
+    figure = Figure(figsize=(_WIDTH, 0.8 + 2.2 * len(bins)), layout="constrained")
+    axes = figure.subplots(len(bins), 2, sharex=True, sharey="row", squeeze=False)
+    for row, index in zip(axes, bins, strict=True):
+        for panel, split in zip(row, ("train", "test"), strict=True):
+            for number, (run, history) in enumerate(histories.items()):
+                of_bins = [entry[f"{split}_equal_mass"] for entry in history]
+                values = np.array([fields["confidence"][index] for fields in of_bins])
+                if measure == "gap":
+                    values -= [fields["accuracy"][index] for fields in of_bins]
+                entries = [entry | {measure: value} for entry, value in zip(history, values, strict=True)]
+                _draw(panel, entries, measure, *_look(number), 100, label=wrapped(run, 40))
+            if measure == "gap":
+                panel.axhline(0, color=GREY, linewidth=0.8)
+        row[0].set_ylabel(f"Bin {index + 1} of {num_bins}")
+    for panel, title in zip(axes[0], ("Training samples", "Test samples"), strict=True):
+        panel.set_title(title, fontsize=11)
+    _finish(axes)
+    words = {"gap": "Confidence minus accuracy, points", "confidence": "Mean confidence, %"}
+    figure.supylabel(words[measure], fontsize=10)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return finished(figure)
 
 
@@ -156,20 +207,26 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
     from matplotlib.figure import Figure
 
     _check(history)
-    figure = Figure(figsize=(max(3.2, 0.6 + 1.9 * len(history)), 4.2), layout="constrained")
-    axes = figure.subplots(2, len(history), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 2))
-    for column, entry in enumerate(history):
+    columns = min(2, len(history))
+    rows = -(-len(history) // columns)
+    figure = Figure(figsize=(0.6 + 2.4 * columns, 3.8 * rows), layout="constrained")
+    axes = figure.subplots(2 * rows, columns, sharex=True, sharey=False, squeeze=False, height_ratios=(3, 2) * rows)
+    for number, entry in enumerate(history):
+        diagram, shares = axes[2 * (number // columns) :, number % columns][:2]
         # Undefined values are None in the history.
         fields = {name: np.array(values, dtype=float) for name, values in entry[f"{split}_bins"].items()}
         bins = ReliabilityBins(**fields)
-        draw_reliability(axes[0, column], bins, font_size=9)
-        axes[0, column].set_title(f"Epoch {entry['epoch']:g}", fontsize=10)
-        draw_shares(axes[1, column], bins)
-        axes[1, column].set_ylim(0, 100)
-        axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        clean_axes(axes[1, column])
-    axes[0, 0].set_ylabel("Accuracy")
-    axes[1, 0].set_ylabel(f"{split.capitalize()} samples, %")
+        draw_reliability(diagram, bins, font_size=10)
+        diagram.set_title(f"Epoch {entry['epoch']:g}", fontsize=11)
+        draw_shares(shares, bins)
+        shares.set_ylim(0, 100)
+        shares.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        clean_axes(shares)
+        if number % columns == 0:
+            diagram.set_ylabel("Accuracy")
+            shares.set_ylabel(f"{split.capitalize()} samples, %")
+    for panel in axes[-2:, -1] if len(history) < rows * columns else ():
+        panel.set_visible(False)
     figure.supxlabel("Confidence", fontsize=10)
     if title:
         title_above(figure, title)
@@ -181,13 +238,16 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     from matplotlib.figure import Figure
 
     epochs = sorted({entry["epoch"] for history in histories.values() for entry in history})
-    figure = Figure(figsize=(max(3.6, 0.8 + 2.3 * len(epochs)), 3), layout="constrained")
-    axes = figure.subplots(1, len(epochs), sharex=True, sharey=True, squeeze=False)[0]
+    columns = min(2, len(epochs))
+    rows = -(-len(epochs) // columns)
+    figure = Figure(figsize=(0.8 + 2.4 * columns, 0.8 + 2.2 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = grid.flat[: len(epochs)]
     handles = {}
     counts = [entry["gradient_norms"]["count"] for history in histories.values() for entry in history]
     seen = np.nonzero(np.sum(counts, axis=0))
     for number, (run, history) in enumerate(histories.items()):
-        color, style = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+        color, style = _look(number)
         for entry in history:
             panel = axes[epochs.index(entry["epoch"])]
             count = np.array(entry["gradient_norms"]["count"])
@@ -206,10 +266,17 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
         )
         panel.set_title(f"Epoch {epoch:g}", fontsize=10)
         clean_axes(panel)
-    axes[0].set_ylabel("Training samples, %")
+    for panel in grid.flat[len(epochs) :]:
+        panel.set_visible(False)
+    figure.supylabel("Training samples, %", fontsize=10)
     figure.supxlabel("Gradient norm of the last layer", fontsize=10)
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3, frameon=False)
     return finished(figure)
+
+
+def _look(number: int) -> tuple[str, str]:
+    """Return the color and the line style of the run with this number."""
+    return COLORS[number % len(COLORS)], LINES[number % len(LINES)]
 
 
 def _draw(

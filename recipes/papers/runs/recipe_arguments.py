@@ -169,12 +169,33 @@ class SampleClassifierArguments(ClassifierArguments):
     dynamics: bool = field(
         default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
     )
+    dynamics_samples: int | None = field(
+        default=None,
+        metadata={"help": "Measure this many training samples and as many test samples. Default: at most 1,000."},
+    )
+    dynamics_epochs: str | None = field(
+        default=None,
+        metadata={
+            "help": "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
+        },
+    )
     calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
     objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check.choice("calibration", self.calibration, (*METHODS, "auto"))
+        check.at_least(1, self, "dynamics_samples")
+        self.drawn_epochs()
+
+    def drawn_epochs(self) -> list[int] | None:
+        """Return the epochs in `dynamics_epochs`, or None by default."""
+        if self.dynamics_epochs is None:
+            return None
+        epochs = [epoch.strip() for epoch in self.dynamics_epochs.split(",")]
+        if not all(epoch.isdecimal() for epoch in epochs):
+            raise ValueError(f"dynamics_epochs must be epochs such as '1,10,30', got {self.dynamics_epochs!r}")
+        return [int(epoch) for epoch in epochs]
 
     def check_multi_label(self) -> None:
         """Refuse what there is for a softmax only."""
@@ -196,7 +217,10 @@ class SampleClassifierArguments(ClassifierArguments):
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
         super().add_callbacks(trainer)
         if self.dynamics:
-            trainer.add_callback(DynamicsCallback(trainer, test_dataset))
+            callback = DynamicsCallback(
+                trainer, test_dataset, num_samples=self.dynamics_samples, epochs=self.drawn_epochs()
+            )
+            trainer.add_callback(callback)
 
 
 def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None) -> tuple[Any, ...]:

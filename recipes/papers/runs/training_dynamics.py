@@ -1,4 +1,8 @@
-"""Callback that measures calibration, norms, and gradients in training [Mukhoti et al. 2020, figures 1-4 and 10]."""
+"""Callback that measures calibration, norms, and gradients in training.
+
+These are the measurements of figures 1 to 4 and 10 of Mukhoti et al. 2020, and of the figures that motivate AdaFocal
+[Ghosh et al. 2022].
+"""
 
 import logging
 import math
@@ -33,8 +37,9 @@ _PREFIX = "dynamics_"
 _DISTRIBUTIONS = f"{_PREFIX}distributions"
 _MEASURES = (
     *("nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect"),
-    *("error", "ece"),
+    *("error", "ece", "adaece"),
 )
+_RELIABILITY_BINS = 25  # of figure 1
 # Edges of four bins per factor of 10, because gradient norms fall by orders of magnitude as samples are learned.
 _EDGES = 10 ** np.linspace(-6, 3, 37)
 
@@ -48,17 +53,18 @@ class DynamicsCallback(TrainerCallback):
 
     - ``train_`` or ``test_`` and the name of a metric of that subset: ``nll`` or ``entropy``, in nats; ``nll`` or
       ``entropy`` with the suffix ``_correct`` or ``_incorrect``, which are means over the correctly or the wrongly
-      predicted samples; ``error`` or ``ece``, as fractions. Undefined values, such as the NLL of wrong predictions
-      when there are none, are left out.
+      predicted samples; ``error``, ``ece``, or ``adaece`` (bins of equal mass), as fractions. Undefined values, such
+      as the NLL of wrong predictions when there are none, are left out.
     - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
     - ``feature_norm``: the mean L2 norm of that layer's input h over the training samples.
     - ``gradient_norm``: the mean over the training samples of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of
       one sample and z its logits. This metric is left out for a loss that is not a `MarginLoss`, such as MMCE,
       which depends on more than one sample.
 
-    At the epochs in `epochs`, `trainer.state.log_history` also receives the bins of the reliability diagrams and a
-    histogram of the gradient norms. `dynamics_history` collects the metrics, bins, and histograms, even after training
-    is resumed. When training ends, the main process writes the figures of `write_dynamics`.
+    `trainer.state.log_history` also receives the mean confidence and the accuracy of each of `args.calibration_bins`
+    bins of equal mass and, at the epochs in `epochs`, 25 bins of a reliability diagram and a histogram of the gradient
+    norms. `dynamics_history` collects the metrics, bins, and histograms, even after training is resumed. When training
+    ends, the main process writes the figures of `write_dynamics`.
 
     Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of the
     samples. Examples are a head that classifies all tokens and picks one of them, and the Tree-LSTM.
@@ -69,8 +75,8 @@ class DynamicsCallback(TrainerCallback):
             calibration set or, without one, the trainer's evaluation set.
         num_samples: number of samples drawn from each of the two sets, with the seed `args.seed`. The default is a
             twentieth of the training set, at most 1,000: measuring then takes a few percent of an epoch's time.
-        epochs: epochs whose bins and histograms are kept, counted from 1; 0 is before the first step. The default is
-            the first and last epochs and the epochs at one third and two thirds of training.
+        epochs: epochs whose reliability diagrams and gradient norms are kept, counted from 1; 0 is before the first
+            step. The default is the first and last epochs and the epochs at one third and two thirds of training.
         folder: folder of the figures; "report" in `args.output_dir` by default.
 
     Raises:
@@ -161,13 +167,14 @@ class DynamicsCallback(TrainerCallback):
             state.log_history.append(logs | where)
         else:
             trainer.log(logs)
-        if self._keeps_distributions():
-            kept = {"train_bins": train.bins(), "test_bins": test.bins()}
+        kept = {"train_equal_mass": train.equal_mass(), "test_equal_mass": test.equal_mass()}
+        if self._keeps_diagrams():
+            kept |= {"train_bins": train.bins(), "test_bins": test.bins()}
             if "gradient_norm" in values:
                 kept["gradient_norms"] = {"edges": _EDGES.tolist(), "count": train.histogram.tolist()}
-            state.log_history.append({_DISTRIBUTIONS: kept} | where)
+        state.log_history.append({_DISTRIBUTIONS: kept} | where)
 
-    def _keeps_distributions(self) -> bool:
+    def _keeps_diagrams(self) -> bool:
         epoch, last = math.ceil(self.trainer.state.epoch), self.trainer.state.num_train_epochs
         if self.epochs is not None:
             return epoch in self.epochs
@@ -179,10 +186,11 @@ def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str,
 
     Returns:
         For each measurement, a dictionary of ``"step"``, ``"epoch"``, and the metrics of `DynamicsCallback`, without
-        the prefix ``dynamics_``. At the epochs in the callback's `epochs`, there are also ``"train_bins"`` and
-        ``"test_bins"``, the fields of `ReliabilityBins` as lists (None for the means of an empty bin), and
-        ``"gradient_norms"``, a histogram with the ``"count"`` of samples between consecutive ``"edges"``. The first
-        and the last count include norms beyond the edges.
+        the prefix ``dynamics_``, and ``"train_equal_mass"`` and ``"test_equal_mass"``, the ``"confidence"`` and the
+        ``"accuracy"`` of each bin of equal mass, lowest confidence first. At the epochs in the callback's `epochs`,
+        there are also ``"train_bins"`` and ``"test_bins"``, the fields of `ReliabilityBins` as lists (None for the
+        means of an empty bin), and ``"gradient_norms"``, a histogram with the ``"count"`` of samples between
+        consecutive ``"edges"``. The first and the last count include norms beyond the edges.
     """
     history = []
     for entry in log_history:
@@ -257,9 +265,26 @@ class _Sums:
         norms = {"feature_norm": self.feature_norm / self.num_samples}
         return norms | ({"gradient_norm": self.gradient_norm / self.num_samples} if self.has_gradients else {})
 
+    def equal_mass(self) -> dict[str, list[float]]:
+        """Return the mean confidence and the accuracy of each bin of equal mass, as JSON values.
+
+        As in AdaECE, each sample counts with the mean accuracy of all samples of its confidence.
+        """
+        confidence, hits = (values.double() for values in self.metrics.samples())
+        confidence, order = torch.sort(confidence)
+        _, tie, size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
+        accuracy = (torch.bincount(tie, weights=hits[order]) / size)[tie]
+        count = min(self.metrics.num_bins, len(hits))
+        return {
+            name: [float(part.mean()) for part in values.tensor_split(count)]
+            for name, values in (("confidence", confidence), ("accuracy", accuracy))
+        }
+
     def bins(self) -> dict[str, list]:
         """Return the bins of the reliability diagram as JSON values."""
-        fields = vars(self.metrics.bins())
+        diagram = CalibrationMetrics(_RELIABILITY_BINS, classwise=False)
+        diagram.update_from_confidences(*self.metrics.samples())
+        fields = vars(diagram.bins())
         return {
             name: [None if math.isnan(value) else value for value in values.tolist()]
             for name, values in fields.items()

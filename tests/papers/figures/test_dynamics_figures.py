@@ -6,6 +6,7 @@ from matplotlib.image import imread
 from papers.figures.dynamics_figures import (
     dynamics_comparison,
     dynamics_figure,
+    equal_mass_figure,
     gradient_norm_figure,
     reliability_by_epoch,
     write_dynamics,
@@ -27,9 +28,13 @@ def entry(epoch, **values):
         for number, name in enumerate(
             ("nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect", "error", "ece")
         )
+    } | {f"{split}_adaece": 0.8 + 0.01 * epoch for split in ("train", "test")}
+    masses = {
+        "train_equal_mass": {"confidence": [0.2, 0.5, 0.9 + 0.01 * epoch], "accuracy": [0.1, 0.5, 1.0]},
+        "test_equal_mass": {"confidence": [0.3, 0.6, 0.8], "accuracy": [0.1, 0.5, 0.7 - 0.1 * epoch]},
     }
     norms = {"weight_norm": 2.0 + epoch, "feature_norm": 5.0 - epoch, "gradient_norm": 0.5}
-    return {"step": 10 * epoch, "epoch": float(epoch), **measures, **norms, **values}
+    return {"step": 10 * epoch, "epoch": float(epoch), **measures, **masses, **norms, **values}
 
 
 def kept(epoch):
@@ -77,10 +82,11 @@ def test_files(tmp_path):
         *("dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png")
     ]
     both = write_dynamics_comparison(tmp_path / "both", {"one": HISTORY, "other": [entry(0)]})
-    assert [path.name for path in both] == ["dynamics.png", "dynamics_gradients.png"]
+    names = ["dynamics.png", "dynamics_gaps.png", "dynamics_confidence.png", "dynamics_gradients.png"]
+    assert [path.name for path in both] == names
     assert all(imread(path).std() > 0.1 for path in both)
     plain = write_dynamics_comparison(tmp_path / "plain", {"one": [entry(0)]})
-    assert [path.name for path in plain] == ["dynamics.png"]
+    assert [path.name for path in plain] == names[:3]
 
 
 def test_what_is_undefined_breaks_the_line_and_what_is_not_measured_is_said():
@@ -101,8 +107,23 @@ def test_runs_over_each_other():
         pytest.approx([70, 71, 72, 73]),
         pytest.approx([70, 71]),
     ]
+    (of_equal_mass, _) = figure.axes[labels.index("Test AdaECE, %")].lines
+    assert of_equal_mass.get_ydata() == pytest.approx([80, 81, 82, 83])
     assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cross_entropy", "focal: gamma=3"]
+
+
+def test_bins_of_equal_mass_training_beside_test():
+    histories = {"cross_entropy": HISTORY, "focal:gamma=3": HISTORY[:2]}
+    gaps = equal_mass_figure(histories, "gap").axes
+    assert [panel.get_ylabel() for panel in gaps[::2]] == ["Bin 1 of 3", "Bin 2 of 3", "Bin 3 of 3"]
+    highest_train, highest_test = gaps[4:]
+    assert highest_train.lines[0].get_ydata() == pytest.approx([-10, -9, -8, -7])
+    assert highest_test.lines[0].get_ydata() == pytest.approx([10, 20, 30, 40])
+    assert highest_test.lines[1].get_ydata() == pytest.approx([10, 20])
+    confidence = equal_mass_figure(histories, "confidence").axes
+    assert confidence[0].lines[0].get_ydata() == pytest.approx([20] * 4)
+    assert confidence[1].lines[0].get_ydata() == pytest.approx([30] * 4)
 
 
 def test_histograms_of_gradient_norms():

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 import language_models
@@ -18,6 +19,7 @@ from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, b
 
 TEST = rows(21, seed=1)
 MEASURES = ["nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect", "error", "ece"]
+MEASURES += ["adaece"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +65,8 @@ def reference(model, samples):
         }
     metrics = CalibrationMetrics()
     metrics.update(logits, labels)
-    return {**{name: float(value) for name, value in values.items()}, "ece": metrics.compute()["ece"]}, metrics
+    errors = {name: metrics.compute()[name] for name in ("ece", "adaece")}
+    return {**{name: float(value) for name, value in values.items()}, **errors}
 
 
 def gradient_norms(model, layer, loss, samples):
@@ -83,9 +86,11 @@ def test_measures_and_gradient_norms_of_the_trained_model(loss, tmp_path):
     assert [(entry["step"], entry["epoch"]) for entry in history] == [(0, 0), (5, 1), (10, 2)]
     last, model = history[-1], trainer.model
     for split, samples in (("train", rows(35)), ("test", TEST)):
-        expected, metrics = reference(model, samples)
+        expected = reference(model, samples)
         assert [last[f"{split}_{name}"] for name in MEASURES] == pytest.approx([expected[name] for name in MEASURES])
-        assert last[f"{split}_bins"]["count"] == metrics.bins().count.tolist()
+        of_25 = CalibrationMetrics(25)
+        of_25.update(logits_of(model, samples), tensors(samples)[1])
+        assert last[f"{split}_bins"]["count"] == of_25.bins().count.tolist()
     assert last["weight_norm"] == pytest.approx(float(model.classifier.weight.detach().norm()), rel=1e-6)
     features = model.embeddings(tensors(rows(35))[0]).mean(1).detach()
     assert last["feature_norm"] == pytest.approx(float(features.norm(dim=1).mean()))
@@ -94,6 +99,28 @@ def test_measures_and_gradient_norms_of_the_trained_model(loss, tmp_path):
     kept = last["gradient_norms"]
     assert sum(kept["count"]) == 35
     assert kept["count"] == np.histogram(norms, kept["edges"])[0].tolist()
+
+
+def test_bins_of_equal_mass_have_the_samples_in_the_order_of_their_confidence(tmp_path):
+    trainer, history = measured(tmp_path, calibration_bins=5, epochs=[])
+    confidence, predicted = logits_of(trainer.model, TEST).softmax(-1).max(-1)
+    order = confidence.argsort()
+    hits = (predicted == tensors(TEST)[1]).double()
+    found = history[-1]["test_equal_mass"]
+    bounds = [0, 5, 9, 13, 17, 21]  # 21 samples in five bins, the larger ones first
+    parts = [order[start:stop] for start, stop in pairwise(bounds)]
+    assert found["confidence"] == pytest.approx([float(confidence[part].mean()) for part in parts])
+    assert found["accuracy"] == pytest.approx([float(hits[part].mean()) for part in parts])
+    assert all("train_bins" not in entry and len(entry["train_equal_mass"]["accuracy"]) == 5 for entry in history)
+
+
+def test_the_accuracy_of_ties_is_shared(tmp_path):
+    """With equal logits for all samples, each bin has the accuracy of all samples, in whatever order they are."""
+    model = BagOfWords()
+    torch.nn.init.zeros_(model.classifier.weight)
+    _, history = measured(tmp_path, model)
+    first = history[0]["train_equal_mass"]["accuracy"]
+    assert first == pytest.approx([1 - history[0]["train_error"]] * 15)
 
 
 def test_the_sample_is_fixed_and_a_twentieth_by_default(tmp_path):
@@ -177,7 +204,7 @@ def test_no_norms_where_the_last_layer_does_not_give_the_logits(kind, tmp_path, 
     assert f"the outputs of the last layer of {kind.__name__} are not the logits" in caplog.text
     assert len([record for record in caplog.records if "not the logits" in record.message]) == 1
     assert all("feature_norm" not in entry and "gradient_norm" not in entry for entry in history)
-    assert history[-1]["train_nll"] == pytest.approx(reference(trainer.model, rows(35))[0]["nll"])
+    assert history[-1]["train_nll"] == pytest.approx(reference(trainer.model, rows(35))["nll"])
     assert "train_bins" in history[-1] and "gradient_norms" not in history[-1]
 
 
