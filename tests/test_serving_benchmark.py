@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 _SPEC = spec_from_file_location("serving_benchmark", ROOT / "benchmarks" / "serving.py")
 serving = module_from_spec(_SPEC)
 _SPEC.loader.exec_module(serving)
-# Those that need nothing but PyTorch; the others need the extra `full`.
-ALWAYS = ("torch.export", "torch.compile")
+# Those that need no package of the extra `full` alone.
+ALWAYS = ("torch.export", "torch.compile", "ONNX Runtime, float32")
 
 
 @pytest.fixture(scope="module")

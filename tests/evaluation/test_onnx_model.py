@@ -26,7 +26,7 @@ from hf_focal.reports import read_runs
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 SAME = ("ece", "nll", "brier", "error")
 
 
@@ -84,6 +84,7 @@ def test_a_float32_export_has_the_metrics_of_the_model(texts, tmp_path):
     assert written.pre["nll"] == pytest.approx(result.pre["nll"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("calibration", ["temperature", "vector", "matrix"])
 def test_an_int8_export_is_corrected_after_quantization(texts, calibration, tmp_path, capsys):
     path, output = texts.folder.parent / "int8.onnx", tmp_path / "out"
@@ -111,6 +112,7 @@ def test_an_int8_export_is_corrected_after_quantization(texts, calibration, tmp_
         assert float(again.temperature) == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("num_labels", "options"), [(1, {}), (3, {"per_label": True})])
 def test_sigmoid_heads_get_slopes_and_intercepts(num_labels, options, tmp_path):
     folder, fit, test = biased_model(tmp_path, num_labels)

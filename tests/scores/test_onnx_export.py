@@ -21,7 +21,6 @@ ROUNDED = {"probabilities": softmax(LOGITS, 1).round(3), "label": CLASS}
 YES = {"probability": expit(LOGITS[:, 3]), "label": ONES[:, 3]}
 
 
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "options"),
@@ -58,7 +57,6 @@ def test_the_graph_computes_what_the_correction_does(table, options, tmp_path):
     assert session.get_modelmeta().custom_metadata_map["classes"] == ("" if table is YES else "a\nb\nc\nd")
 
 
-@pytest.mark.full
 def test_the_command_writes_the_graph_and_never_replaces_a_file(tmp_path, capsys):
     pytest.importorskip("onnx")
     calibrate_scores(SINGLE, output=tmp_path / "out")
