@@ -38,7 +38,7 @@ def shape(printed: str) -> list[str]:
     The verdict and the next steps depend on the results, so only whether they are there is kept.
     """
     printed = re.sub(r"^(Over|Under|Neither).*\n.*", "VERDICT", printed, flags=re.MULTILINE)
-    printed = re.sub(r"^Next: .*", "Next", printed, flags=re.MULTILINE)
+    printed = re.sub(r"^(Next: .*\n?)+", "Next", printed, flags=re.MULTILINE)
     printed = re.sub(r"T = [\d.]+|(temperature|vector|matrix)( scaling)?", "CORRECTION", printed)
     printed = re.sub(r"(Chosen by auto: CORRECTION, because) .*", r"\1 REASON", printed)
     lines = [re.sub(r"[\d.,]+", "N", line) for line in printed.splitlines()]

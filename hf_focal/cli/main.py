@@ -173,6 +173,7 @@ def describe_environment() -> str:
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
+    from ..reports.next_steps import next_steps
     from ..reports.text_summary import summary
     from ..validation import InputError
 
@@ -198,6 +199,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             print("\nNothing was saved: pass --output or --push_to_hub.")
         if "url" in result.details:
             print(f"\nPublished: {result.details['url']}")
+        print("", *(f"Next: {step}" for step in next_steps(result, arguments)), sep="\n")
 
 
 @contextmanager

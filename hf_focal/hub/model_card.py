@@ -81,6 +81,7 @@ def model_card(
     test_dataset: str | None = None,
     same_rows: bool = False,
     earlier: float | None = None,
+    pairs: bool = False,
 ) -> "ModelCard":
     """Return the card of a model: its loss, its results before and after T, and how to use it.
 
@@ -108,6 +109,7 @@ def model_card(
         test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.
         same_rows: whether T was fitted on the samples that were measured, which makes the results optimistic.
         earlier: a temperature that is already in the weights; `result.temperature` is then not a fitted one.
+        pairs: whether a text classifier takes two texts; also so if the result has an option `text_pair_column`.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -133,7 +135,8 @@ def model_card(
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     calibration = result.details.get("calibration")
     scaled = calibration is not None and calibration["method"] not in ("temperature", "none")
-    pairs = task == "text-classification" and bool(result.details.get("options", {}).get("text_pair_column"))
+    pairs |= bool(result.details.get("options", {}).get("text_pair_column"))
+    pairs &= task == "text-classification"
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
     unit = unit_of(result.details.get("task", task), unit_of(task))

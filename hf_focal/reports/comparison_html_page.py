@@ -51,7 +51,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
         with _errors_of(file):
-            page = run_page(run, title or f"Calibration of {_name(file, run)}", _table(*tables.popitem()))
+            heading = title or f"Calibration of {_name(file, run)}"
+            page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
@@ -83,8 +84,13 @@ def _name(file: Path, run: RunResult) -> str:
     """Return the name of a run's model, or that of its folder with the loss that it was trained with."""
     if model := run.details.get("model"):
         return str(model)
-    folder = file.parent.parent if file.parent.name == "report" else file.parent
-    return f"{folder.name}, trained with {run.loss}" if known_loss(run.loss) else run.loss
+    return f"{_folder_of(file).name}, trained with {run.loss}" if known_loss(run.loss) else run.loss
+
+
+def _folder_of(file: Path) -> Path:
+    """Return the run's folder that holds this metrics.json, perhaps in its subfolder `report`."""
+    folder = file.resolve().parent
+    return folder.parent if folder.name == "report" else folder
 
 
 def read_runs(folders: Sequence[str | Path]) -> dict[Path, RunResult]:

@@ -5,11 +5,12 @@ from typing import Any
 from .gamma_figure import gamma_heatmap
 from .group_figure import group_figure
 from .markdown_tables import METRICS, Cell, format_interval, format_number, label_columns, metric_title
+from .next_steps import next_steps
 from .page_parts import diagrams, environment, picture
 from .reliability_figures import comparison_figure
 from .risk_coverage_figure import risk_coverage_of
 from .run_results import RunResult, worst_labels
-from .text_summary import decision_lines, group_columns, next_steps, shown_metrics, threshold_columns, verdict
+from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns, verdict
 
 # What the metrics mean, for models with one label per sample.
 _MEANINGS = {
@@ -36,8 +37,11 @@ _MEANINGS_SIGMOID = _MEANINGS | {
 }
 
 
-def run_page(run: RunResult, title: str, table: dict[str, Any]) -> str:
-    """Return the HTML of a run's page. `table` has the texts "about", "warnings", and "notes"."""
+def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> str:
+    """Return the HTML of a run's page. `table` has the texts "about", "warnings", and "notes".
+
+    `folder` is the name of the run's folder.
+    """
     details = run.details
     without_thresholds = {key: value for key, value in details.items() if key != "thresholds"}
     pictures = []
@@ -51,7 +55,7 @@ def run_page(run: RunResult, title: str, table: dict[str, Any]) -> str:
             run=run,
             table=table,
             verdict=verdict(run),
-            steps=[step.split("`") for step in next_steps(run)],
+            steps=[step.split("`") for step in next_steps(run, folder=folder)],
             notes=details.get("notes", []),
             metrics=_metrics(run),
             diagrams=diagrams(run),

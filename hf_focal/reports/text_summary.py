@@ -13,6 +13,7 @@ from .run_results import RunResult
 # The metrics that a correction should lower: key -> name.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
 _MOST_SHARES = 5  # labels or classes whose share a sentence names
+_MOST_LABELS = 5  # labels with a threshold, and without, that are listed if there are more than twice as many
 
 
 def summary(result: RunResult) -> str:
@@ -29,7 +30,6 @@ def summary(result: RunResult) -> str:
     lines += decision_lines(details)
     if "groups" in details:
         lines += ["", group_table(details["groups"]).rstrip()]
-    lines += ["", *(f"Next: {step}" for step in next_steps(result))]
     return "\n".join(lines)
 
 
@@ -98,7 +98,7 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
     if is_better_calibrated(result):
         return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
-    noise, missing = "", _not_lowered(result)
+    noise, missing = "", not_lowered(result)
     if _intervals_overlap(result):
         count = _count(result) or "these"
         noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
@@ -110,10 +110,11 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
 
 def is_better_calibrated(result: RunResult) -> bool:
     """Return whether the correction lowers both ECE and NLL, and the intervals of the ECE, if known, are apart."""
-    return not _not_lowered(result) and not _intervals_overlap(result)
+    return not not_lowered(result) and not _intervals_overlap(result)
 
 
-def _not_lowered(result: RunResult) -> list[str]:
+def not_lowered(result: RunResult) -> list[str]:
+    """Return the names of the metrics that the correction should lower and does not."""
     # A comparison with NaN is False.
     return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
 
@@ -121,48 +122,6 @@ def _not_lowered(result: RunResult) -> list[str]:
 def _intervals_overlap(result: RunResult) -> bool:
     known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
     return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
-
-
-def next_steps(result: RunResult) -> list[str]:
-    """Return sentences on what to do with a measured model, each with a command or call between backquotes."""
-    details = result.details
-    model, task = details.get("model"), details.get("task")
-    same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
-    sources = ("--scores", "--test_scores") if task == "scores" else (f"{model} --dataset", "--test_dataset")
-    calibrate = f"hf-focal calibrate {sources[0]} validation.csv {sources[1]} test.csv --output calibrated"
-    steps = []
-    if model is None:  # of a trainer
-        if result.method is None:
-            steps.append(
-                "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
-            )
-        else:
-            steps.append("save the model with its correction: `trainer.save_calibrated()`")
-        return steps
-    if result.method is None and "calibration" in details:
-        steps.append("use the model as it is: no correction lowered its cross-fitted NLL")
-    elif result.method is None and task == "scores" and "brier" not in result.pre:
-        steps.append(f"save the scores of all classes, which a correction needs: `{calibrate}`")
-    elif result.method is None and details.get("was_calibrated"):
-        steps.append(f"use the model; if its ECE is too large, fit a correction to data like these: `{calibrate}`")
-    elif result.method is None and result.pre_intervals.get("ece", (1,))[0] == 0:
-        steps.append("the ECE may be 0, so a correction has little to gain; more samples would tell")
-    elif result.method is None:
-        steps.append(f"fit a correction to labeled data that the model was not trained on: `{calibrate}`")
-    elif same_rows:
-        steps.append(f"measure the correction on labeled data that it was not fitted to: `{calibrate}`")
-    elif _not_lowered(result):
-        steps.append("use the model without this correction, or fit it on more data like these")
-    elif task == "scores":
-        steps.append(
-            "correct other scores: `hf-focal apply calibrated/correction.json scores.csv --output corrected.csv`"
-        )
-    else:
-        steps.append("load the output folder like any other model, or publish it: `--push_to_hub ID`")
-    if task in ("text-classification", "image-classification") and not {"thresholds", "threshold"} & details.keys():
-        aim = "to say yes with a known precision" if result.link == "sigmoid" else "to answer with a known precision"
-        steps.append(f"{aim}, choose a threshold: `{calibrate} --precision 0.9`")
-    return steps
 
 
 def decision_lines(details: Mapping[str, Any]) -> list[str]:
@@ -204,15 +163,7 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             f"permutation test): {verdict}."
         )
     if thresholds := details.get("thresholds"):
-        lines.append(f"Thresholds for {thresholds['for']}, chosen on {thresholds['chosen_on']}:")
-        share = "coverage" if thresholds["link"] == "softmax" else "recall"
-        lines += [
-            f"{label['name']}: no threshold: {label['reason']}."
-            if label["value"] is None
-            else f"{label['name']}: {label['value']:.3g}, here with precision "
-            f"{format_number(label['precision'], 100, 1)}% and {share} {format_number(label['recall'], 100, 1)}%."
-            for label in thresholds["labels"]
-        ]
+        lines += _threshold_lines(thresholds)
     if threshold := details.get("threshold"):
         lines.append(
             f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g}% of the samples, "
@@ -220,6 +171,25 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             f"{100 * threshold['goal']:g}% with {100 * threshold['level']:g}% confidence, chosen on "
             f"{threshold['num_samples']:,} samples of {threshold['chosen_on']})."
         )
+    return lines
+
+
+def _threshold_lines(thresholds: Mapping[str, Any]) -> list[str]:
+    """Write a line for each threshold, the lowest precision first, and with many labels only for the first ones."""
+    labels, share = thresholds["labels"], "coverage" if thresholds["link"] == "softmax" else "recall"
+    chosen = sorted((label for label in labels if label["value"] is not None), key=lambda label: label["precision"])
+    missing = [label for label in labels if label["value"] is None]
+    most = len(labels) if len(labels) <= 2 * _MOST_LABELS else _MOST_LABELS
+    of_all = "" if len(labels) == 1 else f" {len(chosen)} of {len(labels)} labels have one."
+    lines = [f"Thresholds for {thresholds['for']}, chosen on {thresholds['chosen_on']}:{of_all}"]
+    lines += [
+        f"{label['name']}: {label['value']:.3g}, here with precision {format_number(label['precision'], 100, 1)}% and "
+        f"{share} {format_number(label['recall'], 100, 1)}%."
+        for label in chosen[:most]
+    ]
+    lines += [f"{label['name']}: no threshold: {label['reason']}." for label in missing[:most]]
+    if max(len(chosen), len(missing)) > most:
+        lines.append("The report has the other labels.")
     return lines
 
 

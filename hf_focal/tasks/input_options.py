@@ -22,7 +22,7 @@ class InputOptions:
 
     text_column: str = _option("text", "column of texts [text]")
     text_pair_column: str | None = _option(None, "column of second texts, for models of text pairs")
-    label_column: str = _option("label", "column of the labels of texts, images and sounds [label]")
+    label_column: str = _option("label", "column of the labels of texts, images and sounds [label or labels]")
     label_map: Mapping[str, str] | None = _option(
         None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
     )

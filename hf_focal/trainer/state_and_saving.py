@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from huggingface_hub import run_as_future
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import HubStrategy
@@ -301,10 +301,25 @@ def write_model_card(
         adapter=model is not wrapped,
         sft=trainer._arguments.__name__ == "FocalSFTConfig",
         num_labels=getattr(model_config, "num_labels", None),
+        pairs=_takes_pairs(trainer),
         **named,
     )
     card.data.tags += [tags] if isinstance(tags, str) else tags
     card.save(folder / "README.md")
+
+
+def _takes_pairs(trainer: Trainer) -> bool:
+    """Return whether the first sample holds as many separators as the tokenizer adds to two texts, and not to one."""
+    data, tokenizer = trainer.train_dataset, trainer.processing_class
+    data = trainer.eval_dataset if data is None else data
+    data = next(iter(data.values()), None) if isinstance(data, dict) else data
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or data is None:
+        return False
+    sample: Any = next(iter(data), None)
+    ids = sample.get("input_ids", []) if isinstance(sample, Mapping) else []
+    separators = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
+    count, (one, two) = sum(int(i) in separators for i in ids), map(tokenizer.num_special_tokens_to_add, (False, True))
+    return one < two == count
 
 
 def _split(trainer: Trainer, dataset: Any, other: str) -> str:

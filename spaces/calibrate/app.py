@@ -78,9 +78,8 @@ def calibrate_texts(file: str | None, model: str, objective: str) -> tuple:
 def shown(result: RunResult) -> tuple:
     """A result as the page shows it: the summary, and the diagrams before and after T."""
     temperature = result.temperature.value
-    measured = summary(result).partition("\n\nNext: ")[0]  # the next steps are for the command line
     return (
-        f"{measured}\n\nTo apply T to a model: `hf_focal.fold_temperature(model, {temperature:.6g})`.",
+        f"{summary(result)}\n\nTo apply T to a model: `hf_focal.fold_temperature(model, {temperature:.6g})`.",
         reliability_diagram(metrics=result.pre_bins, title="Before"),
         reliability_diagram(metrics=result.post_bins, title=f"After, T = {temperature:.3g}"),
     )

@@ -7,7 +7,7 @@ import torch
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult
-from hf_focal.reports.text_summary import summary
+from hf_focal.reports.text_summary import decision_lines, summary
 
 DETAILS = {"model": "m", "task": "text-classification", "notes": ["a note"], "measured_on": "dataset 'rows.csv'"}
 
@@ -54,3 +54,19 @@ def test_what_there_is_not_is_a_dash():
     without = dataclasses.replace(measured, pre=measured.pre | {"classwise_ece": math.nan})
     (line,) = [line for line in summary(without).splitlines() if line.startswith("| classwise ECE %")]
     assert line.split("|")[2].strip() == "–"
+
+
+def test_of_many_labels_only_the_worst_thresholds_are_listed():
+    def label(number: int, value: float | None) -> dict:
+        reason = None if value else "needs more"
+        precision = math.nan if value is None else 1 - number / 100
+        return {"name": f"<{number}>", "value": value, "precision": precision, "recall": 0.5, "reason": reason}
+
+    thresholds = {"for": "precision >= 50%", "chosen_on": "d", "link": "sigmoid"}
+    few = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(10)]}
+    text = "\n".join(decision_lines({"thresholds": few}))
+    assert all(f"<{number}>" in text for number in range(10))
+    many = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(40)]}
+    lines = decision_lines({"thresholds": many})
+    named = [int(line[1 : line.index(">")]) for line in lines if line.startswith("<")]
+    assert named == [39, 37, 35, 33, 31, 0, 2, 4, 6, 8] and "20 of 40 labels have one" in lines[0]

@@ -155,6 +155,16 @@ def test_rows_that_were_selected_have_their_own_labels():
     assert tags_of(SENTIMENT, "test", lists) == [[2, 0], [1]]
 
 
+def test_the_column_may_be_called_labels():
+    def selected(**columns):
+        data = Dataset.from_dict({"text": ["a", "b"]} | columns)
+        return select_inputs(TASKS["text-classification"], "test", data, UNNAMED, InputOptions())["labels"][:]
+
+    assert selected(labels=[0, 2]) == [0, 2] and selected(labels=[0, 2], label=[1, 1]) == [1, 1]
+    with pytest.raises(InputError, match="label_column must be one of"):
+        selected(classes=[0, 2])
+
+
 @pytest.mark.parametrize(
     ("values", "feature", "expected"),
     [

@@ -19,11 +19,13 @@ from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from papers.runs.output_folders import claim_output_dir
 from safetensors.torch import load
 from tiny_models import NUM_LABELS, BagOfWords, StopAt, logits_of, rows, settings, tiny_bert
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
     Trainer,
     pipeline,
 )
@@ -246,6 +248,29 @@ def test_weights_written_within_a_tick_of_the_clock_are_others(tmp_path):
 
 
 # Publishing
+
+
+@pytest.mark.parametrize("form", ["[CLS] {} [SEP]", "<s> {} </s>"])
+def test_the_card_of_a_trainer_shows_a_pair_if_it_was_trained_on_pairs(tmp_path, form):
+    start, _, end = form.split()
+    words = Tokenizer(models.WordLevel({token: i for i, token in enumerate(["[PAD]", start, end, "a", "b"])}, "a"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    middle = f"{end} {end}" if start == "<s>" else end  # as RoBERTa and BERT separate texts
+    words.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}", pair=f"{start} $A {middle} $B {end}", special_tokens=[(start, 1), (end, 2)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="[PAD]", cls_token=start, sep_token=end, bos_token=start, eos_token=end
+    )
+    for inputs, shown in ((("a b b",), False), (("a", "b a"), True)):
+        encoded = tokenizer(*inputs, padding="max_length", max_length=10)
+        samples = [{**encoded, "labels": label % NUM_LABELS} for label in range(8)]
+        trainer = trainer_of(
+            tmp_path / str(shown), processing_class=tokenizer, train_dataset=samples, eval_dataset=samples
+        )
+        trainer.create_model_card(test_dataset=samples)
+        text = (tmp_path / str(shown) / "model" / "README.md").read_text(encoding="utf-8")
+        assert ('"text_pair"' in text) is shown
 
 
 @pytest.mark.slow

@@ -1,0 +1,147 @@
+"""What to do with a measured model, as commands that name the user's own files."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .run_results import RunResult
+from .text_summary import not_lowered
+
+# Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
+_OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output")
+_PIPELINES = ("text-classification", "image-classification", "token-classification")
+
+
+def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder: str = "calibrated") -> list[str]:
+    """Return sentences on what to do with a measured model, each with a command or call between backquotes.
+
+    Args:
+        result: the measured model.
+        given: the command's arguments, as the user gave them. By default those that the result tells, in which only
+            the last part of a path is left.
+        folder: where the result is, if `given` is not.
+    """
+    details, steps = result.details, []
+    task = details.get("task")
+    if details.get("model") is None:  # of a trainer
+        if result.method is None:
+            return [
+                "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
+            ]
+        return ["save the model with its correction: `trainer.save_calibrated()`"]
+    given = _told(result) | {"output": folder} if given is None else given
+    output, repository = given.get("output"), given.get("push_to_hub")
+    same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
+    evaluated = "fitted_on" not in details
+    if evaluated:
+        again, others = _from_evaluate(given)
+    else:
+        again, others = {**given, "output": "calibrated_2" if output == "calibrated" else "calibrated"}, ""
+    if evaluated and task == "scores" and "brier" not in result.pre:
+        steps.append(
+            f"save the scores of all classes, which a correction needs: `{command('calibrate', again)}`{others}"
+        )
+    elif evaluated and details.get("was_calibrated"):
+        steps.append(
+            f"use the model; if its ECE is too large, fit a correction: `{command('calibrate', again)}`{others}"
+        )
+    elif evaluated and result.pre_intervals.get("ece", (1,))[0] == 0:
+        steps.append("the ECE may be 0, so a correction has little to gain; more samples would tell")
+    elif evaluated:
+        steps.append(f"fit a correction: `{command('calibrate', again)}`{others}")
+    elif result.method is None:
+        steps.append("use the model as it is: no correction lowered its cross-fitted NLL")
+    elif same_rows:
+        name = "test_scores" if task == "scores" else "test_dataset"
+        steps.append(
+            f"measure the correction: `{command('calibrate', again | {name: 'test.csv'})}`, where test.csv has other "
+            "labeled data"
+        )
+    elif not_lowered(result):
+        steps.append("use the model without this correction, or fit it on more data like these")
+    elif output is repository is None:
+        steps.append(f"save the result: `{command('calibrate', again)}`")
+    else:
+        steps += _uses(str(repository or output), task, "onnx" in given, repository is not None)
+    if task in ("text-classification", "image-classification") and not {"thresholds", "threshold"} & details.keys():
+        aim = "to say yes with a known precision" if result.link == "sigmoid" else "to answer with a known precision"
+        if evaluated and command("calibrate", again) in "".join(steps):
+            steps.append(f"{aim}, add it to this command: `--precision 0.9`")
+        else:
+            steps.append(f"{aim}, choose a threshold: `{command('calibrate', again | {'precision': 0.9})}`")
+    return steps
+
+
+def command(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return an `hf-focal` command as a shell reads it; `arguments` are those that its parser returns."""
+    words = []
+    for key, value in arguments.items():
+        if value is None or value is False:
+            continue
+        values = [f"{old}={new}" for old, new in value.items()] if isinstance(value, Mapping) else [str(value)]
+        if isinstance(value, tuple | list):
+            values = [",".join(map(str, value))]
+        words += [] if key == "model" else [f"--{key}"]
+        words += [] if value is True else values
+    return shlex.join(["hf-focal", name, *words])
+
+
+def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the arguments of `calibrate` for a model or scores that were evaluated, and what to say about them."""
+    from ..tasks.dataset_loading import is_file  # imports `datasets`
+
+    rest = {key: value for key, value in given.items() if key not in _OF_EVALUATE} | {"output": "calibrated"}
+    if "scores" in given:
+        arguments = {"scores": "held_out.csv", "test_scores": rest.pop("scores")}
+    elif is_file(data := str(rest.pop("dataset"))):
+        arguments = {"model": rest.pop("model"), "dataset": "held_out.csv", "test_dataset": data}
+    else:
+        name, _, config_and_split = data.partition(":")
+        config, _, split = config_and_split.partition(":")
+        arguments = {"model": rest.pop("model"), "dataset": f"{name}:{config}" if config else name}
+        arguments |= {"split": "validation", "test_split": split or given.get("split") or "test"}
+        return arguments | rest, ", where the split validation has data that the model was not trained on"
+    return arguments | rest, ", where held_out.csv has labeled data that the model was not trained on"
+
+
+def _uses(output: str, task: str | None, onnx: bool, published: bool) -> list[str]:
+    """Return what can be done with the folder, or if `published` the repository, of a corrected model."""
+    if task == "scores":
+        correct = shlex.join(
+            ["hf-focal", "apply", f"{output}/correction.json", "new.csv", "--output", "corrected.csv"]
+        )
+        return [f"add calibrated probabilities to scores, here new.csv: `{correct}`"]
+    name = shlex.quote(Path(output).resolve().name)
+    upload = (
+        []
+        if published
+        else [f"publish it, where USER is your name on the Hub: `hf upload USER/{name} {shlex.quote(output)}`"]
+    )
+    if onnx:
+        return [f"serve `{output}/model.onnx`, whose logits are corrected", *upload]
+    if task in _PIPELINES:
+        return [f"load it like any other model: `pipeline({task!r}, model={output!r})`", *upload]
+    return [f"load `{output}` like any other model", *upload]
+
+
+def _told(result: RunResult) -> dict[str, Any]:
+    """Return the arguments that a result tells: the names of the model and the data, and the options for the data."""
+    details = result.details
+    told: dict[str, Any]
+    measured = _data(details.get("measured_on") or "test.csv")
+    fitted = _data(details["fitted_on"]) if "fitted_on" in details else measured
+    if details.get("task") == "scores":
+        told = {"scores": fitted[0]} | ({"test_scores": measured[0]} if fitted != measured else {})
+    else:
+        told = {"model": details["model"], "dataset": fitted[0], "split": fitted[1]}
+        told |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
+    return told | details.get("options", {})
+
+
+def _data(source: str) -> tuple[str, str | None]:
+    """Return the name and the split of data that a result calls, for example, "split 'test' of dataset 'name'"."""
+    if match := re.fullmatch(r"(?:split '(.*?)' of )?\w+ '(.*)'", source, flags=re.DOTALL):
+        return match[2], match[1]
+    return source, None

@@ -1,0 +1,81 @@
+"""The commands that results advise parse, and name the user's own files."""
+
+import dataclasses
+import re
+import shlex
+
+import pytest
+from test_text_summary import result_of
+
+from hf_focal.cli.main import _parser
+from hf_focal.reports.next_steps import next_steps
+
+GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
+
+
+def evaluated(**details):
+    result = result_of(5.0, **details)
+    unfitted = dataclasses.replace(result.temperature, objective="none")
+    return dataclasses.replace(result, temperature=unfitted, post={}, pre_intervals={"ece": (0.1, 0.2)})
+
+
+def commands(steps: list[str]) -> list[dict]:
+    """The arguments of the `hf-focal` commands in some steps, as the command itself reads them."""
+    found = re.findall("`(hf-focal .*?)`", " ".join(steps))
+    return [vars(_parser().parse_args(shlex.split(line)[1:])) for line in found]
+
+
+def test_after_measuring_the_measured_file_is_the_test_file():
+    given = GIVEN | {"dataset": "data/test.csv", "output": "measured", "num_bins": 10}
+    (command,) = commands(next_steps(evaluated(), given))
+    assert command == {
+        **{"command": "calibrate", "model": "my models/bert", "dataset": "held_out.csv"},
+        **{"test_dataset": "data/test.csv", "text_column": "post", "label_map": [("a", "b")], "num_bins": 10},
+        "output": "calibrated",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "data"),
+    [
+        ({"dataset": "org/data"}, ("org/data", "test")),
+        ({"dataset": "org/data", "split": "dev"}, ("org/data", "dev")),
+        ({"dataset": "glue:sst2:validation"}, ("glue:sst2", "validation")),
+    ],
+)
+def test_datasets_with_splits(given, data):
+    (command,) = commands(next_steps(evaluated(), {"model": "m"} | given))
+    assert (command["dataset"], command["test_split"]) == data and "test_dataset" not in command
+
+
+def test_scores_need_another_file():
+    given = {"scores": "june.csv", "reference": "may.csv", "score_column": "p", "group": "month"}
+    (command,) = commands(next_steps(evaluated(task="scores", measured_on="june.csv"), given))
+    assert command == {
+        **{"command": "calibrate", "scores": "held_out.csv", "test_scores": "june.csv"},
+        **{"score_column": "p", "group": "month", "output": "calibrated"},
+    }
+
+
+def test_a_corrected_model_is_loaded_from_its_folder_and_a_threshold_gets_another():
+    result = result_of(1.0, fitted_on="dataset 'other.csv'")
+    better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
+    given = GIVEN | {"test_dataset": "test.csv", "output": "calibrated"}
+    steps = next_steps(better, given)
+    assert "pipeline('text-classification', model='calibrated')" in steps[0]
+    assert "hf upload USER/calibrated calibrated" in steps[1]
+    (command,) = commands(steps)
+    assert command["precision"] == 0.9 and command["dataset"] == given["dataset"] and command["output"] != "calibrated"
+    # Without a folder, the same command with one saves the model.
+    first, _ = commands(next_steps(better, GIVEN | {"test_dataset": "test.csv"}))
+    assert first["output"] and first["test_dataset"] == "test.csv" and "precision" not in first
+
+
+def test_a_page_knows_only_what_the_result_holds():
+    details = {"fitted_on": "split 'dev' of dataset 'org/d'", "measured_on": "split 'test' of test_dataset 'org/d'"}
+    result = result_of(5.0, **details, options={"text_pair_column": "b"})
+    (command,) = commands(next_steps(result, folder="calibrated"))
+    assert command == {
+        **{"command": "calibrate", "model": "m", "dataset": "org/d", "split": "dev", "test_dataset": "org/d"},
+        **{"test_split": "test", "text_pair_column": "b", "output": "calibrated_2", "precision": 0.9},
+    }
