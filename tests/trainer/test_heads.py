@@ -15,7 +15,7 @@ from hf_focal import CalibrationMetrics
 from hf_focal.tasks.heads import Head, check_model, head_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, loss_func
 
-WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Is refused")
+WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Refused heads")
 ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 30}
 
