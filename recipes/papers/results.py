@@ -21,6 +21,7 @@ from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
 from papers.figures.calibration_error_bars import calibration_error_bars
 from papers.figures.claims_tests import claims_table
+from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 from papers.figures.paper_tables import Runs, beside_the_paper, read_paper_tables
 from papers.figures.run_records import bins_of, record_of, write_record
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
@@ -41,6 +42,8 @@ TRANSLATION = {
     "multi30k_28_epochs": ("Multi30k, 28 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
 }
 TASKS = CLASSIFICATION | TRANSLATION
+# Runs with `--dynamics`, which have figures instead of tables.
+DYNAMICS = {"cifar10_dynamics": ("CIFAR-10, dynamics", ("cifar10", "resnet50"), "dynamics.md")}
 LOSSES = {
     "cross_entropy": "cross-entropy",
     "brier": "Brier",
@@ -107,7 +110,7 @@ def name_of(task: str, record: dict) -> str:
     """
     loss = str(losses.LossConfig.parse(record["loss"]))
     steps = record["settings"].get("gamma_update_steps")
-    name = printed_names(TASKS[task][1][0]).get(loss, re.sub(r"[^\w.]+", "_", loss))
+    name = printed_names((TASKS | DYNAMICS)[task][1][0]).get(loss, re.sub(r"[^\w.]+", "_", loss))
     return name + (f"_{steps}" if steps else "")
 
 
@@ -128,6 +131,19 @@ def replace_section(page: Path, name: str, text: str) -> None:
     if not found:
         raise ValueError(f"{page} must have the comments {start.strip()} and {end}")
     page.write_text(f"{above}{start}\n{text.rstrip()}\n\n{end}{below}", encoding="utf-8")
+
+
+def draw_dynamics(records: Path, folder: Path) -> None:
+    """Draw the figures of runs with `--dynamics`, one of each loss, and those of cross-entropy alone."""
+    histories = {}
+    for file in sorted(records.glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        histories[LOSSES[name_of(records.name, record)]] = record["dynamics_history"]
+    write_dynamics_comparison(folder, histories)
+    history = histories["cross-entropy"]
+    dynamics_figure(history).savefig(folder / "cross_entropy.png", dpi=150)
+    diagrams = reliability_by_epoch([entry for entry in history if "train_bins" in entry], "train")
+    diagrams.savefig(folder / "cross_entropy_train.png", dpi=150)
 
 
 def draw_panels(panels: dict[str, ReliabilityBins], path: Path) -> None:
@@ -190,6 +206,8 @@ def main(argv: list[str] | None = None) -> None:
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
             draw_panels(panels, DOCS / f"{task}.png")
     replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks, SECOND_NETWORKS))
+    for task in DYNAMICS:
+        draw_dynamics(RECORDS / task, DOCS / task)
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, scaling_name(calibrated.method): calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")

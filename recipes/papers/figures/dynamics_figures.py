@@ -3,7 +3,7 @@
 Numbers of figures are those of Mukhoti et al. 2020, except where Ghosh et al. 2022 (AdaFocal) are named.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +135,7 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     for panel, (name, label, _) in zip(axes.flat[3:], _NORMS, strict=True):
         _draw(panel, history, name, ACCURACY, "-")
         panel.set_ylabel(label)
+    _logarithmic(axes.flat[-2:])
     _finish(axes)
     if title:
         title_above(figure, title)
@@ -154,6 +155,7 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
         for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
             _draw(panel, history, name, *_look(number), factor, label=wrapped(run, 40))
             panel.set_ylabel(label)
+    _logarithmic(axes.flat[-2:])
     _finish(axes)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return finished(figure)
@@ -264,7 +266,8 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
         panel.set_xlim(
             10 ** np.floor(np.log10(edges[seen[0].min()])), 10 ** np.ceil(np.log10(edges[seen[0].max() + 1]))
         )
-        panel.set_title(f"Epoch {epoch:g}", fontsize=10)
+        panel.set_title(f"Epoch {epoch:g}", fontsize=11)
+        panel.tick_params(axis="x", labelsize=9)  # the last label of a panel does not touch the next one's first
         clean_axes(panel)
     for panel in grid.flat[len(epochs) :]:
         panel.set_visible(False)
@@ -293,6 +296,18 @@ def _draw(
 def _from_0(panel: "Axes") -> None:
     panel.update_datalim([(0, 0)], updatex=False)
     panel.autoscale_view()
+
+
+def _logarithmic(panels: Iterable["Axes"]) -> None:
+    """Give panels of norms, which fall by a factor of 10 in the first epochs, logarithmic axes with plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    for panel in panels:
+        if panel.lines:
+            panel.set_yscale("log")
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            panel.yaxis.set_minor_locator(NullLocator())
 
 
 def _finish(axes: np.ndarray) -> None:

@@ -23,7 +23,8 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     """Return a finished run's record: its settings, its metrics before and after T, and its reliability bins before T.
 
     If the run fitted T by AdaECE or saved its logits, "equal_mass" has the T that minimizes the AdaECE of the
-    validation set, and the AdaECE of the test set before and after this T, as in table 1 of Ghosh et al. 2022.
+    validation set, and the AdaECE of the test set before and after this T, as in table 1 of Ghosh et al. 2022. If the
+    run was measured by a `DynamicsCallback`, "dynamics_history" has the measurements.
 
     Args:
         folder: the run's folder, with run.json and report/metrics.json.
@@ -32,6 +33,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     result = read_result(folder / "report" / "metrics.json")
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     bins = {name: getattr(result.pre_bins, name) for name in ("edges", "count", "confidence", "accuracy")}
+    history = result.details.get("dynamics_history")
     return {
         "loss": result.loss,
         "seed": run["seed"],
@@ -42,6 +44,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
         "bins": {name: values.tolist() for name, values in bins.items()},
         "equal_mass": _equal_mass(folder / "logits.npz", result),
         **{key: result.details.get(key) for key in ("best_checkpoint", "best_validation_metric", "train_metrics")},
+        **({"dynamics_history": history} if history else {}),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
 

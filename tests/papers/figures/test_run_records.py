@@ -37,6 +37,15 @@ def folder(tmp_path):
     return tmp_path, result, arrays
 
 
+def test_a_record_has_the_dynamics_that_were_measured(folder):
+    path, result, _ = folder
+    assert "dynamics_history" not in record_of(path)
+    history = [{"epoch": 0.0, "test_ece": 0.25}]
+    changed = dataclasses.replace(result, details=result.details | {"dynamics_history": history})
+    changed.save(path / "report" / "metrics.json")
+    assert record_of(path)["dynamics_history"] == history
+
+
 def test_a_record_has_the_settings_and_what_was_measured(folder, tmp_path):
     path, result, arrays = folder
     write_record(record_of(path), tmp_path / "records" / "focal_3_s5.json")

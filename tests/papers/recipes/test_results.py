@@ -34,6 +34,8 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
         "results/sst_binary.png",
         "guides/calibrate_existing.png",
         "guides/csv_to_hub.png",
+        "results/cifar10_dynamics/dynamics_gaps.png",
+        "results/cifar10_dynamics/cross_entropy_train.png",
     )
     for figure in drawn:
         assert (copy / "docs" / figure).stat().st_size > 10_000
@@ -41,7 +43,7 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
 
 def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
     records = copy / "records"
-    for task in ("20_newsgroups_strided", "calibrate_existing", "csv_to_hub"):
+    for task in ("20_newsgroups_strided", "cifar10_dynamics", "calibrate_existing", "csv_to_hub"):
         shutil.copytree(results.RECORDS / task, records / task)
     (records / "20_newsgroups").mkdir()
     shutil.copy(records / "20_newsgroups_strided" / "cross_entropy_s1.json", records / "20_newsgroups")
@@ -55,14 +57,15 @@ def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
 
 
 def test_every_committed_run_is_in_its_file():
-    for task in results.TASKS:
+    tasks = results.TASKS | results.DYNAMICS
+    for task in tasks:
         for file in (results.RECORDS / task).glob("*.json"):
             record = json.loads(file.read_text(encoding="utf-8"))
             assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
     # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
     others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft", "many_tasks"}
     others.add("20_newsgroups_strided_bfloat16")
-    assert {path.name for path in (results.RECORDS).iterdir()} <= {*results.TASKS, *others}
+    assert {path.name for path in (results.RECORDS).iterdir()} <= {*tasks, *others}
 
 
 def test_a_section_of_a_page_is_replaced(tmp_path):
