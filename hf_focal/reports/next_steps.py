@@ -38,7 +38,8 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
     if evaluated:
         again, others = _from_evaluate(given)
     else:
-        again, others = {**given, "output": "calibrated_2" if output == "calibrated" else "calibrated"}, ""
+        again = {key: value for key, value in given.items() if key not in ("push_to_hub", "private")}
+        again, others = again | {"output": "calibrated_2" if output == "calibrated" else "calibrated"}, ""
     if evaluated and task == "scores" and "brier" not in result.pre:
         steps.append(
             f"save the scores of all classes, which a correction needs: `{command('calibrate', again)}`{others}"

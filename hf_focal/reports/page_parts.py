@@ -54,13 +54,12 @@ def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:
 def diagrams(run: RunResult) -> list[dict[str, Any]]:
     sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
-    for when, bins, metrics in sides if run.method else [("Without", run.pre_bins, run.pre)]:
-        caption = (
-            f"{when} {scaling_name(run.method or 'temperature')}: ECE {format_number(metrics.get('ece'), 100, 2)}%"
-        )
+    for when, bins, metrics in sides if run.method else sides[:1]:
+        caption = f"ECE {format_number(metrics.get('ece'), 100, 2)}%"
+        caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
         alt = f"Reliability diagram of {run.loss}. {caption}"
         figure = reliability_diagram(metrics=bins, link=run.link)
-        pictures.append(picture(figure, alt, caption, _tooltips(figure, bins)))
+        pictures.append(picture(figure, alt, caption if run.method else None, _tooltips(figure, bins)))
     return pictures
 
 

@@ -12,7 +12,19 @@ import numpy as np
 from ..calibration import LabelTemperatures, Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..validation import Array, check_positive
-from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped
+from .figure_style import (
+    ACCURACY,
+    COLORS,
+    GREY,
+    LINES,
+    MARKERS,
+    OVER,
+    UNDER,
+    clean_axes,
+    finished,
+    title_above,
+    wrapped,
+)
 from .run_results import scaled
 
 if TYPE_CHECKING:
@@ -106,7 +118,7 @@ def reliability_diagram(
 def comparison_figure(
     runs: Mapping[str, Sequence[ReliabilityBins]], path: str | Path | None = None, *, link: str = "softmax"
 ) -> "Figure":
-    """Draw two small reliability diagrams per run: before T and, below that, after T. A row has at most three runs.
+    """Draw two small reliability diagrams per run: before its correction and, below that, after it. A row has three.
 
     Args:
         runs: name of the run -> (bins before T, bins after T), each from `CalibrationMetrics.bins`. If the
@@ -129,7 +141,7 @@ def comparison_figure(
     panels = axes.reshape(-1, sides, columns).swapaxes(1, 2).reshape(-1, sides)
     horizontal, vertical, *_ = _WORDS[link]
     for number, (panel, (name, before_and_after)) in enumerate(zip(panels, runs.items(), strict=False)):
-        for axis, bins, when in zip(panel, before_and_after, ("before T", "after T"), strict=False):
+        for axis, bins, when in zip(panel, before_and_after, ("before", "after"), strict=False):
             draw_reliability(axis, bins, font_size=9)
             axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
             if number % columns == 0:
@@ -143,6 +155,33 @@ def comparison_figure(
     handles, labels = (entries[2:4] for entries in _reliability_legend(link))
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return finished(figure, path)
+
+
+def overlay_figure(sets: Mapping[str, ReliabilityBins], *, link: str = "softmax") -> "Figure":
+    """Draw the accuracy against the mean confidence of the bins of several sets of samples in one diagram.
+
+    Vertical lines are 95% Wilson intervals, and bins with fewer than 30 samples are paler.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
+    for number, (name, bins) in enumerate(sets.items()):
+        filled, color = bins.count > 0, COLORS[number]
+        confidence, accuracy, count = bins.confidence[filled], bins.accuracy[filled], bins.count[filled]
+        style: dict[str, Any] = {"color": color, "marker": MARKERS[number], "linestyle": LINES[number % 4]}
+        solid = count >= _SOLID_COUNT
+        axes.plot(confidence[solid], accuracy[solid], label=name, **style)
+        axes.vlines(confidence[solid], *_wilson_interval(accuracy[solid], count[solid]), colors=color, linewidth=1)
+        axes.plot(confidence[~solid], accuracy[~solid], **style | {"linestyle": "none", "alpha": 0.3})
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel(_WORDS[link][0])
+    axes.set_ylabel(_WORDS[link][1])
+    axes.legend(frameon=False, loc="upper left")
+    clean_axes(axes)
+    return finished(figure)
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
@@ -188,8 +227,11 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
     """
     from matplotlib.collections import LineCollection
 
-    curve = metrics.smooth_reliability()
-    seen = curve.density > 0.01
+    curve, bins = metrics.smooth_reliability(), metrics.bins()
+    filled = np.flatnonzero(bins.count)
+    # The kernel may be wide, so that the density is positive far from all samples.
+    low, high = bins.edges[filled[0]], bins.edges[filled[-1] + 1]
+    seen = (curve.density > 0.01) & (curve.confidence >= low) & (curve.confidence <= high)
     confidence, accuracy = curve.confidence[seen], curve.accuracy[seen]
     band = axes.fill_between(confidence, curve.low[seen], curve.high[seen], color=ACCURACY, alpha=0.25, linewidth=0)
     points = np.stack([confidence, accuracy], 1)

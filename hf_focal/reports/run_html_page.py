@@ -7,9 +7,9 @@ from .group_figure import group_figure
 from .markdown_tables import METRICS, Cell, format_interval, format_number, label_columns, metric_title
 from .next_steps import next_steps
 from .page_parts import diagrams, environment, picture
-from .reliability_figures import comparison_figure
+from .reliability_figures import comparison_figure, overlay_figure
 from .risk_coverage_figure import risk_coverage_of
-from .run_results import RunResult, worst_labels
+from .run_results import RunResult, reference_bins, worst_labels
 from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns, verdict
 
 # What the metrics mean, for models with one label per sample.
@@ -43,7 +43,8 @@ def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> 
     `folder` is the name of the run's folder.
     """
     details = run.details
-    without_thresholds = {key: value for key, value in details.items() if key != "thresholds"}
+    elsewhere = ("thresholds", "drift")  # sections of their own
+    of_correction = {key: value for key, value in details.items() if key not in elsewhere}
     pictures = []
     if history := details.get("gamma_history"):
         pictures.append(picture(gamma_heatmap(history), "γ of each bin over the training"))
@@ -69,7 +70,9 @@ def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> 
             else None,
             thresholds=details.get("thresholds"),
             threshold_table=threshold_columns(details["thresholds"]) if "thresholds" in details else None,
-            decisions=decision_lines(without_thresholds),
+            decisions=decision_lines(of_correction),
+            change=decision_lines({"drift": details.get("drift")}),
+            drift=_drift(run),
             gammas=pictures,
         )
     )
@@ -98,6 +101,15 @@ def _risk_coverage(run: RunResult) -> dict[str, Any] | None:
         return None
     figure.set_size_inches(4.6, 3.4)  # readable on a phone
     return picture(figure, f"Risk-coverage curve of {run.loss}")
+
+
+def _drift(run: RunResult) -> dict[str, Any] | None:
+    """Return a picture of the reliability of the earlier scores and of these; None without earlier ones."""
+    if (earlier := reference_bins(run)) is None:
+        return None
+    name, now = str(run.details["drift"].get("reference", "earlier")), str(run.details.get("measured_on", "now"))
+    figure = overlay_figure({f"before: {name}": earlier, f"now: {now}": run.pre_bins}, link=run.link)
+    return picture(figure, f"Reliability diagram of {name} and of {now}")
 
 
 def _confusion(confusion: dict[str, Any]) -> dict[str, Any]:

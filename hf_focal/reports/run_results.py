@@ -231,6 +231,12 @@ def worst_labels(result: RunResult) -> dict[str, list[ReliabilityBins]]:
     return {name: [_read(ReliabilityBins, side) for side in sides] for name, sides in kept.items()}
 
 
+def reference_bins(result: RunResult) -> ReliabilityBins | None:
+    """Return the bins of the earlier scores with which those of a result were compared; None without any."""
+    bins = result.details.get("drift", {}).get("bins")
+    return None if bins is None else _read(ReliabilityBins, bins)
+
+
 def known_loss(name: str) -> LossConfig | None:
     """Parse the `loss` of a result. Return None if it names no loss, as for a model that was trained elsewhere."""
     try:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def evaluate_scores(
     Args:
         scores: a file or a table, as for `read_scores`.
         reference: an earlier table of the same model; the result then says whether the calibration has changed since,
-            and the page shows both, of which the subfolder ``reference`` has the earlier one's report.
+            and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
@@ -64,8 +64,8 @@ def evaluate_scores(
         earlier = None
         if reference is not None:
             compared = read_scores(reference, name="reference", **columns)
-            details["drift"] = _drift(table, compared)
             earlier = _result(compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]})
+            details["drift"] = _drift(table, compared) | {"bins": asdict(earlier.pre_bins)}
         metrics = _measured(table, num_bins)
         result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"})
         _report(output, result, on_result, earlier)
@@ -320,7 +320,7 @@ def _report(
             reports = {Path(output) / "report": result} | ({Path(output) / "reference": earlier} if earlier else {})
             for folder, of in reports.items():
                 write_report(folder, of)
-            comparison_page([*reports], Path(output) / "report.html")
+            comparison_page([Path(output)], Path(output) / "report.html")
 
 
 def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
@@ -343,7 +343,7 @@ def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = 
     return {column: [row[i] for row in rows] for i, column in enumerate(columns)}
 
 
-def _drift(table: ScoreTable, reference: ScoreTable) -> dict[str, float | int | str]:
+def _drift(table: ScoreTable, reference: ScoreTable) -> dict[str, Any]:
     """Compare the smooth ECE of two tables by a permutation test: which table a sample is from is drawn anew."""
     rng, samples = np.random.default_rng(0), []
     for part in (table, reference):

@@ -303,7 +303,7 @@ def test_a_hub_that_cannot_be_reached(capsys, texts, reached):
 def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_path):
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
     assert main([*line, "--push_to_hub", "me/calibrated"]) == 0
-    assert capsys.readouterr().out.endswith(f"Published: {hub.url}/me/calibrated\n")
+    assert f"\nPublished: {hub.url}/me/calibrated\n" in capsys.readouterr().out
     held = hub.repositories["me/calibrated"]
     assert {"README.md", "model.safetensors", "temperature.json", "report/metrics.json"} < held.keys()
     assert held["README.md"].decode().count("me/calibrated") >= 2

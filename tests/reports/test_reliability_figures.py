@@ -140,7 +140,7 @@ def test_comparison_has_a_column_a_run(tmp_path):
             and spot.colspan == place.colspan
         )
         assert (place.rowspan.start, place.colspan.start) == (2 * (number // 3), number % 3)
-        for axes, bins, when in ((above, before, "before T"), (below, after, "after T")):
+        for axes, bins, when in ((above, before, "before"), (below, after, "after")):
             assert texts(axes) == [f"ECE {100 * bins.compute()['ece']:.1f}%"]
             assert axes.get_ylabel() == ("" if number % 3 else f"Accuracy\n{when}")
         assert [label.get_text() for label in below.get_xticklabels()] == ["0", "0.5", "1"]

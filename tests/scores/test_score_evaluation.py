@@ -233,7 +233,7 @@ def test_the_command_line(file, tmp_path, capsys):
     given = ["evaluate", "--scores", str(file), "--group", "language", "--reference", str(tmp_path / "earlier.csv")]
     assert main([*given, "--output", str(tmp_path / "compared")]) == 0
     page = (tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
-    assert "Reliability diagram of s." in page and "Reliability diagram of earlier." in page
+    assert "Reliability diagram of earlier.csv and of s.csv" in page and "Calibration of s<" in page
     printed = capsys.readouterr().out
     assert "| en | 1,500 |" in printed and "no change is shown" in printed
     assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2

@@ -266,9 +266,9 @@ def test_the_card_of_a_trainer_shows_a_pair_if_it_was_trained_on_pairs(tmp_path,
         encoded = tokenizer(*inputs, padding="max_length", max_length=10)
         samples = [{**encoded, "labels": label % NUM_LABELS} for label in range(8)]
         trainer = trainer_of(
-            tmp_path / str(shown), processing_class=tokenizer, train_dataset=samples, eval_dataset=samples
+            tmp_path / str(shown), processing_class=tokenizer, train_dataset=samples, eval_dataset=[*samples]
         )
-        trainer.create_model_card(test_dataset=samples)
+        trainer.create_model_card()
         text = (tmp_path / str(shown) / "model" / "README.md").read_text(encoding="utf-8")
         assert ('"text_pair"' in text) is shown
 
