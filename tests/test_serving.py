@@ -10,11 +10,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import trained_models
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
+from scipy.special import softmax
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from hf_focal import calibrate_model
@@ -158,3 +160,39 @@ def test_the_export_and_the_commands_of_the_page_run(folder, monkeypatch, capsys
     assert "int8.onnx" in capsys.readouterr().out
     written = {path.name for path in (folder / "calibrated_int8").iterdir()}
     assert {"model.onnx", "config.json", "tokenizer.json", "report"} <= written
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["scikit-learn", "torch"])
+def test_setfit_saves_a_corrected_head(kind, tmp_path, monkeypatch):
+    setfit = pytest.importorskip("setfit")
+    from sentence_transformers import SentenceTransformer
+    from sklearn.linear_model import LogisticRegression
+
+    tiny_model(tmp_path)
+    body = SentenceTransformer(str(tmp_path / "calibrated"), device="cpu")  # the encoder, with mean pooling
+    words = np.array("good fine nice bad poor awful".split())
+    random = np.random.default_rng(0)
+    drawn = random.integers(6, size=(300, 4))
+    labels = ((drawn < 3).sum(1) + random.normal(size=300) > 2).astype(int)
+    texts = [" ".join(words[row]) for row in drawn]
+    head = LogisticRegression(max_iter=1000).fit(body.encode(texts[:100]), labels[:100])
+    head.coef_, head.intercept_ = 5 * head.coef_, 5 * head.intercept_  # overconfident
+    if kind == "torch":
+        weights = torch.from_numpy(np.concatenate([-head.coef_, head.coef_]) / 2).float()
+        offsets = torch.from_numpy(np.concatenate([-head.intercept_, head.intercept_]) / 2).float()
+        head = setfit.SetFitHead(in_features=weights.shape[1], out_features=2, device="cpu")
+        head.linear.weight.data, head.linear.bias.data = weights, offsets
+    model = setfit.SetFitModel(model_body=body, model_head=head)
+    before = np.asarray(model.predict_proba(texts).detach(), float)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```py\n(from hf_focal import calibrate_scores.*?)```", PAGE, flags=re.DOTALL)
+    if kind == "torch":
+        code = re.sub(r"(?s)model.model_head.coef_.*?model.save", "model.model_head.temperature *= T\nmodel.save", code)
+    names = {"model": model, "texts": texts[100:], "labels": labels[100:]}
+    exec(compile(code, "setfit.py", "exec"), names)
+    assert names["T"] > 2
+    after = setfit.SetFitModel.from_pretrained("calibrated_setfit").predict_proba(texts)
+    expected = softmax(np.log(np.maximum(before, 1e-12)) / names["T"], 1)
+    np.testing.assert_allclose(np.asarray(after.detach()), expected, rtol=0, atol=1e-5)

@@ -1,9 +1,11 @@
 """Tables of scores and labels: which columns hold them, and what is wrong with a row."""
 
+import csv as csv_lines
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ _SCORES = {
     **dict.fromkeys(("probabilities", "probability", "probs", "prob", "prob_", "probability_"), "probabilities"),
     **{"scores": "", "score": "", "score_": "", "confidence": "confidence"},  # "": the values tell
 }
-_FIRST = {".csv": ("line", 2), ".tsv": ("line", 2), ".jsonl": ("line", 1)}  # what errors count, and from where
+_LINES = (".csv", ".tsv", ".jsonl")  # files of which errors name the line, and not the row
 _BLOCK = 8 << 20  # bytes of a text file
 _LABELS = ("label", "labels", "label_ids", "target", "y")
 _MOST_DECIMALS = 8  # numbers with more are not taken for rounded ones
@@ -81,18 +83,31 @@ class ScoreRows:
         argument: the argument that gave them.
         source: the name of the table.
         table: the rows.
-        unit: what errors count, "line" or "row".
-        first: the number of the first.
+        path: the file, or None.
+        first: how many of its rows come before these.
     """
 
     argument: str
     source: str
     table: pa.Table
-    unit: str = "row"
+    path: Path | None = None
     first: int = 0
 
     def where(self, row: int) -> str:
-        return f"{self.unit} {row + self.first} of {self.source}"
+        number = row + self.first
+        if self.path is None or self.path.suffix.lower() not in _LINES:
+            return f"row {number} of {self.source}"
+        return f"line {_line_of(self.path, number)} of {self.source}"
+
+
+def _line_of(path: Path, row: int) -> int:
+    """Return the number of the line in which a row ends: blank lines are no rows, and quoted texts may have several."""
+    kind = path.suffix.lower()
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        if kind == ".jsonl":
+            return next(islice((number for number, line in enumerate(file, 1) if line.strip()), row, None))
+        reader = csv_lines.reader(file, delimiter=_csv(kind).delimiter)
+        return next(islice((reader.line_num for cells in reader if cells), row + 1, None))  # the first has the names
 
 
 def read_scores(
@@ -202,7 +217,7 @@ def _load(name: str, scores: Any) -> ScoreRows:
     if not path.is_file():
         raise InputError(name, f"must be an existing file, got {str(path)!r}")
     with _read_errors(name, path):
-        return ScoreRows(name, path.name, _read(path, kind), *_FIRST.get(kind, ()))
+        return ScoreRows(name, path.name, _read(path, kind), path)
 
 
 @contextmanager
@@ -452,7 +467,7 @@ def score_batches(path: Path, size: int, score_column: str | None, others_as_tex
         InputError: the file is no such file, also after some tables.
     """
     kind = path.suffix.lower()
-    unit, first = _FIRST.get(kind, ("row", 0))
+    first = 0
     if kind not in (".parquet", ".csv", ".tsv", ".jsonl"):
         yield _load("scores", path)
         return
@@ -469,5 +484,5 @@ def score_batches(path: Path, size: int, score_column: str | None, others_as_tex
             types |= dict.fromkeys(_score_columns("scores", names, score_column, None)[1], pa.float64())
             batches = csv.open_csv(path, **options, convert_options=csv.ConvertOptions(column_types=types))
         for batch in batches:
-            yield ScoreRows("scores", path.name, pa.Table.from_batches([batch]), unit, first)
+            yield ScoreRows("scores", path.name, pa.Table.from_batches([batch]), path, first)
             first += len(batch)
