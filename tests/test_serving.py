@@ -172,7 +172,7 @@ def test_setfit_saves_a_corrected_head(kind, tmp_path, monkeypatch):
 
     tiny_model(tmp_path)
     body = SentenceTransformer(str(tmp_path / "calibrated"), device="cpu")  # the encoder, with mean pooling
-    words = np.array("good fine nice bad poor awful".split())
+    words = np.array(["good", "fine", "nice", "bad", "poor", "awful"])
     random = np.random.default_rng(0)
     drawn = random.integers(6, size=(300, 4))
     labels = ((drawn < 3).sum(1) + random.normal(size=300) > 2).astype(int)
@@ -189,7 +189,9 @@ def test_setfit_saves_a_corrected_head(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```py\n(from hf_focal import calibrate_scores.*?)```", PAGE, flags=re.DOTALL)
     if kind == "torch":
-        code = re.sub(r"(?s)model.model_head.coef_.*?model.save", "model.model_head.temperature *= T\nmodel.save", code)
+        code = re.sub(
+            r"(?s)model.model_head.coef_.*?model.save", "model.model_head.temperature *= T\nmodel.save", code
+        )
     names = {"model": model, "texts": texts[100:], "labels": labels[100:]}
     exec(compile(code, "setfit.py", "exec"), names)
     assert names["T"] > 2

@@ -15,7 +15,8 @@ from tqdm.auto import tqdm
 
 from ..calibration import Correction, Temperature, correction_from_dict, fit_calibration
 from ..calibration.prior_shift import check_shares
-from ..evaluation.new_prior import shares_of, shift_fit
+from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
+from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
 from ..evaluation.output_folder import disk_errors, new_folder
 from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
@@ -78,6 +79,9 @@ def calibrate_scores(
     test_scores: Any = None,
     calibration: str = "auto",
     per_label: bool = False,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
     new_prior: float | Sequence[float] | None = None,
     num_bins: int = 15,
     output: str | Path | None = None,
@@ -90,6 +94,8 @@ def calibrate_scores(
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic.
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
+        precision, recall, confidence: as for `calibrate_model`. The thresholds are in ``correction.json``, for
+            `apply_thresholds`.
         new_prior: as for `calibrate_model`; to estimate it, apply the correction without it to scores without labels,
             and pass the logits to `estimate_prior`.
         output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, the
@@ -99,6 +105,8 @@ def calibrate_scores(
         InputError: as in `evaluate_scores`; or the scores are confidences, which do not tell the other classes'
             probabilities.
     """
+    check_goals(precision, recall, confidence)
+    check_new_prior(new_prior, None, "nll", precision)
     with new_folder(output):
         table = read_scores(scores, **columns)
         test = table
@@ -110,6 +118,8 @@ def calibrate_scores(
         shapes = table.scores.shape[1], test.scores.shape[1]
         if shapes[0] != shapes[1] or table.link != test.link:
             raise InputError("test_scores", f"must have scores of {shapes[0]} classes like scores, got {shapes[1]}")
+        if recall is not None and table.link != "sigmoid":
+            raise InputError("recall", f"must be absent for scores with a softmax, got {recall}")
         if new_prior is not None:
             check_shares("new_prior", new_prior, shapes[0], table.link)
             train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.classes)
@@ -128,6 +138,12 @@ def calibrate_scores(
         }
         if groups := _by_group(test, num_bins, correction):
             details["groups"] = groups
+        thresholds = None
+        if (precision, recall) != (None, None):
+            chosen = after if test is table else _measured(table, num_bins, correction)
+            thresholds = choose_thresholds(chosen, precision, recall, confidence)
+            names = [*table.classes[-shapes[0] :]] or [str(number) for number in range(shapes[0])]
+            details["thresholds"] = described(thresholds, names, table.source, after)
         temperature = correction if isinstance(correction, Temperature) else None
         result = _result(test, temperature, _measured(test, num_bins), after, details)
         _report(output, result, on_result)
@@ -142,6 +158,8 @@ def calibrate_scores(
                 "num_samples": fit.num_samples,
                 "correction": correction.to_dict(),
             }
+            if thresholds is not None:
+                saved["thresholds"] = thresholds.record(names)
             files = [of.source if Path(of.source).suffix else None for of in (table, test)]
             card = model_card(
                 result,

@@ -101,7 +101,7 @@ class ScoreRows:
 
 
 def _line_of(path: Path, row: int) -> int:
-    """Return the number of the line in which a row ends: blank lines are no rows, and quoted texts may have several."""
+    """Return the line in which a row ends: blank lines are no rows, and a quoted text may have several lines."""
     kind = path.suffix.lower()
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         if kind == ".jsonl":

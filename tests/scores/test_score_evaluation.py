@@ -10,9 +10,11 @@ from huggingface_hub import ModelCard
 from hf_focal import (
     CalibrationMetrics,
     apply_correction,
+    apply_thresholds,
     calibrate_scores,
     evaluate_scores,
     fit_temperature,
+    fit_thresholds,
     load_correction,
     shift_prior,
 )
@@ -278,3 +280,30 @@ def test_priors_of_scores_that_cannot_be_are_told(tmp_path, capsys):
         calibrate_scores({"logits": LOGITS, "label": LABELS % 2}, new_prior=[0.2, 0.3, 0.5])
     assert main(["calibrate", "--scores", "a.csv", "--unlabelled", "b.csv"]) == 2
     assert "unlabelled must be absent with scores, got 'b.csv'" in capsys.readouterr().err
+
+
+def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsys):
+    arguments = ["--scores", str(file), "--output", str(tmp_path / "out")]
+    assert main(["calibrate", *arguments, "--precision", "0.9"]) == 0
+    assert "Thresholds for precision >= 90%" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "out" / "correction.json").read_text())
+    corrected = load_correction(tmp_path / "out" / "correction.json").apply(LOGITS)
+    value = saved["thresholds"]["values"]["cat"]
+    assert value == pytest.approx(fit_thresholds(corrected, LABELS, precision=0.9, link="softmax").values[0], rel=1e-6)
+    answers = [{"label": NAMES[row.argmax()], "score": row.max()} for row in softmax(corrected)]
+    given = [apply_thresholds([answer], saved["thresholds"])[0] for answer in answers]
+    right = [name == NAMES[label] for name, label in zip(given, LABELS, strict=True) if name is not None]
+    assert 100 < len(right) < len(LABELS) and np.mean(right) > 0.9
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "The thresholds are in `correction.json`" in card and "pipeline(" not in card
+
+
+def test_recall_of_several_labels_from_scores(tmp_path):
+    labels = np.eye(3, dtype=int)[LABELS]
+    result = calibrate_scores({"logits": LOGITS, "labels": labels}, recall=0.8, classes=NAMES)
+    for label in result.details["thresholds"]["labels"]:
+        assert label["recall"] >= 0.8 and label["value"] is not None
+    with pytest.raises(InputError, match=r"recall must be absent for scores with a softmax, got 0\.8"):
+        calibrate_scores({"logits": LOGITS, "label": LABELS}, recall=0.8)
+    with pytest.raises(InputError, match="precision must be absent with new_prior"):
+        calibrate_scores({"logits": LOGITS, "label": LABELS}, precision=0.9, new_prior=[0.2, 0.3, 0.5])
