@@ -62,6 +62,7 @@ def test_panels_of_one_run():
         *([2, 3, 4, 5], [5, 4, 3, 2], [0.5] * 4)
     ]
     assert gradients.lines[0].get_xdata().tolist() == [0, 1, 2, 3]
+    assert [panel.get_yscale() for panel in (weights, features, gradients)] == ["linear", "log", "log"]
     assert test.get_ylim()[0] <= 0 < 0.53 < test.get_ylim()[1]
 
 
