@@ -1,6 +1,7 @@
 """Measurement, correction, and comparison of tables of scores: `hf-focal evaluate --scores` and the like."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from ..metrics.kernel_smoothing import smooth_error
 from ..reports import RunResult, comparison_page, write_report
 from ..reports.report_folder import diagrams_of
 from ..reports.run_results import write_json
+from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .score_table import ScoreTable, read_scores, score_batches
 
@@ -176,7 +178,7 @@ def calibrate_scores(
             )
             with disk_errors(output, result):
                 write_json(Path(output) / "correction.json", saved)
-                card.save(Path(output) / "README.md")
+                write_whole(Path(output) / "README.md", str(card))
     return result
 
 
@@ -220,7 +222,8 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     given = {"kind": saved["scores"], "floor": saved["floor"] or None, "link": saved["link"], **columns}
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
-    count, writer, part = 0, None, target.with_name(f"{target.name}.part")
+    # Its own name for each process, so that two of them do not write into one file.
+    count, writer, part = 0, None, target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
             for batch in score_batches(source, _ROWS, columns.get("score_column"), suffix in (".csv", ".tsv")):
@@ -229,6 +232,11 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
                     )
                 table = read_scores(batch, needs_labels=False, classes=saved["classes"], **given)
+                size = _size(saved["correction"])
+                if size and size != table.scores.shape[1]:
+                    raise InputError(
+                        "correction", f"must be for {table.scores.shape[1]} classes like scores, got one for {size}"
+                    )
                 logits = torch.from_numpy(fitted.apply(table.scores))
                 probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
                 corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
@@ -257,7 +265,31 @@ def read_correction(path: str | Path) -> dict[str, Any]:
         raise InputError("correction", f"must have version {VERSION}, got {version!r} in {str(path)!r}")
     if missing := {"link", "classes", "scores", "floor", "correction"} - saved.keys():
         raise InputError("correction", f"must have {', '.join(sorted(missing))}, got {str(path)!r} without it")
+    classes, floor = saved["classes"], saved["floor"]
+    names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    checks = {
+        "link": saved["link"] in ("softmax", "sigmoid"),
+        "classes": names and len(set(classes)) == len(classes),
+        "floor": isinstance(floor, int | float) and 0 <= floor < 0.5,
+    }
+    for name, is_valid in checks.items():
+        if not is_valid:
+            raise InputError(
+                "correction", f"must be a file that calibrate wrote, got {name} {saved[name]!r} in {path}"
+            )
+    try:
+        fitted = correction_from_dict(saved["correction"])
+    except (TypeError, ValueError) as error:
+        raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    needed = {"platt": "sigmoid", "vector": "softmax", "matrix": "softmax"}.get(fitted.method, saved["link"])
+    if saved["link"] != ("sigmoid" if "values" in saved["correction"] else needed):
+        raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
     return saved
+
+
+def _size(correction: dict[str, Any]) -> int:
+    """Return how many classes or labels a correction has numbers for, or 0 if it fits any number of them."""
+    return len(next((correction[name] for name in ("values", "slopes", "bias") if correction.get(name)), ()))
 
 
 def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:

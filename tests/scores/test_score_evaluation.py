@@ -1,6 +1,7 @@
 """Measurement, correction, and comparison of scores: the same figures as from arrays, and files that come back."""
 
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from hf_focal import (
 )
 from hf_focal.cli.main import main
 from hf_focal.reports.text_summary import summary
+from hf_focal.scores import score_evaluation
 from hf_focal.validation import InputError
 
 
@@ -307,3 +309,59 @@ def test_recall_of_several_labels_from_scores(tmp_path):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, recall=0.8)
     with pytest.raises(InputError, match="precision must be absent with new_prior"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, precision=0.9, new_prior=[0.2, 0.3, 0.5])
+
+
+@pytest.fixture
+def corrected(tmp_path):
+    """A file of scores of three classes, and its correction.json."""
+    logits, labels = sampled(300, 2)
+    columns = {f"logit_{name}": column for name, column in zip("abc", logits.T, strict=True)}
+    pd.DataFrame(columns | {"label": [*map("abc".__getitem__, labels)]}).to_csv(tmp_path / "scores.csv", index=False)
+    calibrate_scores(tmp_path / "scores.csv", output=tmp_path / "out", calibration="temperature")
+    return tmp_path / "scores.csv", tmp_path / "out" / "correction.json"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"link": "probit"},
+        {"classes": None},
+        {"classes": ["a", "a", "b"]},
+        {"floor": "x"},
+        {"correction": None},
+        {"correction": {"method": "matrix", "temperature": 1.0, "bias": [0.0] * 3, "matrix": [[1.0, 2.0], [3.0]]}},
+        {"correction": {"method": "platt", "slope": 1.0, "intercept": 0.0}},
+        {
+            "link": "sigmoid",
+            "correction": {"method": "platt", "slope": 1, "intercept": 0, "slopes": [1], "intercepts": [0]},
+        },
+        {"link": "sigmoid", "correction": {"value": 1.0, "values": [1.0, 2.0]}},
+    ],
+)
+def test_a_correction_from_elsewhere_is_refused_in_one_line(corrected, tmp_path, capsys, changes):
+    scores, file = corrected
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    assert main(["apply", str(file), str(scores), "--output", str(tmp_path / "c.csv")]) == 2
+    assert capsys.readouterr().err.startswith("hf-focal apply: error: correction must ")
+    assert not (tmp_path / "c.csv").exists()
+
+
+def test_two_processes_that_write_one_file_do_not_mix_their_rows(corrected, tmp_path, monkeypatch):
+    scores, file = corrected
+    batches, target = score_evaluation.score_batches, tmp_path / "c.csv"
+    monkeypatch.setattr(score_evaluation, "_ROWS", 50)
+
+    def interrupted(*arguments):
+        for number, batch in enumerate(batches(*arguments)):
+            if number == 2:  # another process writes all of its rows meanwhile
+                with monkeypatch.context() as other:
+                    other.setattr(score_evaluation, "score_batches", batches)
+                    other.setattr(os, "getpid", lambda: 1)
+                    apply_correction(file, scores, target)
+            yield batch
+
+    monkeypatch.setattr(score_evaluation, "score_batches", interrupted)
+    apply_correction(file, scores, target)
+    written, given = pd.read_csv(target), pd.read_csv(scores)
+    assert len(written) == 300 and np.allclose(written["logit_a"], given["logit_a"])
+    assert {path.name for path in tmp_path.iterdir()} == {"scores.csv", "out", "c.csv"}
