@@ -4,7 +4,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from ..calibration import PlattScaling, apply_calibrated_generation, fold_calibration, fold_temperature
@@ -22,6 +22,7 @@ from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
 from ..tasks.task import MULTI_LABEL, MULTIPLE_CHOICE
 from ..trainer.state_and_saving import label_names_of
+from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
@@ -265,8 +266,12 @@ def _save(
     `locations` are the locations of the data for fitting the correction and of the data for measuring it.
     `folded` says whether the correction is in the model's weights.
     """
-    trained.model.save_pretrained(folder)
-    trained.processor.save_pretrained(folder)
+    # A process that is killed leaves no half-written file under its final name, and no weights without their config.
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+        trained.model.save_pretrained(partial)
+        trained.processor.save_pretrained(partial)
+        for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
+            file.rename(folder / file.name)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
     write_report(folder / "report", result)
@@ -293,4 +298,4 @@ def _save(
         test_dataset=measured_on.path,
         same_rows=measured_on == fitted_on,
     )
-    card.save(folder / "README.md")
+    write_whole(folder / "README.md", str(card))

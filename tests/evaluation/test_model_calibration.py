@@ -31,6 +31,7 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     XLMConfig,
     XLMForSequenceClassification,
 )
@@ -178,6 +179,21 @@ def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
     with pytest.raises(NotPublishedError, match=r"output must be a folder with room .*out': .*No space left") as error:
         calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
     assert error.value.result.temperature.is_fitted
+
+
+def test_a_command_that_dies_while_it_saves_leaves_no_part_of_the_model(cases, tmp_path, monkeypatch):
+    case = cases["texts"]
+
+    class Dead(BaseException):
+        """What no handler catches, like a process that is killed."""
+
+    def die(*_, **__):
+        raise Dead
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", die)
+    with pytest.raises(Dead):
+        calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+    assert not any((tmp_path / "out").glob("*.*"))
 
 
 def test_checking_that_t_can_be_folded_changes_no_config(cases):
