@@ -25,10 +25,10 @@ MARK = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->\
 ABOVE = """# 20 Newsgroups with several labels per post
 
 Each post has 2 or 3 of 23 labels: the top-level category of its group ("rec"), its subject ("sport", which hockey and
-baseball share), and "rec or sci". The by-date split, without headers, footers, and quotes; 1,500 of the training posts
-are held out for the temperatures. A CNN with one convolution, trained until it is overconfident
-(`recipes/papers/configs/newsgroups/multi_label.yaml`). T minimizes the NLL; F1 is at a probability of ½. Macro ECE is
-the mean over the labels of the ECE of P(label).
+baseball share), and "rec or sci". The data are the by-date split without headers, footers, and quotes; 1,500 of the
+training posts are held out for the temperatures. The model is a CNN with one convolution, trained until it is
+overconfident (`recipes/papers/configs/newsgroups/multi_label.yaml`). T minimizes the NLL, and F1 is measured at a
+probability of ½. The macro ECE is the mean over the labels of the ECE of P(label).
 
 ```
 python recipes/papers/label_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_labels
