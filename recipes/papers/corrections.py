@@ -81,28 +81,29 @@ def page(results: list[dict]) -> str:
         "# Corrections compared",
         "",
         fill(
-            f"This page corrects the {len(results)} sets of logits that were kept from the runs of the result pages: "
-            "by a temperature (by NLL), by [vector and matrix scaling](../guides/decisions.md), and by what "
-            "`fit_calibration` chooses by cross-fitting on the validation set. All are fitted on the validation set "
-            "and measured on the test set; the best of each row is bold. `recipes/papers/corrections.py` makes this "
-            "page from saved logits, and `recipes/papers/records/corrections` has the numbers.",
+            f"This page compares corrections of {len(results)} sets of logits, which were saved by the runs on the "
+            "other results pages: a temperature (fitted by NLL), [vector and matrix scaling](../guides/decisions.md), "
+            'and "auto", which `fit_calibration` chooses by cross-fitting on the validation set. All are fitted to '
+            "the validation set and measured on the test set; the best of each row is bold. "
+            "`recipes/papers/corrections.py` makes this page from saved logits, and "
+            "`recipes/papers/records/corrections` has the numbers.",
             120,
         ),
         "",
         fill(
-            "A name consists of the data, the number of training samples and epochs if an encoder was fine-tuned, the "
-            "loss, and the seed. `adafocal_20` and `adafocal@5` update γ every 20 and 5 steps, the other runs of "
-            "AdaFocal every epoch. `sst_exploratory` is an early run on SST that has no page.",
-            120,
-        ),
-        "",
-        fill(
-            '"auto" chose the correction with the smallest test NLL, within 0.0001, on '
-            f"**{right} of {len(results)}** sets, and one no worse than the temperature on {better}; it lost "
-            f"{np.mean(lost):.4f} nats to the best on average, at most {max(lost):.4f}. Its smooth ECE is above that "
+            f'**On {right} of {len(results)} sets, "auto" chose the correction with the smallest test NLL** (within '
+            f"0.0001), and on {better}, one that is no worse than the temperature. On average, its NLL is "
+            f"{np.mean(lost):.4f} nats above the smallest, and at most {max(lost):.4f}. Its smooth ECE is above that "
             f"of the temperature on {sum(gain < 0 for gain in gains)} sets, and below it on "
-            f'{sum(gain > 0 for gain in gains)}. In these runs, "auto" took the smallest cross-fitted NLL; now it '
-            "takes the simplest correction within one standard error of that.",
+            f'{sum(gain > 0 for gain in gains)}. In these runs, "auto" chose the smallest cross-fitted NLL; now it '
+            "chooses the simplest correction within one standard error of the smallest.",
+            120,
+        ),
+        "",
+        fill(
+            "The name of a run has the data, the number of training samples and epochs if an encoder was fine-tuned, "
+            "the loss, and the seed. `adafocal_20` and `adafocal@5` update γ every 20 and 5 steps, and the other runs "
+            "of AdaFocal every epoch. `sst_exploratory` is an early run on SST that has no page.",
             120,
         ),
     ]

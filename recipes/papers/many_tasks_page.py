@@ -288,17 +288,17 @@ def older_sections() -> str:
     return (
         "## Older runs\n\n"
         + paragraph(
-            f"An earlier version of this page had only these {len(runs)} runs: two on 20 Newsgroups, and the others on "
-            "three tasks with two classes. They have batches of 32 and bfloat16 autocast. T was fitted to 500 held-out "
-            "samples by NLL."
+            f"An earlier version of this page had only these {len(runs)} runs: two on 20 Newsgroups, and the others "
+            "on three tasks with two classes. They have batches of 32 and bfloat16 autocast. T was fitted to 500 "
+            "held-out samples by NLL."
         )
         + "\n"
         + table(header, rows)
         + "\n### How many calibration samples\n\n"
         + paragraph(
-            f"For the {len(curve)} older runs on MPQA, T was fitted by NLL or by ECE to random held-out samples, in 10 "
-            'draws per run. The table has means. "Both worse" is the share of draws in which T makes both the ECE and '
-            "the NLL of the test set worse."
+            f"For the {len(curve)} older runs on MPQA, T was fitted by NLL or by ECE to random held-out samples, in "
+            '10 draws per run. The table has means. "Both worse" is the share of draws in which T makes both the ECE '
+            "and the NLL of the test set worse."
         )
         + "\n"
         + table(sizes, by_size)
@@ -340,11 +340,11 @@ def main_page(evidence: Evidence) -> str:
         "nats. The loss then matters little: over all tasks, the NLL of `flsd53` with `auto` minus that of "
         f"cross-entropy with `auto` is {shown(both_auto)}. With two classes, `auto` minus T is only "
         f"{average(auto_two.values()):+.3f}, so `hf-focal calibrate` fits T there.",
-        "**Without held-out samples, train with `focal:gamma=1`.** Without a correction, its NLL is lower than that of "
-        f"cross-entropy on {count_lower(focal_two)} of {len(focal_two)} tasks with two classes. With more classes, we "
-        "found no loss that is better than cross-entropy. `flsd53` is underconfident after 3 epochs, but after 10, its "
-        f"uncorrected NLL is lower than that of cross-entropy on {count_lower(longer)} of {len(longer)} tasks with two "
-        "to four classes.",
+        "**Without held-out samples, train with `focal:gamma=1`.** Without a correction, its NLL is lower than that "
+        f"of cross-entropy on {count_lower(focal_two)} of {len(focal_two)} tasks with two classes. With more classes, "
+        "we found no loss that is better than cross-entropy. `flsd53` is underconfident after 3 epochs, but after 10, "
+        f"its uncorrected NLL is lower than that of cross-entropy on {count_lower(longer)} of {len(longer)} tasks "
+        "with two to four classes.",
         "**You need no rule that depends on the task.** If one strategy is chosen on the other tasks, its mean regret "
         f"on the task that was left out is {shown(fixed)}. If the choice may also depend on the number of classes, it "
         f"is {shown(ruled)}, so no better.",
@@ -377,21 +377,21 @@ def main_page(evidence: Evidence) -> str:
             "![NLL regret by strategy](fine_tuning_regret.png)\n",
             paragraph(
                 "A strategy is a loss and a correction, which is fitted to 1,000 held-out samples. Its regret is its "
-                "NLL on the test set minus the smallest NLL of any strategy in the figure, for the same task and seed. "
-                f"The upper part has all {len(evidence.runs)} runs of {len(LOSSES)} losses on {len(TASKS)} tasks, with "
-                f"three seeds. The lower part has the {len(evidence.with_logits)} runs whose logits were saved, on "
-                f"{kept_tasks} tasks, most with one seed. For these, `auto` can be measured: the simplest of "
-                "temperature, vector, and matrix scaling whose cross-fitted NLL is within one standard error of the "
-                "best. GoEmotions has several labels per sample, so it has only T. Each number is a mean over tasks, "
-                "with a 95% interval from resampling the tasks; the two tasks of SST, and those of 20 Newsgroups, "
-                "count as one. The rules are measured on the task that was left out of their choice."
+                "NLL on the test set minus the smallest NLL of any strategy in the figure, for the same task and "
+                f"seed. The upper part has all {len(evidence.runs)} runs of {len(LOSSES)} losses on {len(TASKS)} "
+                f"tasks, with three seeds. The lower part has the {len(evidence.with_logits)} runs whose logits were "
+                f"saved, on {kept_tasks} tasks, most with one seed. For these, `auto` can be measured: the simplest "
+                "of temperature, vector, and matrix scaling whose cross-fitted NLL is within one standard error of "
+                "the best. GoEmotions has several labels per sample, so it has only T. Each number is a mean over "
+                "tasks, with a 95% interval from resampling the tasks; the two tasks of SST, and those of 20 "
+                "Newsgroups, count as one. The rules are measured on the task that was left out of their choice."
             ),
             "## The table\n",
             table(header, rows),
             paragraph(
-                "Dual focal loss does not support several labels, so GoEmotions is left out of its rows, and the rules "
-                "do not choose it. Its low regret with T comes from the undertrained tasks banking77 and clinc150: "
-                f"without them, it is {trained_well(regret['dual_focal', 'temperature']):.3f}, and that of "
+                "Dual focal loss does not support several labels, so GoEmotions is left out of its rows, and the "
+                "rules do not choose it. Its low regret with T comes from the undertrained tasks banking77 and "
+                f"clinc150: without them, it is {trained_well(regret['dual_focal', 'temperature']):.3f}, and that of "
                 f"cross-entropy {trained_well(regret[reference]):.3f}."
             ),
             paragraph(
@@ -423,9 +423,9 @@ def appendix(evidence: Evidence) -> str:
             "decay 0.01, gradients clipped at 1, batches of 16, 3 epochs, at most 128 tokens. Each seed draws 500 "
             "training samples (1,000 of banking77, 1,500 of clinc150), and 1,000 other samples are held out. All runs "
             "have the same test samples, at most 2,000. AdaFocal uses 500 of the held-out samples to update γ. "
-            "GoEmotions has several labels per sample, so it has sigmoids, and one T for each label. TREC QA has pairs "
-            "of a question and a sentence; 7% of the pairs match in the training set, and 19% in the test set. 20 "
-            "Newsgroups by date is tested on later posts."
+            "GoEmotions has several labels per sample, so it has sigmoids, and one T for each label. TREC QA has "
+            "pairs of a question and a sentence; 7% of the pairs match in the training set, and 19% in the test set. "
+            "20 Newsgroups by date is tested on later posts."
         ),
         "```\npython recipes/papers/many_tasks.py --data DATA --encoders ENCODERS --blocks a --output_dir OUT\n"
         "python recipes/papers/many_tasks_records.py OUT\npython recipes/papers/many_tasks_page.py\n```\n",
@@ -528,9 +528,9 @@ def ood_page(records: list[dict]) -> str:
             "# Out-of-scope texts\n",
             paragraph(
                 "clinc150 has questions to a voice assistant with 150 intents. Can a model detect the 1,000 questions "
-                "in its test set that have none of these intents? The table has the AUROC, and the false positive rate "
-                "(FPR) at a true positive rate of 95%, both in %; out of scope is the positive class. The score is "
-                "either the confidence (the maximum probability) or the energy (minus the log of the sum of the "
+                "in its test set that have none of these intents? The table has the AUROC, and the false positive "
+                "rate (FPR) at a true positive rate of 95%, both in %; out of scope is the positive class. The score "
+                "is either the confidence (the maximum probability) or the energy (minus the log of the sum of the "
                 "exponentials of the logits). The corrections are fitted to 1,000 in-scope held-out samples."
             ),
             table(header, rows),
