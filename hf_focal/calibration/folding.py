@@ -204,7 +204,9 @@ def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]
     """Find the weights of the head or, if the embeddings share them, of the norm before the head."""
     name = type(model).__name__
     if hasattr(model, "peft_config"):
-        raise TypeError(f"model must have its adapters merged, got a {name} with some: only they would be saved")
+        raise TypeError(
+            f"model must have its adapters merged, got a {name} with some: only the adapters would be saved"
+        )
     head = model.get_output_embeddings()
     _check_unquantized(model, [head])
     if model.main_input_name != "input_ids" or not isinstance(head, nn.Linear):

@@ -299,7 +299,8 @@ class Interpolated:
 def warn_constant(stacklevel: int = 3) -> None:
     """Warn at `stacklevel`, by default the caller's caller, that the logits are constant and T is therefore 1."""
     warnings.warn(
-        "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
+        "the logits are constant: each sample has the same logit for all classes, so no T changes the "
+        "probabilities; T = 1",
         stacklevel=stacklevel,
     )
 

@@ -105,7 +105,7 @@ def fit_temperature(
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
     if ece_after > ece_before and nll_after > nll_before:
         warnings.warn(
-            f"T = {value:.4g} makes ECE and NLL of the calibration set worse: the grid should hold 1", stacklevel=2
+            f"T = {value:.4g} makes ECE and NLL of the calibration set worse: include 1 in the grid", stacklevel=2
         )
     return Temperature(
         value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
@@ -249,7 +249,7 @@ def _fit_sigmoid(
         shared = _nll_optimum(signed[known])
         if shared is None:
             warnings.warn(
-                "no T can be fitted, so T = 1: the labels agree with the signs of all logits, or of no more than "
+                "no T can be fitted, so T = 1: the signs of the logits predict all labels, or no more of them than by "
                 "chance; use a larger calibration set",
                 stacklevel=3,
             )

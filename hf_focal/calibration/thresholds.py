@@ -1,4 +1,4 @@
-"""Thresholds that hold: decisions with a precision or recall that is guaranteed over the draw of the calibration data.
+"""Thresholds for decisions whose precision or recall is guaranteed over the draw of the calibration data.
 
 The guarantee follows from Learn-then-Test with fixed-sequence testing [Angelopoulos, Bates, Candès, Jordan, and Lei,
 *Learn then Test: Calibrating Predictive Algorithms to Achieve Risk Control*, 2021]. Candidates are quantiles of the
@@ -142,7 +142,7 @@ def fit_thresholds(
     given = {"precision": precision, "recall": recall, "f1": f1 or None, "cost": cost}
     chosen = [name for name in _TARGETS if given[name] is not None]
     if len(chosen) != 1:
-        raise InputError("precision, recall, f1, or cost", f"must be given, one of them, got {chosen or None}")
+        raise InputError("precision, recall, f1, or cost", f"must be given, just one of them, got {chosen or None}")
     target = chosen[0]
     if link not in ("sigmoid", "softmax") or (link == "softmax" and target != "precision"):
         raise InputError("link", f"must be 'sigmoid', or 'softmax' for a precision, got {link!r} for the {target}")

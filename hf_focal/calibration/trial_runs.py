@@ -46,7 +46,7 @@ class Trial:
                 raise TypeError(f"model must have logits other than 0 to try a correction on, got {self.name}")
             return
         raise TypeError(
-            f"model must run on a small batch, to try a correction before it is believed, got {self.name}: give one as"
+            f"model must run on a small batch, on which the correction is tried, got {self.name}: give one as"
             " `example`" + ("" if problem is None else f" ({type(problem).__name__}: {problem})")
         )
 

@@ -126,7 +126,7 @@ def answer_indices(
             raise InputError(
                 "answers",
                 f"must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(own)} or an "
-                f"option's text, got {answer!r} for question {row}" + ", which is two of these" * (len(found) > 1),
+                f"option's text, got {answer!r} for question {row}" + ", which fits two of these" * (len(found) > 1),
             )
         indices.append(found.pop())
     return torch.tensor(indices)

@@ -101,7 +101,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
 
         if "onnx" in arguments:
             if others := sorted(arguments.keys() - {"correction", "onnx"}):
-                OneLineParser(prog="hf-focal apply").error(f"with --onnx, {others[0]} must be absent")
+                OneLineParser(prog="hf-focal apply").error(f"with --onnx, {others[0]} must not be given")
             export_correction(arguments["correction"], arguments["onnx"])
             print(f"Written to {arguments['onnx']}: a graph from scores to calibrated probabilities")
             return
@@ -129,7 +129,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
             )
         of_scores = {"score_column", "kind", "correct_column", "group", "classes", "reference", "test_scores"}
         if others := sorted(arguments.keys() & of_scores):
-            OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must be absent")
+            OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must not be given")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
 
 
@@ -140,7 +140,7 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
 
     known = {name for of in (function, read_scores) for name in signature(of).parameters}
     if others := sorted(arguments.keys() - known):
-        raise InputError(others[0], f"must be absent with scores, got {arguments[others[0]]!r}")
+        raise InputError(others[0], f"must not be given with scores, got {arguments[others[0]]!r}")
 
 
 def describe_losses() -> str:

@@ -62,13 +62,13 @@ class ChoiceModel(TrainedModel):
         super().__init__(*arguments)
         options = self.options
         if self.task.name != "causal-lm":
-            raise InputError("question_column", f"must be absent for {self.name!r}, of the task {self.task.name}")
+            raise InputError("question_column", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if self.args.world_size > 1:
             raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
         if options.score not in SCORES:
             raise InputError("score", f"must be {' or '.join(SCORES)}, got {options.score!r}")
         if options.max_length is not None:
-            raise InputError("max_length", f"must be absent: no question is truncated, got {options.max_length}")
+            raise InputError("max_length", f"must not be given: no question is truncated, got {options.max_length}")
         self.task = MULTIPLE_CHOICE
 
     @cached_property

@@ -12,7 +12,7 @@ from ..validation import InputError, check_fraction
 def check_goals(precision: float | None, recall: float | None, confidence: float) -> None:
     """Raise `InputError` unless at most one goal is given, and the goal and the confidence are in (0, 1)."""
     if precision is not None and recall is not None:
-        raise InputError("precision", f"must be absent if recall is given, got {precision} and {recall}")
+        raise InputError("precision", f"must not be given if recall is given, got {precision} and {recall}")
     for name, value in (("precision", precision), ("recall", recall), ("confidence", confidence)):
         if value is not None:
             check_fraction(name, value)

@@ -77,7 +77,7 @@ def calibrate_model(
             `fit_thresholds`). They are saved in the model's config, for `apply_thresholds`.
         new_prior: the share of positives, or of each label or class, in the data in which the model will be used, if
             it differs from that in `dataset`. The fitted correction is shifted to it (see `shift_prior`). A recall
-            holds there, too; a precision does not, and must be absent.
+            holds there, too; a precision does not, and must not be given.
         unlabelled: instead of `new_prior`, a file or dataset of such data without labels, from which the shares are
             estimated (see `estimate_prior`); the split of a dataset is "test" if it names none.
         onnx: an ONNX file, as in `evaluate_model`, for example a quantized one. The correction is fitted to its
@@ -106,7 +106,7 @@ def calibrate_model(
     check_goals(precision, recall, confidence)
     shifting = check_new_prior(new_prior, unlabelled, objective, precision)
     if onnx is not None and push_to_hub is not None:
-        raise InputError("push_to_hub", f"must be absent if onnx is given, got {push_to_hub!r}: upload the folder")
+        raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -121,9 +121,9 @@ def calibrate_model(
         trained = load_trained(model, task, batch_size, num_bins, options, onnx)
         trained.check_fit(calibration or "temperature", per_label)
         if recall is not None and trained.config.problem_type != MULTI_LABEL:
-            raise InputError("recall", f"must be absent for {trained.name!r}, which has no sigmoid for each label")
+            raise InputError("recall", f"must not be given for {trained.name!r}, which has no sigmoid for each label")
         if precision is not None and not trained.task.takes_affine:
-            raise InputError("precision", f"must be absent for {trained.name!r}, of the task {trained.task.name}")
+            raise InputError("precision", f"must not be given for {trained.name!r}, of the task {trained.task.name}")
         if shifting is not None:
             trained.check_shift(shifting, new_prior)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
@@ -136,9 +136,7 @@ def calibrate_model(
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task is MULTIPLE_CHOICE and trained.options.score == "text":
-            raise InputError(
-                "output and push_to_hub", "must be absent if score is 'text': no weights can hold the T of texts"
-            )
+            raise InputError("output and push_to_hub", "must not be given if score is 'text': its T cannot be folded")
         if shifting is not None:
             train_prior = trained.shares_of(samples)
         new_source, new_samples = (
@@ -147,7 +145,7 @@ def calibrate_model(
         if saves and not trained.task.generates:
             _check_foldable(trained)
         if saves and shifting is not None and not has_bias(trained.model) and trained.link == "softmax":
-            raise InputError(shifting, f"must be absent for {trained.name!r}, whose head has no bias for the shift")
+            raise InputError(shifting, f"must not be given for {trained.name!r}, whose head has no bias for the shift")
         encoded = trained.encode(source, samples)
         encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
         encoded_new = trained.encode(new_source, new_samples) if unlabelled else None

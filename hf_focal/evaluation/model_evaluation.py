@@ -78,9 +78,9 @@ def evaluate_model(
         trained = load_trained(model, task, batch_size, num_bins, options, onnx)
         of_labels = trained.config.problem_type == MULTI_LABEL
         if of_labels and coverage is not None:
-            raise InputError("coverage", f"must be absent for {trained.name!r}: its labels have no single confidence")
+            raise InputError("coverage", f"must not be given for {trained.name!r}: it has no single confidence")
         if recall is not None and not of_labels:
-            raise InputError("recall", f"must be absent for {trained.name!r}, which has no sigmoid for each label")
+            raise InputError("recall", f"must not be given for {trained.name!r}, which has no sigmoid for each label")
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}
         unreached = ""

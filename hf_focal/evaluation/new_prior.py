@@ -20,14 +20,15 @@ def check_new_prior(new_prior: Any, unlabelled: Any, objective: str, precision: 
     name = "unlabelled" if new_prior is None else "new_prior"
     if new_prior is not None and unlabelled is not None:
         raise InputError(
-            "new_prior", f"must be absent if unlabelled is given, from which it is estimated, got {new_prior}"
+            "new_prior", f"must not be given if unlabelled is given, from which it is estimated, got {new_prior}"
         )
     if objective != "nll":
         raise InputError("objective", f"must be 'nll' with {name}, got {objective!r}")
     if precision is not None:
         raise InputError(
             "precision",
-            f"must be absent with {name}: it would hold for the share of positives in dataset alone, got {precision}",
+            f"must not be given with {name}: it would hold only for the share of positives in dataset, "
+            f"got {precision}",
         )
     return name
 

@@ -104,7 +104,7 @@ class TrainedModel:
                     "question_column", f"must be given for {name!r}, a model of multiple choice, got None"
                 )
             if self.onnx is not None and not self.task.takes_affine:
-                raise InputError("onnx", f"must be absent for {name!r}, of the task {self.task.name}, got {onnx!r}")
+                raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
             if self.config.model_type == "tree_lstm":
                 raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
             self._set_problem_type()
@@ -200,7 +200,7 @@ class TrainedModel:
             language = getattr(self.options, argument)
             if not is_multilingual:
                 if language is not None:
-                    raise InputError(argument, f"must be absent for {self.name!r}, which takes none, got {language!r}")
+                    raise InputError(argument, f"must not be given for {self.name!r}, got {language!r}")
                 continue
             if language is None:
                 raise InputError(argument, f"must be given for {self.name!r}, a multilingual model, got None")
@@ -366,7 +366,7 @@ class TrainedModel:
     def check_shift(self, argument: str, new_prior: Any) -> None:
         """Raise `InputError` if the prior of this kind of model cannot be shifted, or not to `new_prior`."""
         if not (self.task.takes_affine and self.task.has_independent_predictions):
-            raise InputError(argument, f"must be absent for {self.name!r}, of the task {self.task.name}")
+            raise InputError(argument, f"must not be given for {self.name!r}, of the task {self.task.name}")
         if new_prior is not None:
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 

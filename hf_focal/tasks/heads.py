@@ -148,7 +148,7 @@ def task_of_model(model: Any, head: Head) -> Task:
         return PIPELINES[of_inputs.get(model.main_input_name, "automatic-speech-recognition")]
     task = TASKS["causal-lm"] if head is Head.NEXT_TOKENS else task_of_class(name)
     if task is None:
-        raise InputError("tasks", f"must be given, such as 'text-classification', for a {name}, got None")
+        raise InputError("tasks", f"must be given for a {name}, such as 'text-classification', got None")
     return task
 
 

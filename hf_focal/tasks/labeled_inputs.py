@@ -180,7 +180,8 @@ def _check_one_label(config: PreTrainedConfig, split: Dataset, options: InputOpt
         )
     if options.positive_from is not None:
         raise InputError(
-            "positive_from", f"must be absent for a model of {config.num_labels} classes, got {options.positive_from}"
+            "positive_from",
+            f"must not be given for a model of {config.num_labels} classes, got {options.positive_from}",
         )
 
 

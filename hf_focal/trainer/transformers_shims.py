@@ -37,8 +37,8 @@ def check_setup(trainer: Trainer) -> None:
         missing.append("save_model(_internal_call=...)")
     if missing:
         raise RuntimeError(
-            f"transformers {transformers.__version__} must have Trainer.{missing[0]}, which it lacks: install another "
-            "release, or a newer hf_focal"
+            f"transformers {transformers.__version__} has no Trainer.{missing[0]}, which hf_focal needs: install "
+            "another release, or a newer hf_focal"
         )
     args = trainer.args
     require(

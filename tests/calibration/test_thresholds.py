@@ -131,7 +131,7 @@ def test_f1_and_cost_have_the_best_value_of_all_thresholds():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "precision, recall, f1, or cost must be given, one of them, got None"),
+        ({}, "precision, recall, f1, or cost must be given, just one of them, got None"),
         ({"precision": 0.9, "recall": 0.9}, r"got \['precision', 'recall'\]"),
         ({"precision": 1.0}, "precision must be between 0 and 1, got 1.0"),
         ({"precision": 0.9, "confidence": 95}, "confidence must be between 0 and 1, got 95"),

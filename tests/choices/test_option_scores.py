@@ -272,5 +272,5 @@ def test_answers_are_indices_letters_or_texts():
     for wrong in (2, -1, "C", "cat", 0.7, True):
         with pytest.raises(ValueError, match=f"got {wrong!r} for question 0$"):
             answer_indices([wrong], options[:1])
-    with pytest.raises(ValueError, match="got 'A' for question 0, which is two of these"):
+    with pytest.raises(ValueError, match="got 'A' for question 0, which fits two of these"):
         answer_indices(["A"], options[1:2])

@@ -122,9 +122,9 @@ def test_answers_may_be_class_labels(case, tmp_path):
         ({"score": "words"}, "score must be letters or text, got 'words'"),
         ({"letters": "D,E,F"}, "one of the letters D, E, F or an option's text, got 'A' for question 0"),
         ({"template": "{question} {answer}"}, "template must have no fields but"),
-        ({"max_length": 8}, "max_length must be absent: no question is truncated, got 8"),
+        ({"max_length": 8}, "max_length must not be given: no question is truncated, got 8"),
         ({"calibration": "vector"}, "calibration must be 'temperature' for a language model, got 'vector'"),
-        ({"score": "text", "output": "x"}, "output and push_to_hub must be absent if score is 'text'"),
+        ({"score": "text", "output": "x"}, "output and push_to_hub must not be given if score is 'text'"),
     ],
 )
 def test_one_line_for_what_is_wrong(case, tmp_path, options, message):
@@ -152,5 +152,5 @@ def test_several_processes_are_refused(case, monkeypatch):
 
 def test_other_models_are_refused(case, tmp_path):
     trained = build("texts", tmp_path)
-    with pytest.raises(InputError, match=r"question_column must be absent for .*, of the task text-classification"):
+    with pytest.raises(InputError, match=r"question_column must not be given for .*, of the task text-classification"):
         evaluate_model(trained.folder, str(case / "test.parquet"), **COLUMNS)

@@ -198,7 +198,7 @@ def test_a_multi_label_model_without_a_problem_type_is_told_what_it_needs(tmp_pa
         evaluate_model(model, data, label_column="l0,l1")
     found = evaluate_model(model, data, label_column="l0,l1", problem_type=MULTI_LABEL)
     assert found.pre["num_entries"] == 80
-    with pytest.raises(InputError, match="positive_from must be absent for a model of 2 classes, got 2"):
+    with pytest.raises(InputError, match="positive_from must not be given for a model of 2 classes, got 2"):
         evaluate_model(model, data, label_column="l0", positive_from=2)
     with pytest.raises(InputError, match="problem_type must be 'multi_label_classification', got 'regression'"):
         evaluate_model(model, data, problem_type="regression")
@@ -317,9 +317,9 @@ def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
 def test_goals_that_a_model_cannot_have_are_told(tmp_path):
     model, fit, test = biased_model(tmp_path, num_labels=2, rows=40)
     options = {"label_column": "l0,l1", "threshold_dataset": fit}
-    with pytest.raises(InputError, match=r"coverage must be absent for .*: its labels have no single confidence"):
+    with pytest.raises(InputError, match=r"coverage must not be given for .*: it has no single confidence"):
         evaluate_model(model, test, coverage=0.5, **options)
-    with pytest.raises(InputError, match=r"precision must be absent if recall is given, got 0.9 and 0.8"):
+    with pytest.raises(InputError, match=r"precision must not be given if recall is given, got 0.9 and 0.8"):
         evaluate_model(model, test, precision=0.9, recall=0.8, **options)
     with pytest.raises(InputError, match="recall must be between 0 and 1, got 2"):
         calibrate_model(model, fit, recall=2, label_column="l0,l1")
@@ -400,8 +400,8 @@ def test_an_estimate_at_its_end_is_told_and_not_taken(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"new_prior": 0.2, "unlabelled": "x.csv"}, "new_prior must be absent if unlabelled is given, from which"),
-        ({"new_prior": 0.2, "precision": 0.9}, "precision must be absent with new_prior: it would hold for the share"),
+        ({"new_prior": 0.2, "unlabelled": "x.csv"}, "new_prior must not be given if unlabelled is given, from which"),
+        ({"new_prior": 0.2, "precision": 0.9}, "precision must not be given with new_prior: it would hold for the"),
         ({"unlabelled": "x.csv", "objective": "ece"}, "objective must be 'nll' with unlabelled, got 'ece'"),
         ({"new_prior": 1.2}, r"new_prior must be 2 shares between 0 and 1, got \[1.2, 1.2\]"),
         ({"new_prior": [0.2, 0.3, 0.5]}, r"new_prior must be 2 shares between 0 and 1, got \[0.2, 0.3, 0.5\]"),
@@ -424,7 +424,7 @@ def test_a_label_without_ones_and_a_model_of_words_have_no_prior_to_shift(tmp_pa
     ):
         calibrate_model(model, fit, new_prior=0.2, calibration="platt")
     BertConfig(architectures=["BertForTokenClassification"]).save_pretrained(tmp_path / "tags")
-    with pytest.raises(InputError, match=r"new_prior must be absent for .*, of the task token-classification"):
+    with pytest.raises(InputError, match=r"new_prior must not be given for .*, of the task token-classification"):
         calibrate_model(tmp_path / "tags", fit, new_prior=0.2)
 
 
@@ -458,7 +458,7 @@ def test_a_softmax_without_a_bias_cannot_be_shifted(tmp_path):
     for part in (GPT2ForSequenceClassification(config), tokenizer):
         part.save_pretrained(tmp_path / "model")
     Dataset.from_dict({"text": WORDS[:10], "label": [0, 1] * 5}).to_parquet(tmp_path / "data.parquet")
-    with pytest.raises(InputError, match=r"new_prior must be absent for .*, whose head has no bias for the shift"):
+    with pytest.raises(InputError, match=r"new_prior must not be given for .*, whose head has no bias for the shift"):
         calibrate_model(
             tmp_path / "model", str(tmp_path / "data.parquet"), new_prior=(0.3, 0.7), output=tmp_path / "out"
         )

@@ -70,7 +70,7 @@ def test_the_command_writes_the_graph_and_never_replaces_a_file(tmp_path, capsys
 def test_what_the_command_needs(tmp_path, monkeypatch, capsys):
     for arguments, message in (
         (["correction.json"], "the following arguments are required: scores, output"),
-        (["correction.json", "scores.csv", "--onnx", "correction.onnx"], "with --onnx, scores must be absent"),
+        (["correction.json", "scores.csv", "--onnx", "correction.onnx"], "with --onnx, scores must not be given"),
     ):
         with pytest.raises(SystemExit):
             main(["apply", *arguments])

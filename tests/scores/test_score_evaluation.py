@@ -241,7 +241,7 @@ def test_the_command_line(file, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "| en | 1,500 |" in printed and "no change is shown" in printed
     assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2
-    assert "task must be absent with scores" in capsys.readouterr().err
+    assert "task must not be given with scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate"])
     assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err
@@ -250,7 +250,7 @@ def test_the_command_line(file, tmp_path, capsys):
     assert "s.csv is no model: for scores, pass --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", "model", "--dataset", str(file), "--reference", str(file)])
-    assert "without --scores, --reference must be absent" in capsys.readouterr().err
+    assert "without --scores, --reference must not be given" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -93,8 +93,8 @@ def training_arguments(args: TrainingArguments) -> None:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     if args.resume_from_checkpoint is not None:
         raise ValueError(
-            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run resumes from the last "
-            "complete checkpoint of its output_dir"
+            f"resume_from_checkpoint must not be given, got {args.resume_from_checkpoint!r}: a run resumes from the "
+            "last complete checkpoint of its output_dir"
         )
     at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
     at_least(0, args, "dataloader_num_workers")

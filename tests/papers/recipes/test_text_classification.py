@@ -352,7 +352,7 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"model_name_or_path": "gpcnn"}, "got 'gpcnn'; did you mean 'gp_cnn'?"),
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
-        ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must be absent, got '/nope': a run"),
+        ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must not be given, got '/nope': a run"),
         ({"num_train_epochs": 0}, "num_train_epochs must be above 0 and finite, got 0.0"),
         (
             {"calibration": "vector", "multi_label": "true"},
