@@ -121,7 +121,7 @@ def calibrate_scores(
         if shapes[0] != shapes[1] or table.link != test.link:
             raise InputError("test_scores", f"must have scores of {shapes[0]} classes like scores, got {shapes[1]}")
         if recall is not None and table.link != "sigmoid":
-            raise InputError("recall", f"must be absent for scores with a softmax, got {recall}")
+            raise InputError("recall", f"must not be given for scores with a softmax, got {recall}")
         if new_prior is not None:
             check_shares("new_prior", new_prior, shapes[0], table.link)
             train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.classes)

@@ -281,7 +281,7 @@ def test_priors_of_scores_that_cannot_be_are_told(tmp_path, capsys):
     ):
         calibrate_scores({"logits": LOGITS, "label": LABELS % 2}, new_prior=[0.2, 0.3, 0.5])
     assert main(["calibrate", "--scores", "a.csv", "--unlabelled", "b.csv"]) == 2
-    assert "unlabelled must be absent with scores, got 'b.csv'" in capsys.readouterr().err
+    assert "unlabelled must not be given with scores, got 'b.csv'" in capsys.readouterr().err
 
 
 def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsys):
@@ -305,7 +305,7 @@ def test_recall_of_several_labels_from_scores(tmp_path):
     result = calibrate_scores({"logits": LOGITS, "labels": labels}, recall=0.8, classes=NAMES)
     for label in result.details["thresholds"]["labels"]:
         assert label["recall"] >= 0.8 and label["value"] is not None
-    with pytest.raises(InputError, match=r"recall must be absent for scores with a softmax, got 0\.8"):
+    with pytest.raises(InputError, match=r"recall must not be given for scores with a softmax, got 0\.8"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, recall=0.8)
     with pytest.raises(InputError, match="precision must be absent with new_prior"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, precision=0.9, new_prior=[0.2, 0.3, 0.5])
