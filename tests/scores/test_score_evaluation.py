@@ -307,7 +307,7 @@ def test_recall_of_several_labels_from_scores(tmp_path):
         assert label["recall"] >= 0.8 and label["value"] is not None
     with pytest.raises(InputError, match=r"recall must not be given for scores with a softmax, got 0\.8"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, recall=0.8)
-    with pytest.raises(InputError, match="precision must be absent with new_prior"):
+    with pytest.raises(InputError, match="precision must not be given with new_prior"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, precision=0.9, new_prior=[0.2, 0.3, 0.5])
 
 
