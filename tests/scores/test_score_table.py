@@ -194,11 +194,11 @@ def test_a_wrong_line_of_a_text_file_is_named(rows, message, tmp_path):
 
 
 def test_blank_lines_and_quoted_line_breaks_count_as_lines(tmp_path):
-    text = 'prob_a,prob_b,text,label\n\n0.5,0.5,"one\n\ntwo",a\n\n0.4,0.5,three,a\n'
+    text = 'prob_a,prob_b,text,label\n\n0.5,0.5,"one\n\ntwo",a\n\n0.4,0.2,three,a\n'
     (tmp_path / "s.csv").write_text(text)
     with pytest.raises(InputError, match=r"in line 7 of s\.csv"):
         read_scores(tmp_path / "s.csv")
-    (tmp_path / "s.jsonl").write_text('{"probs": [0.5, 0.5], "label": 0}\n\n{"probs": [0.4, 0.5], "label": 0}\n')
+    (tmp_path / "s.jsonl").write_text('{"probs": [0.5, 0.5], "label": 0}\n\n{"probs": [0.4, 0.2], "label": 0}\n')
     with pytest.raises(InputError, match=r"in line 3 of s\.jsonl"):
         read_scores(tmp_path / "s.jsonl")
 
