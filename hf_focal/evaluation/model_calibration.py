@@ -16,7 +16,7 @@ from ..hub.cross_encoder_folder import copy_settings
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
 from ..recommendation import default_correction
-from ..reports import RunResult, comparison_page, write_report
+from ..reports import RunResult
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
@@ -27,7 +27,7 @@ from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
 from .new_prior import check_new_prior
-from .output_folder import NotPublishedError, disk_errors, new_folder
+from .output_folder import NotPublishedError, disk_errors, new_folder, write_results
 from .trained_model import TrainedModel, overlap_notes
 
 
@@ -272,8 +272,7 @@ def _save(
             file.rename(folder / file.name)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
-    write_report(folder / "report", result)
-    comparison_page([folder], folder / "report.html")
+    write_results(folder, result)
     if trained.onnx is not None:
         return  # the card would load the model with Transformers
     if trained.task.name == "text-classification":

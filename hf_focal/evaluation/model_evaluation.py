@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..metrics import CalibrationMetrics
-from ..reports import RunResult, comparison_page, write_report
+from ..reports import RunResult
 from ..tasks.dataset_loading import dataset_location
 from ..tasks.input_errors import explained, one_line
 from ..tasks.task import MULTI_LABEL
@@ -14,7 +14,7 @@ from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
-from .output_folder import NotPublishedError, disk_errors, new_folder
+from .output_folder import NotPublishedError, new_folder, write_results
 from .trained_model import overlap_notes
 
 
@@ -111,9 +111,7 @@ def evaluate_model(
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
-            with disk_errors(output, result):
-                write_report(Path(output) / "report", result)
-                comparison_page([output], Path(output) / "report.html")
+            write_results(output, result)
         if unreached:
             raise NotPublishedError(unreached, result)
     return result

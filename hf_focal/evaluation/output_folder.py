@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..reports import RunResult
+from ..reports import RunResult, comparison_page, write_report
 from ..tasks.input_errors import explained, one_line
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
@@ -55,3 +55,13 @@ def disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
             raise
         message = f"output must be a folder with room for the model and the report, got {str(folder)!r}"
         raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
+
+
+def write_results(output: str | Path, result: RunResult, reference: RunResult | None = None) -> None:
+    """Write the report of a result and, if given, that of an earlier one, and the page that shows them."""
+    folder = Path(output)
+    with disk_errors(folder, result):
+        write_report(folder / "report", result)
+        if reference is not None:
+            write_report(folder / "reference", reference)
+        comparison_page([folder], folder / "report.html")

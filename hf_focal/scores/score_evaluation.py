@@ -18,11 +18,11 @@ from ..calibration import Correction, Temperature, correction_from_dict, fit_cal
 from ..calibration.prior_shift import check_shares
 from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
 from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
-from ..evaluation.output_folder import disk_errors, new_folder
+from ..evaluation.output_folder import disk_errors, new_folder, write_results
 from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
-from ..reports import RunResult, comparison_page, write_report
+from ..reports import RunResult
 from ..reports.report_folder import diagrams_of
 from ..reports.run_results import write_json
 from ..utils.atomic_write import write_whole
@@ -71,7 +71,10 @@ def evaluate_scores(
             details["drift"] = _drift(table, compared) | {"bins": asdict(earlier.pre_bins)}
         metrics = _measured(table, num_bins)
         result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"})
-        _report(output, result, on_result, earlier)
+        if on_result is not None:
+            on_result(result)
+        if output is not None:
+            write_results(output, result, earlier)
     return result
 
 
@@ -148,8 +151,10 @@ def calibrate_scores(
             details["thresholds"] = described(thresholds, names, table.source, after)
         temperature = correction if isinstance(correction, Temperature) else None
         result = _result(test, temperature, _measured(test, num_bins), after, details)
-        _report(output, result, on_result)
+        if on_result is not None:
+            on_result(result)
         if output is not None:
+            write_results(output, result)
             saved = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -355,22 +360,6 @@ def _result(
 
 def _known(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not np.isnan(value) or name == "nll"}
-
-
-def _report(
-    output: str | Path | None,
-    result: RunResult,
-    on_result: Callable[[RunResult], None] | None,
-    earlier: RunResult | None = None,
-) -> None:
-    if on_result is not None:
-        on_result(result)
-    if output is not None:
-        with disk_errors(output, result):
-            reports = {Path(output) / "report": result} | ({Path(output) / "reference": earlier} if earlier else {})
-            for folder, of in reports.items():
-                write_report(folder, of)
-            comparison_page([Path(output)], Path(output) / "report.html")
 
 
 def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
