@@ -17,6 +17,11 @@ from ..validation import InputError
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
 _DTYPES |= {"tensor(float16)": np.float16}
 
+# Operations that make probabilities of logits, and those that may follow without changing what the values mean.
+_PROBABILITIES = ("Softmax", "Sigmoid", "HardSigmoid")
+_KEEPING = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Clip", "Round")
+_KEEPING += ("QuantizeLinear", "DequantizeLinear")
+
 
 class OnnxClassifier(nn.Module):
     """A classifier whose logits ONNX Runtime computes on the CPU, for `FocalTrainer` to measure and correct.
@@ -27,8 +32,8 @@ class OnnxClassifier(nn.Module):
         given: the names of the inputs that the tokenizer or image processor gives.
 
     Raises:
-        InputError: onnx or onnxruntime is missing; the file is no ONNX model, or needs other inputs, or has other
-            outputs. `forward` raises it if the file cannot run on a batch.
+        InputError: onnx or onnxruntime is missing; the file is no ONNX model, needs other inputs, has other outputs,
+            or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch.
     """
 
     def __init__(self, path: str, config: PreTrainedConfig, given: set[str]):
@@ -57,6 +62,13 @@ class OnnxClassifier(nn.Module):
         if self.output != "logits" and len(outputs) > 1:
             raise InputError(
                 "onnx", f"must have an output 'logits', or only one, got {path!r} with {', '.join(outputs)}"
+            )
+        (dtype,) = [part.type for part in self.session.get_outputs() if part.name == self.output]
+        if dtype not in ("tensor(float)", "tensor(float16)", "tensor(double)"):
+            raise InputError("onnx", f"must compute logits, which are floats, got {path!r}, which computes {dtype}")
+        if operation := _ending(self.graph_file.graph, self.output):
+            raise InputError(
+                "onnx", f"must compute logits, got {path!r}, which ends in a {operation}: export it without"
             )
         if outputs[self.output] and isinstance(outputs[self.output][-1], int):
             self._check_size(outputs[self.output][-1])
@@ -123,11 +135,20 @@ def _run(session: Any, output: str, batch: dict[str, np.ndarray], path: str) -> 
     return np.asarray(logits, np.float32)
 
 
+def _ending(graph: Any, output: str) -> str | None:
+    """Return the operation that makes probabilities of logits and ends a graph at `output`, or None."""
+    producers = {name: node for node in graph.node for name in node.output}
+    while (node := producers.get(output)) is not None and node.op_type in _KEEPING:
+        output = node.input[0]
+    return node.op_type if node is not None and node.op_type in _PROBABILITIES else None
+
+
 def _appended(graph_file: Any, output: str, correction: Correction) -> Any:
     """Return a copy of an ONNX model that corrects its output: z becomes z * factor + offset, or z @ factor + offset.
 
-    This is exact whatever computes z, also if the last layer is quantized. It is computed in float32, or in float64
-    if z is float64, and has the type of z.
+    Nodes that use z, such as those of an output with probabilities, then use the corrected values. This is exact
+    whatever computes z, also if the last layer is quantized. It is computed in float32, or in float64 if z is float64,
+    and has the type of z.
     """
     from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -141,9 +162,9 @@ def _appended(graph_file: Any, output: str, correction: Correction) -> Any:
 
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     prefix = next(name for count in range(len(taken) + 1) if (name := f"correction_{count}") not in taken)
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [prefix if name == output else name for name in names]
+    place = next(number for number, node in enumerate(graph.node) if output in node.output)
+    computed = graph.node[place].output
+    computed[:] = [prefix if name == output else name for name in computed]
     for operation, array in constants.items():
         array = array.astype(helper.tensor_dtype_to_np_dtype(wide))
         graph.initializer.append(numpy_helper.from_array(array, f"{prefix}_{operation}"))
@@ -152,5 +173,6 @@ def _appended(graph_file: Any, output: str, correction: Correction) -> Any:
     values = [prefix, *(f"{prefix}_{number}" for number in range(1, len(steps))), output]
     for number, (operation, attributes) in enumerate(steps):
         inputs = [values[number], *([f"{prefix}_{operation}"] if operation in constants else [])]
-        graph.node.append(helper.make_node(operation, inputs, [values[number + 1]], values[number], **attributes))
+        node = helper.make_node(operation, inputs, [values[number + 1]], values[number], **attributes)
+        graph.node.insert(place + 1 + number, node)
     return corrected

@@ -150,14 +150,19 @@ def test_images_and_words(kind, tmp_path):
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5) and again.pre["nll"] < result.pre["nll"]
 
 
+def graph(path, nodes, outputs, dtype=onnx.TensorProto.FLOAT):
+    """A graph of nodes (operation, input, output, attributes) on the input "x", with outputs of `dtype`."""
+    value = onnx.helper.make_tensor_value_info
+    nodes = [onnx.helper.make_node(step, [of], [to], **dict(*more)) for step, of, to, *more in nodes]
+    infos = [value(name, dtype, ["n", 3]) for name in outputs]
+    made = onnx.helper.make_graph(nodes, "graph", [value("x", onnx.TensorProto.FLOAT, ["n", 3])], infos)
+    onnx.save(onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), path)
+    return str(path)
+
+
 def identity(path, dtype, outputs=("logits",)):
     """A graph whose logits are its input "x", converted to `dtype`."""
-    value = onnx.helper.make_tensor_value_info
-    nodes = [onnx.helper.make_node("Cast", ["x"], [name], to=dtype) for name in outputs]
-    infos = [value(name, dtype, ["n", 3]) for name in outputs]
-    graph = onnx.helper.make_graph(nodes, "identity", [value("x", onnx.TensorProto.FLOAT, ["n", 3])], infos)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), path)
-    return str(path)
+    return graph(path, [("Cast", "x", name, {"to": dtype}) for name in outputs], outputs, dtype)
 
 
 CORRECTIONS = [
@@ -188,6 +193,39 @@ def test_graphs_compute_the_correction_in_every_dtype(dtype, tolerance, tmp_path
             error = (of(x=logits) - expected).abs() / expected.abs().clamp(min=1)
             assert error.max() < tolerance, correction
         path = identity(tmp_path / "model.onnx", getattr(onnx.TensorProto, dtype))
+
+
+@pytest.mark.parametrize("operation", ["Softmax", "Sigmoid"])
+@pytest.mark.parametrize("after", [[], [("Identity", "p", "q"), ("Flatten", "q", "logits")]])
+def test_graphs_that_end_in_probabilities_are_refused(operation, after, tmp_path):
+    nodes = [(operation, "x", "p" if after else "logits"), *after]
+    with pytest.raises(InputError, match=rf"onnx must compute logits, got .* ends in a {operation}"):
+        OnnxClassifier(graph(tmp_path / "model.onnx", nodes, ["logits"]), BertConfig(num_labels=3), {"x"})
+
+
+def test_log_probabilities_are_logits(tmp_path):
+    path = graph(tmp_path / "model.onnx", [("Softmax", "x", "p"), ("Log", "p", "logits")], ["logits"])
+    logits = OnnxClassifier(path, BertConfig(num_labels=3), {"x"})(x=torch.tensor([[1.0, 2.0, 4.0]]))
+    torch.testing.assert_close(logits.exp().sum(), torch.tensor(1.0))
+
+
+def test_integers_are_no_logits(tmp_path):
+    path = graph(tmp_path / "model.onnx", [("Cast", "x", "logits", {"to": 7})], ["logits"], onnx.TensorProto.INT64)
+    with pytest.raises(InputError, match=r"onnx must compute logits, which are floats, .* computes tensor\(int64\)"):
+        OnnxClassifier(path, BertConfig(num_labels=3), {"x"})
+
+
+def test_probabilities_beside_the_logits_are_corrected_too(tmp_path):
+    nodes = [("Neg", "x", "logits"), ("Softmax", "logits", "probabilities")]
+    path = graph(tmp_path / "model.onnx", nodes, ["logits", "probabilities"])
+    model = OnnxClassifier(path, BertConfig(num_labels=3), {"x"})
+    x = torch.tensor([[1.0, 2.0, 4.0], [0.0, -1.0, 5.0]])
+    model(x=x)
+    model.fold_correction(CORRECTIONS[-1])
+    logits, probabilities = model.session.run(["logits", "probabilities"], {"x": x.numpy()})
+    expected = CORRECTIONS[-1].apply(-x.double())
+    torch.testing.assert_close(torch.from_numpy(logits), expected.float(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(probabilities), expected.softmax(1).float(), rtol=0, atol=1e-5)
 
 
 def test_a_graph_that_computes_something_else_is_not_saved(texts, tmp_path, monkeypatch):
