@@ -224,8 +224,9 @@ def _precise(scores: np.ndarray, hits: np.ndarray, goal: float, risk: float) -> 
 def _missing(count: int, wrong: int, goal: float, risk: float, ones: int) -> str:
     """Say how many more positives would show the precision at a threshold, if its share of errors is the true one."""
     share = wrong / count
-    if share >= 1 - goal:
-        return f"the precision of the {count:,} highest scores is {100 * (1 - share):.1f}%, below the goal"
+    if share >= 1 - goal - 1e-9:  # no number of samples shows a precision that only equals the goal
+        place = "below" if share > 1 - goal + 1e-9 else "only at"
+        return f"the precision of the {count:,} highest scores is {100 * (1 - share):.1f}%, {place} the goal"
     factor = 1.0
     while binom.cdf(math.floor(share * count * factor), math.ceil(count * factor), 1 - goal) > risk:
         factor *= 1.1

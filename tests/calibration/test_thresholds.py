@@ -94,6 +94,24 @@ def test_too_few_positives_are_told():
     assert "the precision of the 29 highest scores is" in bad.reasons[0] or "highest scores" in bad.reasons[0]
 
 
+@pytest.mark.parametrize("wrong", [3, 2])
+def test_a_precision_at_the_goal_asks_for_no_number_of_positives(wrong):
+    z, y = np.arange(1000.0)[::-1, None], np.zeros((1000, 1), int)
+    y[wrong:10] = 1  # the ten highest scores, which are the first candidate
+    (reason,) = fit_thresholds(z, y, precision=0.7).reasons
+    assert reason.endswith("70.0%, only at the goal") if wrong == 3 else "more positives" in reason
+
+
+@pytest.mark.parametrize("ones", [0, 1, 2])
+def test_without_enough_positives_no_label_has_a_threshold(ones):
+    z, y = np.arange(40.0)[::-1, None], np.zeros((40, 1), int)
+    y[:ones] = 1
+    for target in ("precision", "recall"):
+        found = fit_thresholds(z, y, **{target: 0.9})
+        assert found.values == (None,) and not found.decide(z).any() and "nan" not in str(found)
+        assert found.reasons[0] if target == "precision" else f"needs about {29 - ones} more" in found.reasons[0]
+
+
 def test_labels_have_thresholds_of_their_own_or_one_together():
     rng = np.random.default_rng(0)
     z, y = (np.concatenate(parts, 1) for parts in zip(draw(rng, 1500), draw(rng, 1500, 1.0), strict=True))
