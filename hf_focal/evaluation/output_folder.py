@@ -35,7 +35,11 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
             lock_folder(folder, "output")
     try:
         if any(path.name != LOCK for path in folder.glob("*")):
-            raise InputError("output", f"must be a new folder, got {str(output)!r}, which is not empty")
+            raise InputError(
+                "output",
+                f"must be a new folder, got {str(output)!r}, which is not empty: name another, or remove this one "
+                "if it is left from a run that was stopped",
+            )
         yield
     finally:
         if is_main:

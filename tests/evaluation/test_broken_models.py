@@ -168,7 +168,7 @@ def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
     assert main(line) == 0
     assert others[0].returncode == 1 and others[0].stderr.splitlines()[-1].startswith("filelock.")
     assert (output / "model.safetensors").is_file() and not (output / "_run.lock").exists()
-    assert "which is not empty" in error_of(capsys, line)
+    assert "which is not empty: name another, or remove" in error_of(capsys, line)
 
 
 @contextmanager
