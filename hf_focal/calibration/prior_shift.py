@@ -150,7 +150,8 @@ def check_shares(name: str, given: Any, size: int, link: str) -> Tensor:
     if len(shares) == 1 and link == "sigmoid":
         shares = shares.expand(size)
     if len(shares) != size or not ((shares > 0) & (shares < 1)).all():
-        raise InputError(name, f"must be {size} shares between 0 and 1, got {shares.tolist()}")
+        expected = f"{size} shares" if size > 1 else "a share"
+        raise InputError(name, f"must be {expected} between 0 and 1, got {shares.tolist()}")
     if link == "softmax" and abs(float(shares.sum()) - 1) > 1e-3:
         raise InputError(name, f"must sum to 1, got a sum of {float(shares.sum()):.4g}")
     return shares / shares.sum() if link == "softmax" else shares

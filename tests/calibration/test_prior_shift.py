@@ -124,6 +124,9 @@ def test_shares_that_cannot_be_are_told():
     z = np.zeros((4, 2))
     with pytest.raises(ValueError, match=r"train_prior must be 2 shares between 0 and 1, got \[0.0, 0.0\]"):
         estimate_prior(z, 0.0)
+    for share in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match=r"new_prior must be a share between 0 and 1, got"):
+            shift_prior(z[:, :1], 0.5, share)
     with pytest.raises(ValueError, match=r"new_prior must sum to 1, got a sum of 0.8"):
         shift_prior(z, [0.5, 0.5], [0.4, 0.4], link="softmax")
     with pytest.raises(ValueError, match="logits must be finite"):
