@@ -19,8 +19,8 @@ _DTYPES |= {"tensor(float16)": np.float16}
 
 # Operations that make probabilities of logits, and those that may follow without changing what the values mean.
 _PROBABILITIES = ("Softmax", "Sigmoid", "HardSigmoid")
-_KEEPING = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Clip", "Round")
-_KEEPING += ("QuantizeLinear", "DequantizeLinear")
+_KEEPING = {"Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Clip", "Round"}
+_KEEPING |= {"QuantizeLinear", "DequantizeLinear"}
 
 
 class OnnxClassifier(nn.Module):

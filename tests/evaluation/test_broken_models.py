@@ -196,8 +196,8 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(capsys, texts, tmp_path, mo
     ("command", "write", "size", "reason"),
     [
         ("calibrate", "_save", 2_000, "os error 27"),  # by safetensors
-        ("calibrate", "write_report", 2_000, "File too large"),
-        ("evaluate", "write_report", 200, "File too large"),
+        ("calibrate", "write_results", 2_000, "File too large"),
+        ("evaluate", "write_results", 200, "File too large"),
     ],
 )
 def test_the_table_is_printed_before_the_disk_is_full(

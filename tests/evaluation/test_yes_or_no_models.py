@@ -401,7 +401,10 @@ def test_an_estimate_at_its_end_is_told_and_not_taken(tmp_path):
     ("options", "message"),
     [
         ({"new_prior": 0.2, "unlabelled": "x.csv"}, "new_prior must not be given if unlabelled is given, from which"),
-        ({"new_prior": 0.2, "precision": 0.9}, "precision must not be given with new_prior: it would hold for the"),
+        (
+            {"new_prior": 0.2, "precision": 0.9},
+            "precision must not be given with new_prior: it would hold only for the",
+        ),
         ({"unlabelled": "x.csv", "objective": "ece"}, "objective must be 'nll' with unlabelled, got 'ece'"),
         ({"new_prior": 1.2}, r"new_prior must be 2 shares between 0 and 1, got \[1.2, 1.2\]"),
         ({"new_prior": [0.2, 0.3, 0.5]}, r"new_prior must be 2 shares between 0 and 1, got \[0.2, 0.3, 0.5\]"),
