@@ -239,6 +239,13 @@ def _pair(text: str) -> tuple[str, str]:
     return name, label
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a number, or several like 0.2,0.8, got {text!r}") from error
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_focal')}")
@@ -283,7 +290,7 @@ def _parser() -> argparse.ArgumentParser:
     correction.add_argument(
         "--new_prior",
         metavar="P",
-        type=lambda text: tuple(map(float, text.split(","))),
+        type=_numbers,
         help="shift to this share of positives, or to P,P,... of each label or class, in the data in use",
     )
     correction.add_argument("--unlabelled", metavar="DATA", help="or to the share that EM estimates from these texts")

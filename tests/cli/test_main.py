@@ -394,6 +394,7 @@ def test_errors_of_a_report(capsys, tmp_path):
     [
         (["evaluate", "m"], "evaluate: error: the following arguments are required: --dataset"),
         (["evaluate", "m", "--dataset", "d", "--label_map", "red"], "label_map: must hold DATA=MODEL, got 'red'"),
+        (["calibrate", "m", "--dataset", "d", "--new_prior", "x"], "new_prior: must be a number, or several like"),
         (["evaluate", "m", "--dataset", "d", "--batch_size", "x"], "argument --batch_size: invalid int value: 'x'"),
         (["calibrat"], "error: argument command: invalid choice: 'calibrat'"),
         (["report"], "report: error: the following arguments are required: DIR"),
