@@ -357,7 +357,7 @@ def test_a_temperature_that_generation_applies_is_published_too(hub, tmp_path):
 def test_a_plain_module_is_published_with_its_temperature_beside_it(hub, tmp_path, caplog):
     trainer = trainer_of(tmp_path, BagOfWords())
     temperature = trainer.fit_temperature()
-    with pytest.raises(ValueError, match="tasks must be given, such as 'text-classification', for a BagOfWords, got"):
+    with pytest.raises(ValueError, match="tasks must be given for a BagOfWords, such as 'text-classification', got"):
         trainer.push_to_hub()
     trainer.push_to_hub(tasks="text-classification")
     assert "the model must be one of Transformers, got BagOfWords" in caplog.text
