@@ -17,7 +17,7 @@ from ..validation import InputError
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
 _DTYPES |= {"tensor(float16)": np.float16}
 
-# Operations that make probabilities of logits, and those that may follow without changing what the values mean.
+# Operations that turn logits into probabilities, and those that may follow without changing what the values mean.
 _PROBABILITIES = ("Softmax", "Sigmoid", "HardSigmoid")
 _KEEPING = {"Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Clip", "Round"}
 _KEEPING |= {"QuantizeLinear", "DequantizeLinear"}
@@ -68,7 +68,7 @@ class OnnxClassifier(nn.Module):
             raise InputError("onnx", f"must compute logits, which are floats, got {path!r}, which computes {dtype}")
         if operation := _ending(self.graph_file.graph, self.output):
             raise InputError(
-                "onnx", f"must compute logits, got {path!r}, which ends in a {operation}: export it without"
+                "onnx", f"must compute logits, got {path!r}, which ends in a {operation}: export the model without it"
             )
         if outputs[self.output] and isinstance(outputs[self.output][-1], int):
             self._check_size(outputs[self.output][-1])
@@ -136,7 +136,7 @@ def _run(session: Any, output: str, batch: dict[str, np.ndarray], path: str) -> 
 
 
 def _ending(graph: Any, output: str) -> str | None:
-    """Return the operation that makes probabilities of logits and ends a graph at `output`, or None."""
+    """Return the softmax or sigmoid that computes `output`, perhaps followed by operations of `_KEEPING`, or None."""
     producers = {name: node for node in graph.node for name in node.output}
     while (node := producers.get(output)) is not None and node.op_type in _KEEPING:
         output = node.input[0]

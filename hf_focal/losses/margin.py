@@ -160,7 +160,7 @@ def _block_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, seco
 
 def _exp_(x: Tensor) -> Tensor:
     if x.numel() < 1 << 12 and x.device.type == "cpu":
-        return x.exp_()  # one operation less
+        return x.exp_()  # one operation fewer, which is what counts for so few numbers
     # On CPUs, exp2 is several times faster than exp, which also slows down when its results underflow.
     return x.mul_(LOG2_E).exp2_()
 
@@ -276,7 +276,7 @@ class _Eager(torch.autograd.Function):
         sample = statistics(logits, index, buffer, second)
         values, of_margin, of_second = form(sample.u, sample.second, logits.shape[-1])
         if needs_grad:
-            # Not all of them with `save_for_backward`, which takes a microsecond for each tensor.
+            # `save_for_backward` takes a microsecond per tensor, so the small statistics stay out of it.
             ctx.save_for_backward(logits, index, ignored)
             ctx.buffer, ctx.sample, ctx.given = buffer, sample, (form, second, divisor, of_margin, of_second)
         values = values if ignored is None else values.masked_fill(ignored, 0.0)

@@ -19,9 +19,9 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
 
     Args:
         result: the measured model.
-        given: the command's arguments, as the user gave them. By default those that the result tells, in which only
-            the last part of a path is left.
-        folder: where the result is, if `given` is not.
+        given: the command's arguments, as the user gave them. By default, they are read from the result, which has
+            only the last part of each path.
+        folder: the folder of the result, if `given` is None.
     """
     details, steps = result.details, []
     task = details.get("task")
@@ -31,7 +31,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
                 "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
             ]
         return ["save the model with its correction: `trainer.save_calibrated()`"]
-    given = _told(result) | {"output": folder} if given is None else given
+    given = _recorded(result) | {"output": folder} if given is None else given
     output, repository = given.get("output"), given.get("push_to_hub")
     same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
     evaluated = "fitted_on" not in details
@@ -108,7 +108,7 @@ def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _uses(output: str, task: str | None, onnx: bool, published: bool) -> list[str]:
-    """Return what can be done with the folder, or if `published` the repository, of a corrected model."""
+    """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`."""
     if task == "scores":
         correct = shlex.join(
             ["hf-focal", "apply", f"{output}/correction.json", "new.csv", "--output", "corrected.csv"]
@@ -127,22 +127,22 @@ def _uses(output: str, task: str | None, onnx: bool, published: bool) -> list[st
     return [f"load `{output}` like any other model", *upload]
 
 
-def _told(result: RunResult) -> dict[str, Any]:
-    """Return the arguments that a result tells: the names of the model and the data, and the options for the data."""
+def _recorded(result: RunResult) -> dict[str, Any]:
+    """Return the arguments that a result records: the names of the model and the data, and the options of the data."""
     details = result.details
-    told: dict[str, Any]
+    recorded: dict[str, Any]
     measured = _data(details.get("measured_on") or "test.csv")
     fitted = _data(details["fitted_on"]) if "fitted_on" in details else measured
     if details.get("task") == "scores":
-        told = {"scores": fitted[0]} | ({"test_scores": measured[0]} if fitted != measured else {})
+        recorded = {"scores": fitted[0]} | ({"test_scores": measured[0]} if fitted != measured else {})
     else:
-        told = {"model": details["model"], "dataset": fitted[0], "split": fitted[1]}
-        told |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
-    return told | details.get("options", {})
+        recorded = {"model": details["model"], "dataset": fitted[0], "split": fitted[1]}
+        recorded |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
+    return recorded | details.get("options", {})
 
 
 def _data(source: str) -> tuple[str, str | None]:
-    """Return the name and the split of data that a result calls, for example, "split 'test' of dataset 'name'"."""
+    """Return the name and the split in a result's description of data, such as "split 'test' of dataset 'name'"."""
     if match := re.fullmatch(r"(?:split '(.*?)' of )?\w+ '(.*)'", source, flags=re.DOTALL):
         return match[2], match[1]
     return source, None

@@ -104,7 +104,7 @@ def _risk_coverage(run: RunResult) -> dict[str, Any] | None:
 
 
 def _drift(run: RunResult) -> dict[str, Any] | None:
-    """Return a picture of the reliability of the earlier scores and of these; None without earlier ones."""
+    """Return a picture with the reliability of the earlier scores and of these, or None without earlier scores."""
     if (earlier := reference_bins(run)) is None:
         return None
     name, now = str(run.details["drift"].get("reference", "earlier")), str(run.details.get("measured_on", "now"))

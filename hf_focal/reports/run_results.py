@@ -232,7 +232,7 @@ def worst_labels(result: RunResult) -> dict[str, list[ReliabilityBins]]:
 
 
 def reference_bins(result: RunResult) -> ReliabilityBins | None:
-    """Return the bins of the earlier scores with which those of a result were compared; None without any."""
+    """Return the bins of the earlier scores that a result was compared with, or None."""
     bins = result.details.get("drift", {}).get("bins")
     return None if bins is None else _read(ReliabilityBins, bins)
 

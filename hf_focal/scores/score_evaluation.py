@@ -227,7 +227,7 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     given = {"kind": saved["scores"], "floor": saved["floor"] or None, "link": saved["link"], **columns}
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
-    # Its own name for each process, so that two of them do not write into one file.
+    # Each process writes to a file of its own, so that two processes do not mix their rows.
     count, writer, part = 0, None, target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only

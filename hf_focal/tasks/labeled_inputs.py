@@ -42,13 +42,9 @@ def select_inputs(
     inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in task.inputs]
     samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
     of_samples = task.labels == "label_column"
-    if (
-        of_samples
-        and options.label_column == _DEFAULTS.label_column
-        and options.label_column not in split.column_names
-    ):
-        # The name for lists of labels, and that of Transformers' batches.
-        options = replace(options, label_column="labels") if "labels" in split.column_names else options
+    named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
+    if of_samples and not named and "labels" in split.column_names:  # as Transformers' batches name them
+        options = replace(options, label_column="labels")
     if not labeled:  # the trainer passes over labeled samples
         zeros = [0.0] * config.num_labels if config.problem_type == MULTI_LABEL else 0
         samples = samples.add_column("labels", [zeros] * len(samples))
