@@ -147,6 +147,7 @@ def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
 def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
     case = cases[kind]
     options = {"test_dataset": str(case.test), "objective": objective, "output": tmp_path / "out"}
+    options["calibration"] = "temperature"
     result = calibrate_model(case.folder, str(case.validation), **options, **case.options)
     value = result.temperature.value
     validation, labels = logits_of(kind, case.folder, case.validation)
