@@ -279,6 +279,10 @@ def _held_out(fit: Callable[..., Correction], name: str, logits: Tensor, labels:
     corrected = torch.empty_like(logits, dtype=torch.float64)
     for fold in folds.unique():
         held_out = folds == fold
-        correction = fit(name, logits[~held_out], labels[~held_out])
+        try:
+            correction = fit(name, logits[~held_out], labels[~held_out])
+        except InputError as error:
+            argument, problem = error.args
+            raise InputError(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
         corrected[held_out] = correction.apply(logits[held_out].double())
     return corrected

@@ -25,6 +25,7 @@ from hf_focal import (
     fit_platt_scaling,
     fold_calibration,
 )
+from hf_focal.validation import InputError
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 MULTI_LABEL = "multi_label_classification"
@@ -193,6 +194,13 @@ def test_auto_goes_on_without_platt_scaling_if_the_head_ranks_backwards():
     logits, labels = samples(200, (-1.0,), (0.0,))
     with pytest.warns(UserWarning, match="no T can be fitted"):
         assert "platt" not in fit_calibration(logits, labels, link="sigmoid").scores
+
+
+def test_the_error_of_a_fold_says_that_it_is_one():
+    z = torch.linspace(-1, 1, 200)[:, None]
+    only_one = (torch.arange(200) == 199).long()[:, None]
+    with pytest.raises(InputError, match=r"got 0 ones of 160 \(without the 40 samples of one fold\)"):
+        fit_calibration(z, only_one, "platt", link="sigmoid")
 
 
 def test_a_softmax_has_no_platt_scaling():
