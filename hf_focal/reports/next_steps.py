@@ -39,7 +39,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
         again, others = _from_evaluate(given)
     else:
         again = {key: value for key, value in given.items() if key not in ("push_to_hub", "private")}
-        again, others = again | {"output": "calibrated_2" if output == "calibrated" else "calibrated"}, ""
+        again, others = again | {"output": _new_name(given)}, ""
     if evaluated and task == "scores" and "brier" not in result.pre:
         steps.append(
             f"save the scores of all classes, which a correction needs: `{command('calibrate', again)}`{others}"
@@ -60,7 +60,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
             f"measure the correction: `{command('calibrate', again | {name: 'test.csv'})}`, where test.csv has other "
             "labeled data"
         )
-    elif not_lowered(result):
+    elif "NLL" in not_lowered(result):
         steps.append("use the model without this correction, or fit it on more data like these")
     elif output is repository is None:
         steps.append(f"save the result: `{command('calibrate', again)}`")
@@ -93,7 +93,7 @@ def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of `calibrate` for a model or scores that were evaluated, and what to say about them."""
     from ..tasks.dataset_loading import is_file  # imports `datasets`
 
-    rest = {key: value for key, value in given.items() if key not in _OF_EVALUATE} | {"output": "calibrated"}
+    rest = {key: value for key, value in given.items() if key not in _OF_EVALUATE} | {"output": _new_name(given)}
     if "scores" in given:
         arguments = {"scores": "held_out.csv", "test_scores": rest.pop("scores")}
     elif is_file(data := str(rest.pop("dataset"))):
@@ -105,6 +105,12 @@ def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         arguments |= {"split": "validation", "test_split": split or given.get("split") or "test"}
         return arguments | rest, ", where the split validation has data that the model was not trained on"
     return arguments | rest, ", where held_out.csv has labeled data that the model was not trained on"
+
+
+def _new_name(given: Mapping[str, Any]) -> str:
+    """Return the name of a folder that is neither the model's nor the output's."""
+    taken = {Path(str(given[key])) for key in ("model", "output") if given.get(key)}
+    return next(name for name in ("calibrated", "calibrated_2", "calibrated_3") if Path(name) not in taken)
 
 
 def _uses(output: str, task: str | None, onnx: bool, published: bool) -> list[str]:

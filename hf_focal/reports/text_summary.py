@@ -104,6 +104,10 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
         noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
     if not missing:
         return f"Its {name} changed {change} on {samples}.{noise}"
+    if missing == ["ECE"]:
+        error = [format_number(metrics.get("error"), 100, 2) for metrics in (result.pre, result.post)]
+        decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
+        return f"Its {name} lowers the NLL, but not the ECE: on {samples}, it changed {change}{decisions}.{noise}"
     text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
     return f"{text} It changed {change}.{noise}" if result.post else text
 

@@ -311,7 +311,10 @@ def test_a_card_names_the_splits():
 
 @pytest.mark.parametrize(
     ("larger", "same_rows", "high"),
-    [((), False, 0.07), ((), True, 0.07), ((), False, 0.08), (("ece", "nll"), False, 0.07), (("nll",), True, 0.09)],
+    [
+        *(((), False, 0.07), ((), True, 0.07), ((), False, 0.08)),
+        *((("ece", "nll"), False, 0.07), (("nll",), False, 0.07), (("nll",), True, 0.09)),
+    ],
 )
 def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger, same_rows, high):
     pre, post = {"ece": 0.10, "nll": 0.5}, {"ece": 0.05, "nll": 0.4}
@@ -326,6 +329,12 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     if larger and not same_rows:
         names = {"ece": "ECE", "nll": "NLL"}
         assert f"it does not lower {' or '.join(names[key] for key in larger)}. It changed the ECE from 10.00%" in text
+
+
+def test_a_card_of_a_correction_that_lowers_only_the_nll_shows_the_error():
+    pre, post = {"ece": 0.10, "nll": 0.5, "error": 0.2}, {"ece": 0.11, "nll": 0.4, "error": 0.1}
+    text = card_of(replace(run_of(), pre=pre, post=post)).text
+    assert "lowers the NLL, but not the ECE" in text and "the error from 20.00% to 10.00%" in text
 
 
 def test_a_card_names_what_was_measured_and_how_much_of_it():

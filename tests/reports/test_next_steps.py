@@ -79,3 +79,19 @@ def test_a_page_knows_only_what_the_result_holds():
         **{"command": "calibrate", "model": "m", "dataset": "org/d", "split": "dev", "test_dataset": "org/d"},
         **{"test_split": "test", "text_pair_column": "b", "output": "calibrated_2", "precision": 0.9},
     }
+
+
+def test_the_folder_of_a_command_is_neither_the_models_nor_the_results():
+    (command,) = commands(next_steps(evaluated(), GIVEN | {"model": "./calibrated", "dataset": "test.csv"}))
+    assert command["output"] == "calibrated_2"
+    given = GIVEN | {"model": "calibrated", "test_dataset": "test.csv", "output": "calibrated_2"}
+    (command,) = commands(next_steps(result_of(1.0, fitted_on="dataset 'other.csv'"), given))
+    assert command["output"] == "calibrated_3"
+
+
+def test_a_correction_that_lowers_only_the_nll_is_used():
+    result = result_of(1.0, fitted_on="dataset 'other.csv'")
+    result = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] / 2})
+    assert "pipeline(" in next_steps(result, GIVEN | {"output": "out"})[0]
+    worse = dataclasses.replace(result, post=result.pre | {"ece": result.pre["ece"] / 2})
+    assert "without this correction" in next_steps(worse, GIVEN | {"output": "out"})[0]
