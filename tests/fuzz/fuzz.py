@@ -29,14 +29,14 @@ from unittest import mock
 SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(SCRATCH / "cache")}
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "recipes"), str(ROOT / "recipes" / "papers")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "recipes")]
 
 import pandas  # noqa: E402
-import text_classification  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import yaml  # noqa: E402
 from huggingface_hub import ModelCard  # noqa: E402
+from papers import text_classification  # noqa: E402
 from papers.figures.ood_report import DetectionResult, write_detection_report  # noqa: E402
 from papers.runs.recipe_command import run_recipe  # noqa: E402
 from trained_models import build  # noqa: E402
@@ -125,6 +125,10 @@ class Fuzz:
         shutil.copytree(self.given.folder, SCRATCH / "model")
         write_report(SCRATCH / "model" / "report", self.result)
         assert self.recipe("--output_dir", str(SCRATCH / "trained")) == 0
+        self.scores = SCRATCH / "scores.csv"
+        table = pandas.DataFrame(noisy.tolist(), columns=[f"logit_{name}" for name in "abcd"])
+        table.assign(label=[*"abcd"] * 10).to_csv(self.scores, index=False)
+        assert cli.main(["calibrate", "--scores", str(self.scores), "--output", str(SCRATCH / "correction")]) == 0
 
     def recipe(self, *arguments: str) -> int:
         sizes = "--num_generated 60 --validation_size 30 --max_length 20 --vocab_size 100 --embedding_size 4"
@@ -216,6 +220,26 @@ class Fuzz:
             raise AssertionError(f"exit code {code}, or samples of another file")
         return code
 
+    def score_file(self, random: random.Random, folder: Path) -> int:
+        table = pandas.read_csv(self.scores, dtype=object)
+        for _ in range(random.randrange(4)):
+            table.iat[random.randrange(len(table)), random.randrange(table.shape[1])] = random.choice(VALUES)
+        if random.random() < 0.2:
+            table = table.rename(columns={random.choice(list(table)): random.choice(["logit_e", "x,y", "", "1"])})
+        file = folder / f"scores.{random.choice(['csv', 'tsv', 'jsonl'])}"
+        if file.suffix == ".jsonl":
+            table.to_json(file, orient="records", lines=True)
+        else:
+            table.to_csv(file, index=False, sep="\t" if file.suffix == ".tsv" else ",")
+        self.done = f"{file.name} {damage(file, random) if random.random() < 0.5 else 'with other values'}"
+        command = random.choice([["evaluate"], ["calibrate", "--output", str(folder / "out")]])
+        return cli.main([command[0], "--scores", str(file), *command[1:]])
+
+    def correction(self, random: random.Random, folder: Path) -> int:
+        file = shutil.copy(SCRATCH / "correction" / "correction.json", folder)
+        self.done = damage(Path(file), random)
+        return cli.main(["apply", file, str(self.scores), "--output", str(folder / "corrected.csv")])
+
     ATTACKS = (
         *[report] * 6,
         *[model] * 6,
@@ -225,6 +249,8 @@ class Fuzz:
         name,
         reported_name,
         *[path] * 2,
+        *[score_file] * 6,
+        *[correction] * 4,
     )
     # Those that have to succeed; of the others what is broken may be an error of the user's.
     SUCCEED = (checkpoint, name, reported_name)
