@@ -239,7 +239,7 @@ def test_the_command_line(file, tmp_path, capsys):
     page = (tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
     assert "Reliability diagram of earlier.csv and of s.csv" in page and "Calibration of s<" in page
     printed = capsys.readouterr().out
-    assert "| en | 1,500 |" in printed and "no change is shown" in printed
+    assert "| en | 1,500 |" in printed and "no significant change" in printed
     assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2
     assert "task must not be given with scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -270,7 +270,7 @@ def test_the_prior_of_scores_is_shifted(size, tmp_path):
         expected, found = softmax(expected), softmax(found)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     assert shifted.pre == plain.pre and shifted.post["nll"] > plain.post["nll"]  # these samples have the old shares
-    assert "These samples have the share from which the prior is shifted" in summary(shifted)
+    assert "The prior is shifted away from its share in these samples" in summary(shifted)
 
 
 def test_priors_of_scores_that_cannot_be_are_told(tmp_path, capsys):
