@@ -73,6 +73,16 @@ def test_confidences_give_what_they_can():
         calibrate_scores({"confidence": confidence, "correct": correct})
 
 
+def test_test_scores_of_another_kind_are_refused():
+    scores = {"logits": LOGITS, "label": LABELS}
+    confidences = {"confidence": softmax(LOGITS).max(1), "correct": LOGITS.argmax(1) == LABELS}
+    with pytest.raises(InputError, match="test_scores must have the scores of all classes, got confidences in test_"):
+        calibrate_scores(scores, test_scores=confidences)
+    hot = {"logits": LOGITS, "label": np.eye(LOGITS.shape[1])[LABELS]}
+    with pytest.raises(InputError, match="test_scores must be for a softmax like scores, got labels for a sigmoid"):
+        calibrate_scores(scores, test_scores=hot)
+
+
 def test_groups_are_measured_on_their_own(file):
     groups = evaluate_scores(file, group="language").details["groups"]
     rows = np.arange(len(LABELS)) % 4 == 0
@@ -247,7 +257,7 @@ def test_the_command_line(file, tmp_path, capsys):
     assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", str(file)])
-    assert "s.csv is no model: for scores, pass --scores" in capsys.readouterr().err
+    assert "s.csv is not a model: for scores, pass --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", "model", "--dataset", str(file), "--reference", str(file)])
     assert "without --scores, --reference must not be given" in capsys.readouterr().err
