@@ -111,6 +111,8 @@ class FocalTrainer(Trainer):
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
+        calibration_fit: the `CalibrationFit` of the last `fit_calibration`, reset like `temperature`, or None.
+        fitted_on: the dataset of the last fit, or None.
         temperature_curves: the `TemperatureCurves` of the last `fit_temperature`, or None if it kept the logits.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
         deferred_head (Linear | None): the head of a language model that trains without stored logits (`linear_loss`).
@@ -159,7 +161,7 @@ class FocalTrainer(Trainer):
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
-        self.fitted_on: Any = None  # the dataset of the last fit
+        self.fitted_on: Any = None
         self._accumulator: Any = None  # used by the current evaluation
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
         self._labels_required = self._serves_update = self._measured = False

@@ -173,7 +173,7 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     copy.write_bytes(texts.validation.read_bytes())
     assert "got only samples that are" in error_of(capsys, [*line, "--test_dataset", copy])
     evaluate = ["evaluate", *line[1:], "--coverage", "0.5", "--threshold_dataset", copy]
-    assert "threshold_dataset must hold samples that dataset does not have" in error_of(capsys, evaluate)
+    assert "threshold_dataset must hold samples that are not in dataset" in error_of(capsys, evaluate)
     few = tmp_path / "few.csv"
     few.write_text("premise,hypothesis,label\nba,be,red\nbe,ba,blue\n")
     folds = error_of(capsys, [*line, "--dataset", few, "--calibration", "auto"])
