@@ -36,7 +36,7 @@ class EncodedQuestions(NamedTuple):
     def score(self, model: Any, batch_size: int, folder: str | Path | None) -> Tensor:
         """Score the options of all questions. The arguments and the result are those of `score_choices`."""
         asked, letter_ids = self
-        # The longest first, so that memory runs out right away or never.
+        # The longest first: if memory does not suffice, this shows in the first batch.
         order = sorted(range(len(asked)), key=lambda row: -max(map(len, asked[row].sequences)))
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         file = None if folder is None else Path(folder) / f"scores-{_key(model, self, batch_size)}.jsonl"

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     known, unknown = _parser().parse_known_args([_underscored(token) for token in given])
     arguments = vars(known)
     command = arguments.pop("command")
-    if unknown:  # reported in the name of the command, whose --help lists the options
+    if unknown:  # the error names the command, whose --help lists the options
         OneLineParser(prog=f"hf-focal {command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _one_gpu():
@@ -120,7 +120,9 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         from ..scores.score_table import FORMATS
 
         if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
-            OneLineParser(prog=f"hf-focal {command}").error(f"{model} is no model: for scores, pass --scores {model}")
+            OneLineParser(prog=f"hf-focal {command}").error(
+                f"{model} is not a model: for scores, pass --scores {model}"
+            )
         if missing := [
             name for name, given in (("MODEL", "model"), ("--dataset", "dataset")) if given not in arguments
         ]:
@@ -260,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     advice = commands.add_parser("recommend", help="a loss and a correction for fine-tuning an encoder, and why")
     advice.add_argument("--num_classes", type=int, metavar="N", required=True, help="the number of classes")
     advice.add_argument("--train_samples", type=int, metavar="N", required=True, help="the number of training samples")
-    advice.add_argument("--epochs", type=float, metavar="N", default=3.0, help="how often each is seen [3]")
+    advice.add_argument("--epochs", type=float, metavar="N", default=3.0, help="epochs of training [%(default)g]")
     advice.add_argument(
         "--held_out_samples", type=int, metavar="N", required=True, help="labeled samples to correct on"
     )
@@ -293,7 +295,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_numbers,
         help="shift to this share of positives, or to P,P,... of each label or class, in the data in use",
     )
-    correction.add_argument("--unlabelled", metavar="DATA", help="or to the share that EM estimates from these texts")
+    correction.add_argument(
+        "--unlabelled", metavar="DATA", help="or to the shares that EM estimates from these samples"
+    )
     output.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     output.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     output.add_argument("--private", action="store_true", help="make that repository private if it is new")
@@ -302,8 +306,8 @@ def _parser() -> argparse.ArgumentParser:
         thresholds.add_argument(
             "--precision", type=float, metavar="P", help="choose thresholds above which P are right"
         )
-        thresholds.add_argument("--recall", type=float, metavar="R", help="or that find R of the positives")
-        thresholds.add_argument("--confidence", type=float, metavar="C", help="how surely these hold [0.95]")
+        thresholds.add_argument("--recall", type=float, metavar="R", help="or thresholds that find R of the positives")
+        thresholds.add_argument("--confidence", type=float, metavar="C", help="the confidence level of these [0.95]")
     thresholds = of_evaluate["thresholds"]
     thresholds.add_argument(
         "--coverage", type=float, metavar="C", help="find the threshold that answers C of the data"
@@ -352,7 +356,7 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
     for name, metavar, help in (
         ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),
         ("score_column", "COLUMN", "its column of scores, or the beginning of the names of one for each class"),
-        ("kind", "KIND", "what they are: logits, probabilities or confidence [told by the column's name or values]"),
+        ("kind", "KIND", "what they are: logits, probabilities or confidence [from the column's name or values]"),
         ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),
         ("group", "COLUMN", "measure the samples of each value of this column"),
     ):

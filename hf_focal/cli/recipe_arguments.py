@@ -35,9 +35,9 @@ def parse_recipe(
     """Parse the command line of a recipe into its own arguments and the training arguments of each run.
 
     Two options are added to those of the dataclasses. ``--config FILE.yaml`` names a file of defaults, whose values
-    mean what the same text means on the command line; ``bf16: auto`` means bfloat16 where the device has it. With
-    ``--losses cross_entropy,focal:gamma=3`` there is one run for each loss: its `loss` is that loss, and its
-    `output_dir` a folder in the one given, as is the repository that `push_to_hub` names.
+    mean what the same text means on the command line; ``bf16: auto`` means bfloat16 if the device supports it. With
+    ``--losses cross_entropy,focal:gamma=3``, there is one run for each loss, with a subfolder of `output_dir` and a
+    Hub repository that are named after the loss.
 
     Args:
         recipe_arguments: dataclass of the recipe's own arguments.

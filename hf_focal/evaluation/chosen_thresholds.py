@@ -1,4 +1,4 @@
-"""Thresholds of a trained model's labels or confidence: chosen on some data, measured on others."""
+"""Thresholds for a trained model's labels or confidence, chosen on some data and measured on other data."""
 
 from typing import Any
 
@@ -9,13 +9,14 @@ from ..metrics import CalibrationMetrics
 from ..validation import InputError, check_fraction
 
 
-def check_goals(precision: float | None, recall: float | None, confidence: float) -> None:
+def check_goals(confidence: float, **goals: float | None) -> None:
     """Raise `InputError` unless at most one goal is given, and the goal and the confidence are in (0, 1)."""
-    if precision is not None and recall is not None:
-        raise InputError("precision", f"must not be given if recall is given, got {precision} and {recall}")
-    for name, value in (("precision", precision), ("recall", recall), ("confidence", confidence)):
-        if value is not None:
-            check_fraction(name, value)
+    given = {name: value for name, value in goals.items() if value is not None}
+    if len(given) > 1:
+        (first, value), (second, other), *_ = given.items()
+        raise InputError(first, f"must not be given if {second} is given, got {value} and {other}")
+    for name, value in (given | {"confidence": confidence}).items():
+        check_fraction(name, value)
 
 
 def choose_thresholds(
@@ -30,7 +31,7 @@ def choose_thresholds(
 def described(
     thresholds: Thresholds, names: list[str], chosen_on: str, measured: CalibrationMetrics
 ) -> dict[str, Any]:
-    """Return what the details of a result hold of thresholds, with precision and recall on the data of `measured`."""
+    """Return what a result's details record about thresholds, with precision and recall on the data of `measured`."""
     precision, recall = thresholds.measure_log_odds(*_log_odds_and_hits(measured))
     names = names if len(names) == len(thresholds.values) else ["confidence"]
     columns = {"name": names, "value": thresholds.values, "reason": thresholds.reasons}

@@ -103,7 +103,7 @@ def calibrate_model(
             given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
             expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
             raise InputError("per_label", f"{expected}, got {given}")
-    check_goals(precision, recall, confidence)
+    check_goals(confidence, precision=precision, recall=recall)
     shifting = check_new_prior(new_prior, unlabelled, objective, precision)
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
@@ -180,7 +180,8 @@ def calibrate_model(
         elif getattr(trained.model.config, "prior_shift", None) is not None:
             del trained.model.config.prior_shift  # the fit replaces it
         on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
-        if temperature is not None and earlier is not None:
+        one_value = not (hasattr(temperature, "values") or "values" in trained.calibration)
+        if temperature is not None and earlier is not None and one_value:
             on_top += f", T = {earlier * temperature.value:.4g} together"
         notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
         result = trained.result(
@@ -208,7 +209,7 @@ def calibrate_model(
 def _check_foldable(trained: TrainedModel) -> None:
     """Raise `InputError` if temperatures cannot be folded into this classifier's head; the weights do not change."""
     try:
-        fold_temperature(trained.model, 1.0)  # changes no weight
+        fold_temperature(trained.model, 1.0)  # does not change the weights
     except (TypeError, ValueError) as error:
         raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
     if trained.calibration:

@@ -67,13 +67,13 @@ def evaluate_model(
     wants_threshold = (precision, coverage, recall) != (None, None, None)
     threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
     if wants_threshold:
-        check_goals(precision, recall, confidence)
+        check_goals(confidence, precision=precision, recall=recall, coverage=coverage)
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
                 raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
     elif given := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(argument, f"must come with precision or coverage, got {given!r} alone")
+        raise InputError(argument, f"must come with precision, recall, or coverage, got {given!r} alone")
     with new_folder(output):
         trained = load_trained(model, task, batch_size, num_bins, options, onnx)
         of_labels = trained.config.problem_type == MULTI_LABEL
@@ -118,7 +118,7 @@ def evaluate_model(
 
 
 def _reachable(metrics: CalibrationMetrics, precision: float | None) -> str:
-    """Say which precision below `precision` a threshold can reach, and at what coverage; "" if it can reach none."""
+    """Return a text on the highest precision below `precision` that a threshold reaches; "" if there is none."""
     best, low, high = None, 0.0, precision or 0.0
     while high - low > 1e-3:
         middle = (low + high) / 2

@@ -14,7 +14,7 @@ from ..validation import InputError
 
 
 def check_new_prior(new_prior: Any, unlabelled: Any, objective: str, precision: float | None) -> str | None:
-    """Return which of `new_prior` and `unlabelled` is given, or None; raise `InputError` if others forbid it."""
+    """Return which of `new_prior` and `unlabelled` is given, or None. Raise `InputError` if they cannot be used."""
     if new_prior is None and unlabelled is None:
         return None
     name = "unlabelled" if new_prior is None else "new_prior"
@@ -73,7 +73,7 @@ def shift_fit(
         names: those of the classes or labels, or ().
 
     Returns:
-        The fit with the shifted correction; what the details of a result hold of the shift; and notes.
+        The fit with the shifted correction; what a result's details record about the shift; and notes.
     """
     size, notes = len(train_prior), []
     if logits is not None:

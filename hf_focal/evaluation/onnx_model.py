@@ -32,8 +32,8 @@ class OnnxClassifier(nn.Module):
         given: the names of the inputs that the tokenizer or image processor gives.
 
     Raises:
-        InputError: onnx or onnxruntime is missing; the file is no ONNX model, needs other inputs, has other outputs,
-            or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch.
+        InputError: onnx or onnxruntime is missing; the file is not an ONNX model, needs other inputs, has other
+            outputs, or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch.
     """
 
     def __init__(self, path: str, config: PreTrainedConfig, given: set[str]):
@@ -50,7 +50,7 @@ class OnnxClassifier(nn.Module):
         try:
             self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
             self.graph_file = onnx.load(path)
-        except Exception as error:  # of types of their own
+        except Exception as error:  # ONNX and ONNX Runtime raise exceptions of their own types
             raise InputError("onnx", f"must be a file with an ONNX model, got {path!r}: {one_line(error)}") from error
         if unknown := [part.name for part in self.session.get_inputs() if part.name not in given]:
             raise InputError(
@@ -106,7 +106,7 @@ class OnnxClassifier(nn.Module):
         corrected = _appended(self.graph_file, self.output, correction)
         try:
             session = onnxruntime.InferenceSession(corrected.SerializeToString(), providers=["CPUExecutionProvider"])
-        except Exception as error:  # of types of their own, such as for more than 2 GiB
+        except Exception as error:  # exceptions of ONNX Runtime's own types, for example above 2 GiB
             raise ValueError(f"the corrected {self.path!r} cannot be loaded: {one_line(error)}") from error
         if self._example:
             before, after = (_run(of, self.output, self._example, self.path) for of in (self.session, session))
@@ -115,7 +115,7 @@ class OnnxClassifier(nn.Module):
             (dtype,) = [part.type for part in session.get_outputs() if part.name == self.output]
             rounding = 1e-5 if dtype in ("tensor(float)", "tensor(double)") else 1e-2
             if not np.allclose(after, expected, rtol=0, atol=rounding * largest):
-                raise ValueError(f"the logits of {self.path!r} are not those expected")
+                raise ValueError(f"the corrected graph of {self.path!r} does not compute the corrected logits")
         self.graph_file, self.session = corrected, session
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -129,7 +129,7 @@ class OnnxClassifier(nn.Module):
 def _run(session: Any, output: str, batch: dict[str, np.ndarray], path: str) -> np.ndarray:
     try:
         (logits,) = session.run([output], batch)
-    except Exception as error:  # of types of their own
+    except Exception as error:  # ONNX Runtime raises exceptions of its own types
         shapes = ", ".join(f"{name} of shape {array.shape}" for name, array in batch.items())
         raise InputError("onnx", f"must run on {shapes}, got {path!r}: {one_line(error)}") from error
     return np.asarray(logits, np.float32)

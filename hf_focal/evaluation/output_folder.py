@@ -38,7 +38,7 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
             raise InputError(
                 "output",
                 f"must be a new folder, got {str(output)!r}, which is not empty: name another, or remove this one "
-                "if it is left from a run that was stopped",
+                "if an interrupted run left it",
             )
         yield
     finally:

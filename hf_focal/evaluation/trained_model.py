@@ -174,7 +174,7 @@ class TrainedModel:
             )
         if self.is_seq2seq:
             self._set_languages(encoder)
-        with explained("model", self.name):  # malformed settings show only in use
+        with explained("model", self.name):  # malformed settings cause errors only when the tokenizer is used
             tokens = encoder("a")["input_ids"]
             if encoder.pad_token is not None:
                 tokens = encoder.pad([encoder("a"), encoder("b c")])["input_ids"][0] + [encoder.pad_token_id]
@@ -182,8 +182,8 @@ class TrainedModel:
         if vocab_size is not None and largest >= vocab_size:
             raise InputError(
                 "model",
-                f"must have a vector for each token, got {self.name!r} with {vocab_size} vectors, whose "
-                f"tokenizer gives the token {largest}",
+                f"must have an embedding for each token, got {self.name!r} with {vocab_size} embeddings, whose "
+                f"tokenizer gives the token id {largest}",
             )
         return encoder
 
@@ -280,7 +280,7 @@ class TrainedModel:
                 "model",
                 f"must have the padding token of its tokenizer, got {self.name!r}, whose config has "
                 f"pad_token_id {own} and whose tokenizer has {padding}: its logits change with the "
-                "padding, so set the config's to that with which it was trained",
+                "padding, so set pad_token_id to the value with which it was trained",
             )
 
     @cached_property
@@ -462,6 +462,7 @@ class TrainedModel:
             value = f"a slope of {record['slope']:.4g} and an intercept of {record['intercept']:.4g}"
         else:
             value = f"T = {record['temperature']:.4g}" if method == "temperature" else f"{method} scaling"
+            value = "one T for each label" if "values" in record else value
         if is_folded(record, self.task.generates):
             return [f"the model is already calibrated: its weights have {value}{if_folded}"]
         return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
@@ -500,5 +501,5 @@ def overlap_notes(task: Task, samples: Dataset, others: Dataset, kind: str, use:
     known = set(input_keys(task, samples))
     shared = sum(key in known for key in input_keys(task, others))
     if shared == len(others):
-        raise InputError(f"{kind}_dataset", "must hold samples that dataset does not have, got only shared ones")
+        raise InputError(f"{kind}_dataset", "must hold samples that are not in dataset, got only samples that are")
     return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []

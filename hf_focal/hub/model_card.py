@@ -35,7 +35,7 @@ _METRICS = {"accuracy": "Accuracy"} | {key: metric_title(key).removesuffix(" %")
 _ALL = ", top_k=None"  # the argument of a pipeline that returns the probabilities of all labels
 _PAIR = f'{{"text": "A first text.", "text_pair": "A second text."}}{_ALL}'
 _MOST_NAMES = 12
-# What takes a softmax over the logits even where several labels, or the only logit, need a sigmoid, by task;
+# Software that applies a softmax to the logits even where several labels, or the only logit, need a sigmoid, by task;
 # docs/serving.md has the sources.
 _TAKES_SOFTMAX = {
     ("text-classification", "several"): "Text Embeddings Inference",
@@ -105,11 +105,12 @@ def model_card(
         adapter, num_labels: whether the model is a PEFT adapter, and the model's number of classes.
         sft: whether FocalSFTTrainer trained the model.
         of_scores: whether there is no model, but a file ``correction.json`` for tables of its scores.
-        measured_on, fitted_on: the splits on which the model was measured and T was fitted; fitted_on may be a file.
+        measured_on, fitted_on: the splits on which the model was measured and the correction was fitted; `fitted_on`
+            may be a file.
         test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.
-        same_rows: whether T was fitted on the samples that were measured, which makes the results optimistic.
+        same_rows: whether the correction was fitted on the samples that were measured, so the results are optimistic.
         earlier: a temperature that is already in the weights; `result.temperature` is then not a fitted one.
-        pairs: whether a text classifier takes two texts; also so if the result has an option `text_pair_column`.
+        pairs: whether a text classifier takes two texts; implied if the result has an option `text_pair_column`.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -165,7 +166,7 @@ def model_card(
         unit=unit,
         of_fit="labels" if labels else unit,
         labels=labels,
-        label_table=label_table(result) if isinstance(result, RunResult) and "labels" in result.details else "",
+        label_table=label_table(result) if "labels" in result.details else "",
         divisor=divisor,
         quoted_name=json.dumps(model_name, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
         base_model=_display_name(base_model),
@@ -217,7 +218,7 @@ def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
     ]
     if interval := (result.post_intervals or result.pre_intervals).get("ece"):
         low, high = (format_number(bound, 100, 2) for bound in interval)
-        sentences.append(f"With so many {unit}, the ECE is known up to an interval of {low}% to {high}%.")
+        sentences.append(f"With this number of {unit}, the 95% interval of the ECE is from {low}% to {high}%.")
     if result.link == "softmax" and "error" in result.post:
         sentences.append(f"{format_number(result.post['error'], 100, 1)}% of the predictions are wrong.")
     if groups := result.details.get("groups"):
@@ -240,7 +241,7 @@ def _at_confidence(result: RunResult) -> str:
 
 
 def _serving_note(result: RunResult, task: str, folded: bool, generates: bool) -> str:
-    """Say, with one sentence each, why servers would return other probabilities than the measured ones; "" if none."""
+    """Return sentences on why servers would return other probabilities than the measured ones, or "" if none do."""
     sentences = []
     if result.method is not None and not folded:
         sentences.append(

@@ -5,17 +5,17 @@ from scipy.special import entr
 
 from .run_results import RunResult, mean_and_share
 
-# A gap between the mean probability and the frequency is told if it exceeds this share of the rarer answer, and
+# A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
 # `_ERRORS` standard errors of the frequency.
 _SHARE, _ERRORS = 0.25, 3.0
 
 
 def base_rate_warnings(result: RunResult) -> list[str]:
-    """Return sentences, without their periods, on what is badly wrong with a sigmoid head's answers.
+    """Return warnings about a sigmoid head, each a sentence without its period that also says what to do.
 
-    The probabilities are those after the correction, if there is one: their mean is far from the frequency of ones, or
-    their NLL is above that of always giving the frequency of each label. Or the model never rightly says yes to a
-    label at a probability of ½. Each sentence says what to do.
+    They concern the probabilities after the correction, if there is one. Their mean is far from the frequency of ones;
+    their NLL is above that of always giving the frequency of each label; or a label that occurs is never correctly
+    predicted at a probability of ½.
     """
     bins = result.post_bins
     total = bins.count.sum()
@@ -42,7 +42,7 @@ def base_rate_warnings(result: RunResult) -> list[str]:
         never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and share > 0]
         if never:
             warnings.append(
-                f"{result.loss} never rightly says yes to {len(never)} of {len(labels['name'])} labels, such as "
+                f"{result.loss} never correctly predicts {len(never)} of {len(labels['name'])} labels, such as "
                 f"{never[0]!r}, at a probability of ½: choose a threshold for each label (precision or recall)"
             )
     return warnings
@@ -50,7 +50,7 @@ def base_rate_warnings(result: RunResult) -> list[str]:
 
 def _advice(method: str | None, shifted: bool) -> str:
     if shifted:
-        return "the prior is shifted to another share than that of these data"
+        return "the prior is shifted to a share other than that of these data"
     if method == "platt":
         return "fit the slope and the intercept on data like these, or shift the prior to the share of ones here"
     fit = "fit a slope and an intercept (calibration 'platt' or 'auto')"

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +42,8 @@ def finished(figure: "Figure", path: str | Path | None = None) -> "Figure":
     return figure
 
 
-def clean_axes(axes: "Axes") -> None:
-    """Remove the top and right spines and keep only a light horizontal grid."""
+def clean_axes(axes: "Axes", ticks: Literal["x", "y"] = "y") -> None:
+    """Remove the top and right spines, and draw a light grid at the `ticks` of one axis."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
+    axes.grid(axis=ticks, color="#E0E0E0", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figure_style import ACCURACY, finished, wrapped
+from .figure_style import ACCURACY, clean_axes, finished, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,5 @@ def group_figure(groups: Mapping[str, Any], path: str | Path | None = None) -> "
     axes.set_ylim(len(ece) - 0.5, -0.5)
     axes.set_xlim(left=0)
     axes.set_xlabel("ECE with its 95% interval, %")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", color="#E0E0E0", linewidth=0.6)
-    axes.set_axisbelow(True)
+    clean_axes(axes, "x")
     return finished(figure, path)

@@ -205,8 +205,8 @@ def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
     """Return title -> cells of a table of a multi-label model's labels.
 
     The columns are the label's frequency, ECE before → after the correction, F1 at the threshold ½ before it, and T or
-    the slope and the intercept. If there are more than
-    `most` labels, only the `most` labels with the largest ECE before T are listed.
+    the slope and the intercept. If there are more than `most` labels, only the `most` labels with the largest ECE
+    before the correction are listed.
     """
     labels = result.details["labels"]
     errors = np.nan_to_num(np.array(labels["before"], float))  # NaN is null in JSON, which is read as None
@@ -230,9 +230,9 @@ def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
 
 
 def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
-    """Format a metric of each run before → after the correction; one value if nothing changes it.
+    """Format a metric of each run before → after the correction, or as one value if the correction cannot change it.
 
-    A temperature changes no decision. Intervals follow ECEs.
+    A temperature changes no decision. Each ECE is followed by its interval.
     """
     _, factor, decimals, best = METRICS[key]
     changed = [

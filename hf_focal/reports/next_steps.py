@@ -62,7 +62,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
         )
     elif "NLL" in not_lowered(result):
         steps.append("use the model without this correction, or fit it on more data like these")
-    elif output is repository is None:
+    elif output is None and repository is None:
         steps.append(f"save the result: `{command('calibrate', again)}`")
     else:
         steps += _uses(str(repository or output), task, "onnx" in given, repository is not None)
@@ -90,7 +90,7 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the arguments of `calibrate` for a model or scores that were evaluated, and what to say about them."""
+    """Return the arguments of `calibrate` for a model or scores that were evaluated, and a text about their data."""
     from ..tasks.dataset_loading import is_file  # imports `datasets`
 
     rest = {key: value for key, value in given.items() if key not in _OF_EVALUATE} | {"output": _new_name(given)}

@@ -1,4 +1,4 @@
-"""What the pages share: pictures in the page's colors, cells of tables, and the template's environment."""
+"""Parts that all pages share: pictures in the page's colors, cells of tables, and the template's environment."""
 
 import base64
 import hashlib
@@ -45,7 +45,7 @@ def environment() -> Environment:
 
 
 def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:
-    """Split a cell into the parts that are no intervals, the intervals as text, and the number for sorting rows."""
+    """Split a cell into the parts that are not intervals, the intervals as text, and the number for sorting rows."""
     numbers = [part for part in parts(cell) if part and not part.startswith(" [")]
     intervals = [part.strip().replace(" ", "\N{NO-BREAK SPACE}") for part in parts(cell) if part.startswith(" [")]
     return numbers, " → ".join(intervals), next((part for part in reversed(numbers) if part[-1].isdigit()), "")
@@ -101,7 +101,7 @@ def _breakable(name: str) -> Markup:
 
 
 def _sentence(text: str) -> str:
-    """Begin with a capital letter, which `str.capitalize` does by making the other letters small."""
+    """Capitalize the first letter. Unlike `str.capitalize`, keep the case of the others."""
     return f"{text[:1].upper()}{text[1:]}"
 
 

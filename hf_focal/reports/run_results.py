@@ -45,8 +45,8 @@ class RunResult:
             number of "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the
             number of samples in the most frequently predicted class. For multi-label models, "labels" has lists of the
             labels' "name", "frequency", "f1", "temperature", and ECE "before" and "after" the correction, and after
-            Platt scaling also "slope" and "intercept". In "labels", "worst" maps
-            the names of the five labels with the largest ECE before T to their bins before and after T.
+            Platt scaling also "slope" and "intercept". In "labels", "worst" maps the names of the five labels with the
+            largest ECE before the correction to their bins before and after it.
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
             tokens, which are not independent samples.
@@ -78,7 +78,7 @@ class RunResult:
 
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
-        corrected = f"T = {self.temperature.value:.3g}" if self.temperature.is_fitted else self.correction
+        corrected = f"T = {self.temperature:.3g}" if self.temperature.is_fitted else self.correction
         if self.link == "sigmoid":
             (mean, share), (mean_after, _) = mean_and_share(self.pre_bins), mean_and_share(self.post_bins)
             error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
@@ -101,7 +101,7 @@ class RunResult:
 
     @property
     def correction(self) -> str:
-        """What sentences call the correction: "T", or such as "vector scaling"; "" without one."""
+        """The correction's name in sentences, such as "T" or "vector scaling"; "" without one."""
         return "T" if self.temperature.is_fitted else scaling_name(self.method) if self.method else ""
 
     def save(self, path: str | Path) -> None:

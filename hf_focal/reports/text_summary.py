@@ -57,8 +57,8 @@ def verdict(result: RunResult) -> list[str]:
     if same_rows and "prior_shift" in details:
         return [
             headline,
-            f"These {unit} have the share from which the prior is shifted. To see what the shift gains, measure on "
-            "labeled ones with the new share, as the test set.",
+            f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains: "
+            f"pass labeled {unit} with the new share as the test set.",
         ]
     if same_rows:
         options = "--test_scores" if details.get("task") == "scores" else "--test_split or --test_dataset"
@@ -132,9 +132,10 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
     """Write sentences about the correction and the thresholds in `details`; any may be missing.
 
     `details["calibration"]` is the result of `CalibrationFit.to_dict`. `details["prior_shift"]` is what
-    `evaluation.new_prior.shift_fit` returned. `details["threshold"]` has the fields of a
-    `Threshold`, the data it was "chosen_on", and its "test_coverage" and "test_precision". `details["thresholds"]` is
-    what `evaluation.chosen_thresholds.described` returned.
+    `evaluation.new_prior.shift_fit` returned. `details["threshold"]` has the fields of a `Threshold`, the data it was
+    "chosen_on", and its "test_coverage" and "test_precision". `details["thresholds"]` is what
+    `evaluation.chosen_thresholds.described` returned. `details["drift"]` compares the calibration with that of an
+    earlier table of scores.
     """
     lines = []
     if fit := details.get("calibration"):
@@ -161,7 +162,7 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
     if drift := details.get("drift"):
         before, now = 100 * drift["before"], 100 * drift["now"]
         changed = drift["p_value"] < 0.05
-        verdict = "the calibration has changed: fit the correction again" if changed else "no change is shown"
+        verdict = "the calibration has changed: fit the correction again" if changed else "no significant change"
         lines.append(
             f"Smooth ECE {before:.2f}% in {drift['reference']}, {now:.2f}% now (p = {drift['p_value']:.3f}, "
             f"permutation test): {verdict}."
@@ -179,7 +180,7 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
 
 
 def _threshold_lines(thresholds: Mapping[str, Any]) -> list[str]:
-    """Write a line for each threshold, the lowest precision first, and with many labels only for the first ones."""
+    """Write a line for each threshold, the lowest precision first; with many labels, only for the first ones."""
     labels, share = thresholds["labels"], "coverage" if thresholds["link"] == "softmax" else "recall"
     chosen = sorted((label for label in labels if label["value"] is not None), key=lambda label: label["precision"])
     missing = [label for label in labels if label["value"] is None]

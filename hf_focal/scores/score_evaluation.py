@@ -66,7 +66,7 @@ def evaluate_scores(
         details: dict[str, Any] = {"notes": [*table.notes], "groups": _by_group(table, num_bins)}
         earlier = None
         if reference is not None:
-            compared = read_scores(reference, name="reference", **columns)
+            compared = read_scores(reference, name="reference", **columns | {"group": None})
             earlier = _result(compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]})
             details["drift"] = _drift(table, compared) | {"bins": asdict(earlier.pre_bins)}
         metrics = _measured(table, num_bins)
@@ -107,10 +107,10 @@ def calibrate_scores(
             report, and the card, ``README.md``.
 
     Raises:
-        InputError: as in `evaluate_scores`; or the scores are confidences, which do not tell the other classes'
+        InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
     """
-    check_goals(precision, recall, confidence)
+    check_goals(confidence, precision=precision, recall=recall)
     check_new_prior(new_prior, None, "nll", precision)
     with new_folder(output):
         table = read_scores(scores, **columns)
@@ -118,11 +118,14 @@ def calibrate_scores(
         if test_scores is not None:
             given = columns | ({"floor": table.floor} if table.floor else {})
             test = read_scores(test_scores, name="test_scores", **given)
-        if "confidence" in (table.kind, test.kind):
-            raise InputError("scores", f"must have the scores of all classes, got confidences in {table.source}")
+        for argument, part in (("scores", table), ("test_scores", test)):
+            if part.kind == "confidence":
+                raise InputError(argument, f"must have the scores of all classes, got confidences in {part.source}")
         shapes = table.scores.shape[1], test.scores.shape[1]
-        if shapes[0] != shapes[1] or table.link != test.link:
+        if shapes[0] != shapes[1]:
             raise InputError("test_scores", f"must have scores of {shapes[0]} classes like scores, got {shapes[1]}")
+        if table.link != test.link:
+            raise InputError("test_scores", f"must be for a {table.link} like scores, got labels for a {test.link}")
         if recall is not None and table.link != "sigmoid":
             raise InputError("recall", f"must not be given for scores with a softmax, got {recall}")
         if new_prior is not None:
@@ -383,7 +386,7 @@ def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = 
 
 
 def _drift(table: ScoreTable, reference: ScoreTable) -> dict[str, Any]:
-    """Compare the smooth ECE of two tables by a permutation test: which table a sample is from is drawn anew."""
+    """Compare the smooth ECE of two tables by a permutation test, which assigns the samples to tables at random."""
     rng, samples = np.random.default_rng(0), []
     for part in (table, reference):
         confidence, correct = (of.numpy().astype(float) for of in _measured(part, 15).samples())

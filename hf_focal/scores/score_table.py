@@ -1,4 +1,4 @@
-"""Tables of scores and labels: which columns hold them, and what is wrong with a row."""
+"""Tables of scores and labels: reading, choice of the columns, and errors that name the row."""
 
 import csv as csv_lines
 import json
@@ -24,12 +24,12 @@ FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
 _SCORES = {
     **dict.fromkeys(("logits", "logit", "predictions", "logit_", "logits_"), "logits"),
     **dict.fromkeys(("probabilities", "probability", "probs", "prob", "prob_", "probability_"), "probabilities"),
-    **{"scores": "", "score": "", "score_": "", "confidence": "confidence"},  # "": the values tell
+    **{"scores": "", "score": "", "score_": "", "confidence": "confidence"},  # "": decided by the values
 }
-_LINES = (".csv", ".tsv", ".jsonl")  # files of which errors name the line, and not the row
+_LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
 _BLOCK = 8 << 20  # bytes of a text file
 _LABELS = ("label", "labels", "label_ids", "target", "y")
-_MOST_DECIMALS = 8  # numbers with more are not taken for rounded ones
+_MOST_DECIMALS = 7  # numbers with more are not taken as rounded
 _FLOOR = 1e-12  # the smallest probability of a class, unless the probabilities are rounded
 
 
@@ -101,13 +101,13 @@ class ScoreRows:
 
 
 def _line_of(path: Path, row: int) -> int:
-    """Return the line in which a row ends: blank lines are no rows, and a quoted text may have several lines."""
+    """Return the line in which a row ends: blank lines are not rows, and a quoted text may span several lines."""
     kind = path.suffix.lower()
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         if kind == ".jsonl":
             return next(islice((number for number, line in enumerate(file, 1) if line.strip()), row, None))
         reader = csv_lines.reader(file, delimiter=_csv(kind).delimiter)
-        return next(islice((reader.line_num for cells in reader if cells), row + 1, None))  # the first has the names
+        return next(islice((reader.line_num for cells in reader if cells), row + 1, None))  # + 1 for the header
 
 
 def read_scores(
@@ -138,8 +138,8 @@ def read_scores(
             default the first of label, labels, label_ids, target, y, and label_….
         correct_column: the column that says whether the prediction is correct, for confidences.
         group: a column whose values form groups, such as languages or months.
-        classes: the names of the classes in the order of the scores, if neither columns nor numbers tell.
-        kind: "logits", "probabilities", or "confidence"; by default, the column's name or values tell.
+        classes: the names of the classes in the order of the scores, unless the columns or the labels give them.
+        kind: "logits", "probabilities", or "confidence"; by default, the column's name or its values decide.
         floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,
             or else 1e-12.
         link: "softmax" or "sigmoid"; by default, "sigmoid" if there is one score, or if the labels are lists.
@@ -424,9 +424,9 @@ def _logits(
     """Return the logits of probabilities, what replaced a probability of 0, and notes on their rounding."""
     values, source = values.astype(np.float64), rows.source
     first = values[:1000]
-    # Up to 6 decimals survive in float32, whose numbers the table may have had before.
-    off = {d: 2.0**-24 * first if d < 7 else 0.0 for d in range(1, _MOST_DECIMALS)}
-    decimals = next((d for d in off if (np.abs(np.round(first, d) - first) <= off[d]).all()), None)
+    # The numbers may have been float32, which keeps up to 6 decimals, but not exactly.
+    rounding = {d: 2.0**-24 * first if d < 7 else 0.0 for d in range(1, _MOST_DECIMALS + 1)}
+    decimals = next((d for d in rounding if (np.abs(np.round(first, d) - first) <= rounding[d]).all()), None)
     unit = 10.0**-decimals if decimals else 0.0
     slack = values.shape[1] * unit / 2 + 1e-5
     _check_rows(rows, ((values < 0) | (values > 1 + slack)).any(1), values, "numbers within [0, 1]")
@@ -461,10 +461,10 @@ def _check_rows(rows: ScoreRows, wrong: np.ndarray, values: np.ndarray, expected
 def score_batches(path: Path, size: int, score_column: str | None, others_as_text: bool) -> Iterator[ScoreRows]:
     """Read a file of scores in tables of at most `size` rows (parquet), in blocks (csv, tsv, jsonl), or in one table.
 
-    With `others_as_text`, the columns of a csv or tsv file that are no scores stay the texts that they are.
+    With `others_as_text`, the columns of a csv or tsv file without scores are read as text, unchanged.
 
     Raises:
-        InputError: the file is no such file, also after some tables.
+        InputError: the file cannot be read; this may only show after some tables.
     """
     kind = path.suffix.lower()
     first = 0

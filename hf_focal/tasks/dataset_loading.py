@@ -42,7 +42,7 @@ def dataset_location(argument: str, name: str, split: str | None, default: str) 
     """
     if is_file(name):
         if split is not None:
-            raise InputError(argument, f"must be a dataset with splits where one is named, got the file {name!r}")
+            raise InputError(argument, f"must be a dataset with splits if a split is given, got the file {name!r}")
         return DatasetLocation(str(Path(name).resolve()), "", "")
     parts = name.split(":")
     # The path of an existing folder may contain colons.

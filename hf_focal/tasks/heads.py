@@ -63,7 +63,7 @@ class Head(Enum):
 
 
 def head_of(model: Any) -> Head:
-    """Return the kind of a model's head, as told by Transformers' Auto classes, the class name, and the config."""
+    """Return the kind of a model's head, by Transformers' Auto classes, the class name, and the config."""
     model = without_adapter(model)
     if _is_listed(model, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
         # The list also has decoder-only speech models, whose decoder reads the audio before the text.
@@ -126,15 +126,12 @@ def task_of_config(config: PreTrainedConfig, task: str | None = None) -> Task:
     if found is not None and found.name in TASKS:
         return found
     if name.endswith("Segmentation"):
-        why = (
-            "which labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and "
-            "`fit_temperature`"
-        )
+        why = "which labels pixels: for semantic segmentation, use FocalTrainer, with `measure` and `fit_temperature`"
     else:
-        why = f"whose config names {name or 'no architecture: say which with task'}"
+        why = f"whose config names {name or 'no architecture: give task'}"
     raise InputError(
         "model",
-        f"must classify texts, images, sounds or words, or be a language model, got {config.name_or_path!r}, {why}",
+        f"must classify texts, images, audio, or words, or be a language model, got {config.name_or_path!r}, {why}",
     )
 
 
@@ -222,7 +219,11 @@ def check_model(model: nn.Module) -> None:
         raise InputError("model.config.problem_type", f"must be {expected}, got {problem_type!r}")
     of_pixels = head is Head.PIXELS
     if (of_pixels or (pretrained and name.endswith("Classification"))) and config.num_labels < 2:
-        kind = "a sigmoid a pixel" if of_pixels else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
+        kind = (
+            "a sigmoid per pixel is not supported"
+            if of_pixels
+            else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
+        )
         raise InputError("model.config.num_labels", f"must be at least 2, got {config.num_labels}: {kind}")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
         # Transformers sets it in the first forward pass with labels, but the models get no labels here.

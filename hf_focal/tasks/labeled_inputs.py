@@ -45,7 +45,7 @@ def select_inputs(
     named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
     if of_samples and not named and "labels" in split.column_names:  # as Transformers' batches name them
         options = replace(options, label_column="labels")
-    if not labeled:  # the trainer passes over labeled samples
+    if not labeled:  # the trainer needs labels even where only the logits are used
         zeros = [0.0] * config.num_labels if config.problem_type == MULTI_LABEL else 0
         samples = samples.add_column("labels", [zeros] * len(samples))
     elif of_samples and config.problem_type == MULTI_LABEL:

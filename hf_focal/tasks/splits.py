@@ -107,7 +107,7 @@ def load_splits(
 def _read(
     dataset_name: str | None, config: str | None, files: Mapping[str, str | Path | None], test_split: str
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
-    """Return the splits by name, and what error messages call each of them."""
+    """Return the splits by name, and the name of each of them in errors."""
     given = {split: Path(file) for split, file in files.items() if file is not None}
     if dataset_name is None:
         for split in ("train", "test"):

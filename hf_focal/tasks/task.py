@@ -11,7 +11,7 @@ class Input(NamedTuple):
 
     argument: str  # the argument that names the column
     name: str  # its name once it is selected
-    holds: str  # what it must hold, a key of `column_selection.HOLDS`
+    holds: str  # what it must hold, a key of `column_selection._HOLDS`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The data that is measured, and what an evaluation or the fit of a correction keeps of it."""
+"""Accumulators for evaluations and for fits of corrections, and checks of the data that is measured."""
 
 import math
 from collections.abc import Mapping

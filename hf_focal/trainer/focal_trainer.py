@@ -111,6 +111,8 @@ class FocalTrainer(Trainer):
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
+        calibration_fit: the `CalibrationFit` of the last `fit_calibration`, reset like `temperature`, or None.
+        fitted_on: the dataset of the last fit, or None.
         temperature_curves: the `TemperatureCurves` of the last `fit_temperature`, or None if it kept the logits.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
         deferred_head (Linear | None): the head of a language model that trains without stored logits (`linear_loss`).
@@ -159,7 +161,7 @@ class FocalTrainer(Trainer):
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
-        self.fitted_on: Any = None  # the dataset of the last fit
+        self.fitted_on: Any = None
         self._accumulator: Any = None  # used by the current evaluation
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
         self._labels_required = self._serves_update = self._measured = False
@@ -195,7 +197,7 @@ class FocalTrainer(Trainer):
         check_position(checkpoint, self)
         check_step_size(self._saved_state, self)
         if checkpoint and self._saved_state is None:
-            _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
+            _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts from scratch", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None
         if self.calibration():  # the record describes the weights before this training run
             del self.model.config.calibration
@@ -527,7 +529,7 @@ class FocalTrainer(Trainer):
             for name in ("temperature.json", "calibration.json", *of_adapter):
                 (folder / name).unlink(missing_ok=True)
         if self.correction is not None and not _internal_call:
-            _logger.warning("%s gets the model without its temperature: save_calibrated saves it with it", folder)
+            _logger.warning("%s gets the model without its correction: use save_calibrated to save both", folder)
         super().save_model(output_dir, _internal_call)
         if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
@@ -649,7 +651,9 @@ class FocalTrainer(Trainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.save_calibrated()
         if self.correction is None and not self.calibration():
-            _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
+            _logger.warning(
+                "the model is published without a correction, because none was fitted: see fit_temperature"
+            )
         if self.hub_model_id is None:
             with suppress(HubError):  # `publish` raises it again after all files are written
                 self.init_hf_repo(token, private)

@@ -1,4 +1,4 @@
-"""The loss of an optimizer step: which labels count, their number, and what models add to the loss."""
+"""The loss of an optimizer step: which labels count, how many there are, and auxiliary losses of the model."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -79,8 +79,9 @@ class LossFunction:
         return (logits[..., :-1, :], labels[..., 1:]) if self.head is Head.NEXT_TOKENS else (logits, labels)
 
     def logits_of(self, outputs: Any) -> Any:
-        """Return the logits of a model's output, which has no loss: the field `logits` of a mapping, the first element
-        of a tuple, or the output itself. For answer spans, stack the logits of starts and ends as (N, 2, L)."""
+        """Return the logits of a model's output: the field `logits` of a mapping, the first element of a tuple (which
+        has no loss, because the model gets no labels), or the output itself. For answer spans, stack the logits of
+        starts and ends as (N, 2, L)."""
         names = ("start_logits", "end_logits")
         if self.head is Head.SPANS and isinstance(outputs, tuple):
             return torch.stack(outputs[:2], 1)
@@ -101,7 +102,7 @@ def loss_of_head(head: Head, config: LossConfig) -> Loss:
     """Build the loss of `config` for a kind of head. Raises InputError if the loss weights classes, but the head
     predicts positions, as in extractive question answering."""
     loss = build_loss(config, "sigmoid" if head is Head.LABELS else "softmax")
-    problem = f"must not weight classes for extractive question answering, got {config}: its positions are no classes"
+    problem = f"must not weight classes for extractive question answering, got {config}: positions are not classes"
     require(head is not Head.SPANS or not isinstance(loss, RecallLoss | ClassBalanced), "args.loss", problem)
     return loss
 
@@ -122,7 +123,7 @@ def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class StockLossFunction(LossFunction):
-    """A `LossFunction` for stock trainers, which rejects unsupported models by what their outputs and labels show."""
+    """A `LossFunction` for stock trainers. It rejects outputs and labels of models that it does not support."""
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         logits = self.logits_of(outputs)
@@ -299,11 +300,11 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
 
 
 def _label_column(dataset: Any) -> Iterator[Tensor] | None:
-    """Return the integers in the column with the class labels, or None if collated batches must be asked for them."""
+    """Return the integers in the column with the class labels, or None if they must be read from collated batches."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
     names = {"labels", "label"} & dataset.features.keys()
-    if len(names) != 1:  # with both, the collator chooses
+    if len(names) != 1:  # if the dataset has both columns, the collator decides which one counts
         return None
     (name,) = names
     table = dataset.with_format("arrow").select_columns(name)

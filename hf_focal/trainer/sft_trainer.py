@@ -77,8 +77,8 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
         require(
             not self.padding_free or self.args.world_size == 1,
             "args.padding_free",
-            "must be off on several processes, as with packing_strategy='wrapped', got batches without padding: the "
-            "samples that fill up the last one could not be told apart from real ones",
+            "must be off on several processes (for packing, use packing_strategy='wrapped'), got batches without "
+            "padding: the samples that fill up the last batch could not be told apart from real ones",
         )
         given, self.calibration_dataset = self.calibration_dataset, None
         if given is not None:

@@ -1,4 +1,4 @@
-"""What `FocalTrainer` adds to checkpoints, which of them are complete; a trained model's files, card, and uploads."""
+"""Checkpoints of `FocalTrainer` and checks that they are complete; saving, cards, and uploads of trained models."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 _SETTINGS = {
     "max_steps": "steps",
     "num_train_epochs": "epochs",
-    "per_device_train_batch_size": "batch size a device",
+    "per_device_train_batch_size": "batch size per device",
     "gradient_accumulation_steps": "accumulated batches",
     "world_size": "processes",
     "optim": "optimizer",
@@ -95,8 +95,8 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
 def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
     """Raise InputError if training for epochs would resume with another number of samples per step than was `saved`.
 
-    Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes it would take
-    the middle of the training for its end. Training for `max_steps` may resume so.
+    Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes, it would stop
+    in the middle of the training. With `max_steps`, another number of samples is allowed.
     """
     now, args = trainer.get_total_train_batch_size(trainer.args), trainer.args
     before = now if saved is None else saved.get("samples_per_step", now)
@@ -104,7 +104,7 @@ def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
         before == now or args.max_steps > 0 or args.auto_find_batch_size,
         "per_device_train_batch_size × gradient_accumulation_steps × number of processes",
         f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat data; "
-        "max_steps, with which training ends after a number of steps, not of epochs, accepts that",
+        "to resume anyway, set max_steps instead of num_train_epochs",
     )
 
 
@@ -119,7 +119,7 @@ def last_complete_checkpoint(output_dir: str | Path) -> str | None:
         problem = _problem(path)
         if problem is None:
             return str(path)
-        _logger.warning("%s %s and is not resumed from", path, problem)
+        _logger.warning("%s %s, so it is skipped", path, problem)
     return None
 
 
@@ -146,11 +146,11 @@ def _problem(checkpoint: Path) -> str | None:
         return "is incomplete"
     num_random_states = len(list(checkpoint.glob("rng_state*.pth")))
     if not num_random_states:
-        return "has the model alone"
+        return "holds only the model"
     if num_random_states < num_processes:
         return "is incomplete (random states are missing)"
     needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
-    if not (checkpoint / "latest").exists():  # by DeepSpeed, which saves _NEEDED in its own folders
+    if not (checkpoint / "latest").exists():  # DeepSpeed writes this file, and saves _NEEDED in its own folders
         needed |= _NEEDED
     for name, patterns in needed.items():
         if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
@@ -250,7 +250,7 @@ def fold_saved(
             generation.save_pretrained(folder)
         _logger.warning(
             "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
-            f"T = {correction.value:.6g}" if isinstance(correction, Temperature) else correction,
+            f"T = {correction:.6g}" if isinstance(correction, Temperature) else correction,
             error,
         )
 
@@ -323,7 +323,7 @@ def _takes_pairs(trainer: Trainer) -> bool:
 
 
 def _split(trainer: Trainer, dataset: Any, other: str) -> str:
-    """Name a dataset by its key among several evaluation sets, "validation" if it is the only one, or else `other`."""
+    """Return a dataset's key if it is one of several evaluation sets, "validation" if it is the only, or `other`."""
     sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {"validation": trainer.eval_dataset}
     return next((key for key, part in sets.items() if same_data(part, dataset)), other)
 
@@ -335,7 +335,7 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     if isinstance(dataset, str):
         details["measured_on"] = dataset
     if after is not None and same_data(trainer.fitted_on, evaluation_set("dataset", dataset, trainer.eval_dataset)):
-        _logger.warning("T was fitted on the samples that are measured, so the results after T are optimistic")
+        _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
         details["fitted_on"] = details.setdefault("measured_on", "the calibration data")
     samples = trainer.head is Head.LABELS or (trainer.head is Head.CLASSES and trainer.confusion is None)
     if trainer.calibration_fit is not None:

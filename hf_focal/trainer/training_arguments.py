@@ -108,7 +108,7 @@ class FocalTrainingArguments(TrainingArguments):
         require(not alpha, "label_smoothing_factor", problem)
         problem = f"must be ['labels'], got {self.label_names}: rename the dataset's column"
         require(self.label_names in (None, ["labels"]), "label_names", problem)
-        if self.device.type == "cpu":  # on which pinning would only cause a warning in each epoch
+        if self.device.type == "cpu":  # where pinning memory would only cause a warning in each epoch
             self.dataloader_pin_memory = False
 
     def __getstate__(self) -> dict[str, Any]:

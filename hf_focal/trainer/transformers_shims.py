@@ -1,7 +1,7 @@
-"""Workarounds for Transformers' Trainer, each with its upstream issue and the release that ends it, if any.
+"""Workarounds for Transformers' Trainer, each with its upstream issue, if there is one.
 
 All of them are needed up to Transformers 5.24 and Accelerate 1.15, the newest releases they were checked with. This
-file also checks the private names on which the package relies, and that the processes are set up as Trainer needs.
+file also checks the private names on which the package relies, and that the setup of the processes is supported.
 """
 
 import inspect
@@ -56,7 +56,7 @@ def check_setup(trainer: Trainer) -> None:
     require(
         max(trainer.get_tp_size(), trainer.get_cp_size(), trainer.get_sp_size()) <= 1,
         "args.parallelism_config",
-        "must have data parallelism alone, got a split model or sequence: samples would be counted more than once",
+        "must have only data parallelism, got a split model or sequence: samples would be counted more than once",
     )
     require(
         args.world_size == 1 or trainer.accelerator.even_batches,
@@ -97,17 +97,17 @@ def seed_by_epoch(loader: DataLoader, seed: int) -> DataLoader:
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Set the epoch of a whole training loader, also while the rest of one of its epochs is resumed.
+    """Set the epoch of the loader of a whole epoch, even if the rest of an epoch is resumed.
 
-    Trainer then sets it on the loader of the rest, whose `SkipBatchSampler` (Accelerate's) does not pass it on to the
-    samplers of several processes; see huggingface/accelerate#2016.
+    In that case, Trainer sets the epoch on the loader of the remaining batches, whose `SkipBatchSampler` (from
+    Accelerate) does not pass it on to the samplers of several processes; see huggingface/accelerate#2016.
     """
     if hasattr(loader, "set_epoch"):  # a user's own loader may lack it
         loader.set_epoch(epoch)
 
 
 def completed(batches: list[Any], num_batches: int, dataset: Any) -> list[Any]:
-    """Return the batches of a step and, if `dataset` is a stream that ended in mid-accumulation, some without labels.
+    """Return the batches of a step, padded with unlabeled batches if `dataset` is a stream that ended within the step.
 
     Trainer takes no step after fewer than `num_batches` batches of a dataset without a length.
     """
@@ -120,8 +120,8 @@ def completed(batches: list[Any], num_batches: int, dataset: Any) -> list[Any]:
 def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
     """Raise InputError if training on a dataset without a length would resume after its first pass over the data.
 
-    Trainer would then start again with the first sample (huggingface/transformers#26413; #33544 would end this).
-    `ignore_data_skip` accepts that, so nothing is raised.
+    Trainer would then start again with the first sample (huggingface/transformers#26413; #33544 would fix this). With
+    `ignore_data_skip`, nothing is raised, because the user has asked for this.
     """
     file = Path(checkpoint or "", "trainer_state.json")
     if not checkpoint or trainer.args.ignore_data_skip or has_length(trainer.train_dataset) or not file.is_file():
@@ -130,7 +130,7 @@ def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
         json.loads(file.read_text(encoding="utf-8"))["epoch"] <= 1,  # exactly 1 if `max_steps` ended the first pass
         "resume_from_checkpoint",
         f"must be of the first pass over a train_dataset without a length, got {str(checkpoint)!r} of a later one: "
-        "Trainer would start again with the first sample; ignore_data_skip=True accepts that",
+        "Trainer would start again with the first sample; to allow this, set ignore_data_skip=True",
     )
 
 

@@ -125,8 +125,11 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
         (["--label_map", "red=pink"], "label_map must map to labels of the model, .*, got 'pink'"),
         (["--label_map", "rot=red", "--label_map", "rot=blue"], "label_map must .* once, got 'rot=red rot=blue'"),
-        (["--threshold_split", "dev"], "threshold_split must come with precision or coverage, got 'dev' alone"),
-        (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
+        (
+            ["--threshold_split", "dev"],
+            "threshold_split must come with precision, recall, or coverage, got 'dev' alone",
+        ),
+        (["--split", "test"], "dataset must be a dataset with splits if a split is given, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
         (["--task", "token-classification"], "token_column must be one of"),
         (["--batch_size", "0"], "batch_size must be at least 1, got 0"),
@@ -168,9 +171,9 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     assert "test_dataset must hold different samples from dataset" in same
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(texts.validation.read_bytes())
-    assert "got only shared ones" in error_of(capsys, [*line, "--test_dataset", copy])
+    assert "got only samples that are" in error_of(capsys, [*line, "--test_dataset", copy])
     evaluate = ["evaluate", *line[1:], "--coverage", "0.5", "--threshold_dataset", copy]
-    assert "threshold_dataset must hold samples that dataset does not have" in error_of(capsys, evaluate)
+    assert "threshold_dataset must hold samples that are not in dataset" in error_of(capsys, evaluate)
     few = tmp_path / "few.csv"
     few.write_text("premise,hypothesis,label\nba,be,red\nbe,ba,blue\n")
     folds = error_of(capsys, [*line, "--dataset", few, "--calibration", "auto"])

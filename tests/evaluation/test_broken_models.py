@@ -88,7 +88,7 @@ def test_configs_of_other_types(capsys, texts, broken, config, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pad_token": "[NEW]"}, "a vector for each token, got"),
+        ({"pad_token": "[NEW]"}, "an embedding for each token, got"),
         ({"model_input_names": [""]}, "cannot be loaded: You should supply an encoding"),
         ({"model_max_length": "long"}, "cannot be loaded: TypeError"),
     ],

@@ -115,6 +115,9 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
         assert row.endswith(f" {value:.2f} |")
     assert "(report/reliability_labels.png)" in card and "one for each label" in card
     assert (tmp_path / "out" / "report" / "reliability_labels.png").stat().st_size > 10_000
+    again = calibrate_model(tmp_path / "out", data, label_column="labels")
+    (note,) = [note for note in again.details["notes"] if "already calibrated" in note]
+    assert "its weights have one T for each label" in note and "together" not in note
 
 
 @pytest.mark.parametrize(

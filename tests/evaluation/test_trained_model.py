@@ -47,7 +47,7 @@ def test_a_class_says_what_its_model_is_for(config, architecture, task):
 def test_classes_that_say_nothing():
     with pytest.raises(ValueError, match="whose config names BertForMaskedLM"):
         task_of_config(BertConfig(architectures=["BertForMaskedLM"]))
-    with pytest.raises(ValueError, match="no architecture: say which with task"):
+    with pytest.raises(ValueError, match="no architecture: give task"):
         task_of_config(BertConfig())
     assert task_of_config(BertConfig(), "causal-lm").name == "causal-lm"
 
@@ -76,7 +76,7 @@ def test_each_head_of_transformers_has_a_task_or_gets_a_sentence(auto, name):
 
 
 def test_models_of_pixels_are_trained_but_not_taken_here():
-    with pytest.raises(ValueError, match="which labels pixels: of those FocalTrainer measures the semantic ones"):
+    with pytest.raises(ValueError, match="which labels pixels: for semantic segmentation, use FocalTrainer"):
         task_of_config(SegformerConfig(architectures=["SegformerForSemanticSegmentation"]))
 
 

@@ -321,6 +321,10 @@ def test_goals_that_a_model_cannot_have_are_told(tmp_path):
         evaluate_model(model, test, coverage=0.5, **options)
     with pytest.raises(InputError, match=r"precision must not be given if recall is given, got 0.9 and 0.8"):
         evaluate_model(model, test, precision=0.9, recall=0.8, **options)
+    with pytest.raises(InputError, match=r"precision must not be given if coverage is given, got 0.9 and 0.8"):
+        evaluate_model("none", test, precision=0.9, coverage=0.8)  # before the model is loaded
+    with pytest.raises(InputError, match="coverage must be between 0 and 1, got 80"):
+        evaluate_model("none", test, coverage=80)
     with pytest.raises(InputError, match="recall must be between 0 and 1, got 2"):
         calibrate_model(model, fit, recall=2, label_column="l0,l1")
     few = evaluate_model(model, test, precision=0.99, **options)

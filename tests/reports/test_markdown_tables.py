@@ -113,6 +113,7 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
     own, eces = before.per_label(), after.per_label()["ece"]
     for run in (result, RunResult.load(tmp_path / "metrics.json")):
         assert run.temperature == fitted and run.link == "sigmoid"
+        assert f"after T = {min(fitted.values):.3g} to {max(fitted.values):.3g}: " in run.describe()
         lines = label_table(run).splitlines()
         assert lines[0] == "| Label | frequency % | ECE % | F1 % | T |"
         for label, name in enumerate("abc"):

@@ -73,6 +73,16 @@ def test_confidences_give_what_they_can():
         calibrate_scores({"confidence": confidence, "correct": correct})
 
 
+def test_test_scores_of_another_kind_are_refused():
+    scores = {"logits": LOGITS, "label": LABELS}
+    confidences = {"confidence": softmax(LOGITS).max(1), "correct": LOGITS.argmax(1) == LABELS}
+    with pytest.raises(InputError, match="test_scores must have the scores of all classes, got confidences in test_"):
+        calibrate_scores(scores, test_scores=confidences)
+    hot = {"logits": LOGITS, "label": np.eye(LOGITS.shape[1])[LABELS]}
+    with pytest.raises(InputError, match="test_scores must be for a softmax like scores, got labels for a sigmoid"):
+        calibrate_scores(scores, test_scores=hot)
+
+
 def test_groups_are_measured_on_their_own(file):
     groups = evaluate_scores(file, group="language").details["groups"]
     rows = np.arange(len(LABELS)) % 4 == 0
@@ -239,7 +249,7 @@ def test_the_command_line(file, tmp_path, capsys):
     page = (tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
     assert "Reliability diagram of earlier.csv and of s.csv" in page and "Calibration of s<" in page
     printed = capsys.readouterr().out
-    assert "| en | 1,500 |" in printed and "no change is shown" in printed
+    assert "| en | 1,500 |" in printed and "no significant change" in printed
     assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2
     assert "task must not be given with scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -247,7 +257,7 @@ def test_the_command_line(file, tmp_path, capsys):
     assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", str(file)])
-    assert "s.csv is no model: for scores, pass --scores" in capsys.readouterr().err
+    assert "s.csv is not a model: for scores, pass --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", "model", "--dataset", str(file), "--reference", str(file)])
     assert "without --scores, --reference must not be given" in capsys.readouterr().err
@@ -270,7 +280,7 @@ def test_the_prior_of_scores_is_shifted(size, tmp_path):
         expected, found = softmax(expected), softmax(found)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     assert shifted.pre == plain.pre and shifted.post["nll"] > plain.post["nll"]  # these samples have the old shares
-    assert "These samples have the share from which the prior is shifted" in summary(shifted)
+    assert "The prior is shifted away from its share in these samples" in summary(shifted)
 
 
 def test_priors_of_scores_that_cannot_be_are_told(tmp_path, capsys):

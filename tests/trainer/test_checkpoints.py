@@ -64,7 +64,7 @@ def test_a_checkpoint_of_the_stock_trainer_starts_the_loss_afresh(tmp_path, capl
     trainer = trainer_of(tmp_path)
     with caplog.at_level(logging.WARNING):
         trainer.train(resume_from_checkpoint=True)
-    assert "checkpoint-5 was not saved by FocalTrainer: the state of the loss starts afresh" in caplog.text
+    assert "checkpoint-5 was not saved by FocalTrainer: the state of the loss starts from scratch" in caplog.text
     assert trainer.state.global_step == 10 and not torch.equal(weights(trainer.model), weights(stock.model))
     # The checkpoints that the resumed training saves are our own.
     assert read_state(tmp_path / "checkpoint-10")["loss"] == "adafocal:bins=3"
@@ -137,7 +137,7 @@ def test_the_newest_complete_checkpoint(tmp_path, caplog):
     checkpoint(tmp_path / "checkpoint-16", state=None)
     checkpoint(tmp_path / "checkpoint-18", random_states=())
     assert last_complete_checkpoint(tmp_path) is None
-    assert "checkpoint-18 has the model alone and is not resumed from" in caplog.text
+    assert "checkpoint-18 holds only the model, so it is skipped" in caplog.text
     for step in (4, 8):
         checkpoint(tmp_path / f"checkpoint-{step}")
     checkpoint(tmp_path / "checkpoint-12", state='{"global_step": 1')
@@ -176,7 +176,7 @@ def test_a_checkpoint_whose_files_are_missing_or_cut_off_is_incomplete(name, tmp
     if name != "config.json":  # which not all models have
         caplog.clear()
         assert last_complete_checkpoint(tmp_path) == str(older)
-        assert "checkpoint-2 is incomplete" in caplog.text and "is not resumed from" in caplog.text
+        assert "checkpoint-2 is incomplete" in caplog.text and "so it is skipped" in caplog.text
 
 
 def test_each_file_of_a_model_in_several_has_to_be_there(tmp_path):

@@ -123,7 +123,7 @@ def test_results_on_the_data_of_the_fit_are_called_optimistic(fitted, tmp_path, 
     assert "which are therefore optimistic" in card_in(tmp_path).text and splits_of(card_in(tmp_path)) == {
         "validation"
     }
-    assert "the results after T are optimistic" in caplog.text
+    assert "the results after it are optimistic" in caplog.text
     fitted.create_model_card(test_dataset=rows(15, seed=6))
     assert "optimistic" not in card_in(tmp_path).text
     # Data that are loaded twice are the same.
@@ -191,9 +191,9 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
 
 def test_saving_the_model_as_trained_takes_its_temperature_away_and_tells_so(fitted, tmp_path, caplog):
     fitted.save_calibrated()
-    assert "without its temperature" not in caplog.text
+    assert "without its correction" not in caplog.text
     fitted.save_model()
-    assert "without its temperature: save_calibrated saves it with it" in caplog.text
+    assert "without its correction: use save_calibrated to save both" in caplog.text
     assert not (tmp_path / "model" / "temperature.json").exists()
     fitted.create_model_card()
     assert "It is **not** in the weights" in card_in(tmp_path).text
@@ -311,7 +311,7 @@ def test_a_model_without_temperature_is_published_with_a_warning(hub, tmp_path, 
     (tmp_path / "model" / "temperature.json").write_text("of an earlier training")
     with caplog.at_level(logging.WARNING):
         trainer.push_to_hub()
-    assert "published without a temperature: none was fitted, see fit_temperature" in caplog.text
+    assert "published without a correction, because none was fitted: see fit_temperature" in caplog.text
     card = card_in(tmp_path)
     assert "No temperature was fitted" in card.text and not any("before" in name for name in values_of(card))
     assert "temperature.json" not in hub.repositories["me/model"]

@@ -160,7 +160,7 @@ def test_masks_and_sigmoids(tmp_path):
     masks = transformers.EomtForUniversalSegmentation(transformers.EomtConfig(**sizes, num_blocks=1, num_queries=3))
     with pytest.raises(ValueError, match=r"model must have logits of pixels .*, got EomtForUniversalSegmentation"):
         trainer_of(tmp_path, masks)
-    with pytest.raises(ValueError, match=r"num_labels must be at least 2, got 1: a sigmoid a pixel"):
+    with pytest.raises(ValueError, match=r"num_labels must be at least 2, got 1: a sigmoid per pixel"):
         trainer_of(tmp_path, tiny_segformer(num_labels=1))
 
 
