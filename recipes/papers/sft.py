@@ -64,7 +64,8 @@ def settings_of(options: argparse.Namespace, loss: str, seed: int) -> dict:
 
 
 def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -> None:
-    texts = read(options.train_file, column := options.column).shuffle(seed=seed)
+    column = options.column
+    texts = read(options.train_file, column).shuffle(seed=seed)
     texts = texts.select(range(min(options.train_samples, len(texts))))
     tokenizer = train_bpe_tokenizer(texts[column][:], options.vocab_size)
     held_out = [read(path, column) for path in (options.calibration_file, options.test_file)]

@@ -43,7 +43,7 @@ def number(values: list[float], factor: float = 1, decimals: int = 2) -> str:
 
 
 def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict:
-    """Fit a temperature and Platt scaling, for all labels and for each, and what auto takes."""
+    """Fit a temperature and Platt scaling, shared by all labels and, with `per_label`, also one fit per label."""
     fits = {"none": None}
     for name in ("temperature", "platt"):
         for own in (False, True) if per_label else (False,):
