@@ -139,7 +139,7 @@ def reranker(runs: list[dict]) -> str:
         same = corrections(run["validation_logits"], run["validation_labels"], per_label=False)
         old, posterior = run["pool_labels"].mean(), held_out.apply(test)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the page tells it
+            warnings.simplefilter("ignore")  # the page shows the estimate beside the true share
             estimate = estimate_prior(posterior, old)
         stages = {
             "as trained": test,

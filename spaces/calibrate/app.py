@@ -15,8 +15,8 @@ from hf_focal.reports.text_summary import summary
 MAX_TEXTS = 2000
 INTRO = """# Calibrate a classifier
 
-Is a model that says 95% right 95 times out of 100? Upload held-out samples, which the model was **not trained on**. One
-half is used to fit the temperature T, and the other half to measure the results."""
+Is a model that says 95% right 95 times out of 100? Upload held-out samples, which the model was **not trained on**.
+One half is used to fit the temperature T, and the other half to measure the results."""
 
 
 def read_logits(path: str) -> tuple[np.ndarray, np.ndarray]:
