@@ -19,7 +19,6 @@ times the rows, to show that its memory does not grow with them.
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from memory import process_peak_bytes
 
 BATCH = 16
 
@@ -83,10 +83,7 @@ def run_here(way: str, model: str, texts: Path) -> None:
         start = time.process_time()
         accuracy = run()
         seconds = time.process_time() - start
-    # Unlike `ru_maxrss`, this does not begin at the memory of the parent process.
-    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert peak is not None
-    print(json.dumps({"seconds": seconds, "MiB": int(peak[1]) / 1024, "accuracy": accuracy}))
+    print(json.dumps({"seconds": seconds, "MiB": process_peak_bytes() / 2**20, "accuracy": accuracy}))
 
 
 def run_apart(way: str, model: Path, texts: Path) -> dict[str, float]:

@@ -142,7 +142,7 @@ def step(name: str, labels: str, split: tuple[int, int, int], count: int, folder
         if "adafocal" in name:
             trainer.add_callback(WithGammas(trainer))
     if trainer.args.world_size != split[2]:
-        raise RuntimeError(f"the process must be one of {split[2]}, got a world of {trainer.args.world_size}")
+        raise RuntimeError(f"the step needs {split[2]} processes, got {trainer.args.world_size}")
     trainer.remove_callback(PrinterCallback)
     before = weights(trainer.model)
     trainer.train()

@@ -56,7 +56,7 @@ Line = dict[str, str | float | None]
 
 
 def timed(run: Callable[[], object], seconds: float) -> float:
-    """Milliseconds."""
+    """Return the median milliseconds of a run."""
     return 1e3 * Timer("run()", globals={"run": run}).blocked_autorange(min_run_time=seconds).median
 
 

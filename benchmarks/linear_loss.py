@@ -46,13 +46,13 @@ def unfused(loss: Callable, hidden: Tensor, weight: Tensor, labels: Tensor) -> T
     return loss(F.linear(hidden, weight), labels)
 
 
-def torchs(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+def torch_fused(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
     options = nn.LinearCrossEntropyOptions(**options)
     return F.linear_cross_entropy(hidden, weight, labels, reduction=reduction, options=options)
 
 
-def torchs_focal(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    return focal_from_cross_entropy(torchs(options, hidden, weight, labels, reduction="none"), 3.0).mean()
+def torch_fused_focal(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    return focal_from_cross_entropy(torch_fused(options, hidden, weight, labels, reduction="none"), 3.0).mean()
 
 
 def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
@@ -62,8 +62,8 @@ def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tenso
     }
     if hasattr(nn, "LinearCrossEntropyOptions"):  # torch ≥ 2.13, whose own choice of chunks is slower
         peers |= {
-            "F.linear_cross_entropy, chunks of 512": partial(torchs, CHUNKS_OF_512),
-            "focal of F.linear_cross_entropy, chunks of 512": partial(torchs_focal, CHUNKS_OF_512),
+            "F.linear_cross_entropy, chunks of 512": partial(torch_fused, CHUNKS_OF_512),
+            "focal of F.linear_cross_entropy, chunks of 512": partial(torch_fused_focal, CHUNKS_OF_512),
         }
     if find_spec("cut_cross_entropy") and find_spec("triton"):  # Apple's, on its CPU path
         from cut_cross_entropy import linear_cross_entropy
@@ -118,7 +118,7 @@ class Head(nn.Linear):
 
 
 def sharded_step(head: Head, sharded: bool, hidden: Tensor, labels: Tensor) -> None:
-    """The gradients of one process's tokens; that of the weight over all processes, or its shard."""
+    """Compute the gradients for one process's tokens, and reduce that of the weight over all processes."""
     head(hidden, labels).backward()
     if not sharded:
         distributed.all_reduce(head.weight.grad.div_(distributed.get_world_size()))

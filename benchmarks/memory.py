@@ -1,6 +1,9 @@
-"""Peak memory of a function, for the other benchmarks."""
+"""Peak memory of a function or of a process, for the other benchmarks."""
 
+import re
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,3 +27,30 @@ def peak_bytes(run: Callable[[], Any], device: str | torch.device = "cpu") -> in
         held += event.nbytes()
         peak = max(peak, held)
     return peak
+
+
+def peak_bytes_with_numpy(run: Callable[[], Any]) -> int:
+    """Return the sum of the peaks of PyTorch's and of NumPy's and Python's memory on the CPU.
+
+    This is an upper bound of the peak of all of them.
+    """
+    traced = 0
+
+    def trace() -> None:
+        nonlocal traced
+        tracemalloc.start()
+        run()
+        traced = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+    return peak_bytes(trace) + traced
+
+
+def process_peak_bytes() -> int:
+    """Return the peak memory of this process, as Linux reports it.
+
+    Unlike `ru_maxrss`, this does not begin at the memory of the parent process.
+    """
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak is not None
+    return 1024 * int(peak[1])

@@ -16,7 +16,6 @@ import datetime
 import importlib.metadata
 import json
 import os
-import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +25,7 @@ import torch
 import torchmetrics.classification
 from edge_cases import edge_cases
 from loss import IMPLEMENTATIONS, REFERENCE, measure
-from memory import peak_bytes
+from memory import peak_bytes_with_numpy
 from metrics import NUM_BINS, compare, machine, shape
 from peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE_COLUMNS, OURS, TEMPERATURE_COLUMNS
 from temperature import grid_loop, newton, sample
@@ -51,20 +50,12 @@ LOSS_SHAPES = ((4096, 1000), (8192, 32000))
 # --- measuring -----------------------------------------------------------------------------------------------------
 
 
-def peak_mib(run: Callable) -> float:
-    """Sum of the peaks of PyTorch's and NumPy's allocations, an upper bound of the peak of both."""
-    tracemalloc.start()
-    run()
-    arrays = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return (peak_bytes(run) + arrays) / 2**20
-
-
 def line(name: str, runs: dict[str, Callable], rounds: int, **notes) -> dict:
     """Compare the runs with `metrics.compare`, and measure the peak memory of each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {**compare(name, runs, rounds, **notes), "peak_mib": {who: peak_mib(run) for who, run in runs.items()}}
+        figures = compare(name, runs, rounds, **notes)
+        return figures | {"peak_mib": {who: peak_bytes_with_numpy(run) / 2**20 for who, run in runs.items()}}
 
 
 def of_kind(columns: dict, kind: str, *inputs) -> dict[str, Callable]:

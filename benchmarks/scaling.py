@@ -20,7 +20,6 @@ import os
 import statistics
 import tempfile
 import time
-import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +28,7 @@ from typing import Any
 
 import torch
 from loss import machine
-from memory import peak_bytes
+from memory import peak_bytes_with_numpy
 from sent_bytes import RepeatedBatch, count_bytes, trainer_of
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassCalibrationError
@@ -84,27 +83,13 @@ def updated(accumulator: Any, data: RepeatedBatch) -> Any:
 
 
 def cpu_seconds(run: Callable[[], Any]) -> float:
-    """Median of up to nine calls within 0.3 s; the first of several warms up."""
+    """Return the median of up to nine calls within 0.3 s; if there are several, the first is a warm-up."""
     times: list[float] = []
     while not times or (sum(times) < 0.3 and len(times) < 10):
         start = time.process_time()
         run()
         times.append(time.process_time() - start)
     return statistics.median(times[1:] or times)
-
-
-def peak(run: Callable[[], Any]) -> int:
-    """Peak of PyTorch's memory plus that of NumPy's and Python's."""
-    traced = 0
-
-    def trace() -> None:
-        nonlocal traced
-        tracemalloc.start()
-        run()
-        traced = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-
-    return peak_bytes(trace) + traced
 
 
 def series(name: str, sizes: list[tuple[int, int]], max_logits: int, max_seconds: float, folder: str) -> list[dict]:
@@ -118,7 +103,7 @@ def series(name: str, sizes: list[tuple[int, int]], max_logits: int, max_seconds
         run = prepared(name, RepeatedBatch(num_samples, num_classes), folder)
         seconds = cpu_seconds(run)
         line = {"name": name, "samples": num_samples, "classes": num_classes, "cpu_seconds": seconds}
-        lines.append(line | {"peak_bytes": peak(run)})
+        lines.append(line | {"peak_bytes": peak_bytes_with_numpy(run)})
         print(f"{name:40}{num_samples:>12,} x {num_classes:<9,}{seconds:10.4f} s", end="")
         print(f"{lines[-1]['peak_bytes'] / 2**20:12.2f} MiB", flush=True)
         del run
@@ -188,7 +173,9 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
     only = options.only or [*NAMES, "bytes"]
-    earlier = json.loads(options.json.read_text(encoding="utf-8")) if options.only else {"lines": [], "sent_bytes": []}
+    earlier: dict[str, list] = {"lines": [], "sent_bytes": []}
+    if options.only and options.json and options.json.exists():
+        earlier = json.loads(options.json.read_text(encoding="utf-8"))
     lines = [line for line in earlier["lines"] if line["name"] not in only]
     sent_bytes = earlier["sent_bytes"]
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +198,7 @@ def main() -> None:
                 "exponents": exponents(lines),
                 "sent_bytes": sent_bytes,
             }
-            if options.json:  # also what has been measured so far
+            if options.json:  # after each series, so that an interrupted run keeps its figures
                 options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if options.figure:
         draw(lines, exponents(lines), options.figure)

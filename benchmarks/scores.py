@@ -2,14 +2,13 @@
 
     python benchmarks/scores.py  # needs hf_focal[peers]
 
-Each way runs in a process of its own. Its peak memory is what the operating system reports, with imports; its time is
+Each way runs in a process of its own. Its peak memory is what Linux reports, with imports; its time is
 that of reading and computing, without imports, in CPU seconds on one thread, so that other processes matter little.
 """
 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from memory import process_peak_bytes
 
 NUM_BINS = 15
 GIB_BOUND, TIME_BOUND = 1.5, 1.5
@@ -131,9 +131,7 @@ def run_way(way: str, folder: Path) -> None:
     start = time.process_time()
     values = run()
     seconds = time.process_time() - start
-    unit = 2**30 if sys.platform == "darwin" else 2**20  # bytes or KiB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    print(json.dumps({"seconds": seconds, "gib": peak, "values": values}))
+    print(json.dumps({"seconds": seconds, "gib": process_peak_bytes() / 2**30, "values": values}))
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ logit (TREC QA), and a softmax for each word (the sentiment of the words of SST,
 trained on images (CIFAR-10), with each seed. A correction is fitted on held-out samples and folded into the weights: a
 temperature or, with sigmoids, a slope and an intercept. Then 1,000 test samples are run in every runtime with the
 models of the first seed, and in int8 with those of every seed. The tables go to the page, between its two comments.
-Figures that the JSON file already has are not measured again. `--only` measures some of the runtimes; one whose
-package is missing is left out. All need the packages of the extra `full`, and AOTInductor a C++ compiler.
+Figures that the JSON file already has are not measured again. `--only` measures some of the runtimes; one that cannot
+be imported is left out. The packages of the extra `full` must be installed, and AOTInductor needs a C++ compiler.
 """
 
 import argparse

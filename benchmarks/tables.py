@@ -2,7 +2,7 @@
 
     python benchmarks/tables.py [benchmarks/results/loss.json ...]
 
-Losses and metrics get the columns of the page; other lists of figures one column for each number.
+Tables of losses and metrics have the columns of the page; other tables have one column for each number or text.
 """
 
 import argparse

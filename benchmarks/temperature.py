@@ -81,7 +81,7 @@ def compare(ours, peer, repeats: int) -> dict[str, float]:
     }
 
 
-def grid_results(repeats: int = 3) -> list[dict]:
+def grid_results(repeats: int) -> list[dict]:
     """Compare the ECE grid with the loop for each of `GRID_SHAPES`."""
     results = []
     for rows, classes in GRID_SHAPES:
@@ -95,16 +95,16 @@ def grid_results(repeats: int = 3) -> list[dict]:
     return results
 
 
-def temperature_grid_lines(repeats: int = 3, results: list[dict] | None = None) -> list[str]:
+def temperature_grid_lines(results: list[dict]) -> list[str]:
     """Format a line for each shape: seconds of both, ratio and both optima."""
     return [
         f"ECE grid {r['rows']:>6} x {r['classes']:<5} ours {r['ours_s']:.3f} s, loop {r['peer_s']:.2f} s: "
         f"{r['ratio']:.1f}x, T {r['ours_T']:.1f} and {r['peer_T']:.1f}"
-        for r in (grid_results(repeats) if results is None else results)
+        for r in results
     ]
 
 
-def nll_results(repeats: int = 3) -> list[dict]:
+def nll_results(repeats: int) -> list[dict]:
     """Compare the NLL fit with LBFGS; `exact_T` is the fit in float64."""
     results = []
     for temperature in TRUE_TEMPERATURES:
@@ -150,7 +150,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
 
     grid, nll = grid_results(arguments.repeats), nll_results(arguments.repeats)
-    print("\n".join(temperature_grid_lines(results=grid) + nll_lines(nll)))
+    print("\n".join(temperature_grid_lines(grid) + nll_lines(nll)))
     if arguments.json:
         figures = {"torch": torch.__version__, "threads": arguments.threads, "grid": grid, "nll": nll}
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -186,11 +186,7 @@ def measure_evaluation(rounds: int) -> list[dict]:
     options["use_cpu"] = not torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
         stock = Trainer(
-            Identity(PreTrainedConfig(num_labels=100)),
-            TrainingArguments(folder, **options),
-            compute_metrics=lambda result: {
-                "accuracy": float((result.predictions.argmax(-1) == result.label_ids).mean())
-            },
+            Identity(PreTrainedConfig(num_labels=100)), TrainingArguments(folder, **options), compute_metrics=accuracy
         )
         ours = FocalTrainer(
             Identity(PreTrainedConfig(num_labels=100)), FocalTrainingArguments(folder, loss="cross_entropy", **options)

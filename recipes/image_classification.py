@@ -48,7 +48,7 @@ class RecipeArguments:
 
 
 def augment(pixels: torch.Tensor, flip: bool, crop: float) -> torch.Tensor:
-    """Mirror an image (C, H, W) half of the time, and shift it by up to `crop` of its sides, with zeros behind it."""
+    """Mirror an image (C, H, W) half of the time, and shift it by up to `crop` of its sides, filling with zeros."""
     if flip and torch.rand(()) < 0.5:
         pixels = pixels.flip(-1)
     height, width = pixels.shape[-2:]
@@ -114,7 +114,7 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
         trainer.save_state()
 
-        # What was better on many tasks: docs/results/fine_tuning.md
+        # The better default on many tasks: docs/results/fine_tuning.md
         by_class = not several and len(labels) > 2 and len(validation) >= 100
         calibration = recipe.calibration or ("auto" if by_class else "temperature")
         if calibration == "temperature":

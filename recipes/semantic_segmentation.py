@@ -5,7 +5,7 @@
         --output_dir out/pixels
     hf-focal report out/pixels
 
-A mask is an image of class numbers, with 255 for pixels that do not count. Without --losses, the recipe trains once,
+A mask is an image of class numbers, with 255 for ignored pixels. Without --losses, the recipe trains once,
 with --loss. With --resume_from_checkpoint true, each run goes on from its last checkpoint. On several GPUs: accelerate
 launch.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 from datasets import Image
+from PIL import ImageOps
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -36,7 +37,7 @@ class RecipeArguments:
     revision: str = field(default="main", metadata={"help": "branch, tag or commit of the model on the Hub"})
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
     flip: bool = field(default=True, metadata={"help": "mirror half of the training images"})
-    smallest_crop: float = field(default=0.5, metadata={"help": "the least share of the sides of random crops"})
+    smallest_crop: float = field(default=0.5, metadata={"help": "the smallest random crop, as a share of each side"})
     dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
     dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
     test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
@@ -70,7 +71,7 @@ def main() -> None:
             seed=runs[0].seed,
         )
     splits = splits.cast_column("image", Image()).cast_column("mask", Image())  # decoded when read
-    for part, split in splits.items():  # now, because a wrong mask in the test set would otherwise cost a training
+    for part, split in splits.items():  # before training, which a wrong mask in the test set would waste
         for row, mask in enumerate(split["mask"]):
             values = {value for value, count in enumerate(mask.histogram()) if count} if mask.mode in "LP" else {-1}
             if wrong := values - {*range(len(classes)), 255}:
@@ -92,7 +93,7 @@ def main() -> None:
         left, top = random.randint(0, image.width - width), random.randint(0, image.height - height)
         both = [part.crop((left, top, left + width, top + height)) for part in (image, mask)]
         if recipe.flip and random.random() < 0.5:
-            both = [part.transpose(0) for part in both]  # left to right
+            both = [ImageOps.mirror(part) for part in both]
         return both
 
     def transform(rows: dict, training: bool = False) -> dict:

@@ -104,7 +104,7 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
         trainer.save_state()
 
-        # What was better on many tasks: docs/results/fine_tuning.md
+        # The better default on many tasks: docs/results/fine_tuning.md
         by_class = not several and len(labels) > 2 and len(encoded["validation"]) >= 100
         calibration = recipe.calibration or ("auto" if by_class else "temperature")
         if calibration == "temperature":

@@ -62,7 +62,7 @@ def main() -> None:
             seed=runs[0].seed,
         )
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
-        if getattr(tokenizer, "add_prefix_space", True) is False:  # GPT-2's and RoBERTa's refuse words without it
+        if getattr(tokenizer, "add_prefix_space", True) is False:  # GPT-2's and RoBERTa's reject words without it
             tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **source)
         if not tokenizer.is_fast:
             raise ValueError(f"model_name_or_path must have a fast tokenizer, which knows words, got {name!r}")
@@ -79,7 +79,7 @@ def main() -> None:
             return {**tokens, "labels": labels}
 
         encoded = splits.map(encode, batched=True, remove_columns=splits["train"].column_names, desc="tokenizing")
-        # Sentences of blank words only have no tokens to tag.
+        # A sentence whose words are all blank has no token to tag.
         encoded = encoded.filter(lambda row: any(label != -100 for label in row["labels"]))
         cut = sum(map(len, splits["test"]["labels"])) - sum(
             label != -100 for labels in encoded["test"]["labels"] for label in labels

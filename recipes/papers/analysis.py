@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from hf_focal import CalibrationMetrics, build_loss, gamma_for_threshold
 from hf_focal.losses import focal_from_cross_entropy, soft_target_focal
-from papers.figures.analysis_figures import COLORS, STYLES, dress, new_figure, panel, save, write_table
+from hf_focal.reports.figure_style import LINES
+from papers.figures.analysis_figures import COLORS, dress, new_figure, panel, save, write_table
 
 STEPS, LEARNING_RATE, NUM_DRAWS = 400, 0.05, 5
 LINEAR_LOSSES = {"cross-entropy": "cross_entropy", "focal, γ = 1": "focal:gamma=1"}
@@ -45,7 +46,7 @@ def figure_4a(folder: Path) -> None:
     figure = new_figure(5.2, 3.6)
     axes = panel(figure, "Probability of the true class, p", "g(p, γ)")
     for number, (gamma, curve) in enumerate(zip(gammas, curves, strict=True)):
-        axes.plot(p, curve, color=COLORS[number % 7], linestyle=STYLES[number % 4], label=f"γ = {gamma}")
+        axes.plot(p, curve, color=COLORS[number % 7], linestyle=LINES[number % 4], label=f"γ = {gamma}")
     axes.set_ylim(0, 2.5)
     axes.set_xlim(0, 1)
     axes.legend(frameon=False, fontsize=9)
@@ -70,7 +71,7 @@ def thresholds(folder: Path) -> None:
     for number, value in enumerate((0.1, 0.2, 0.25, 0.4)):
         gamma, color = gamma_for_threshold(value), COLORS[1 + number]
         label = f"p₀ = {value:g}, γ = {gamma:.2f}"
-        right.plot(grid, gradient_scale(grid, gamma), color=color, linestyle=STYLES[number], label=label)
+        right.plot(grid, gradient_scale(grid, gamma), color=color, linestyle=LINES[number], label=label)
         right.plot(value, 1, "o", color=color, markersize=4)
     right.axhline(1, color="#595959", linewidth=0.8)
     right.set_xlim(0, 1)
@@ -103,7 +104,7 @@ def figure_6(folder: Path) -> None:
     axes = panel(figure, "True probability, q", "p that minimizes the loss")
     for number, (gamma, curve) in enumerate(zip(gammas, curves, strict=True)):
         label = "cross-entropy" if gamma == 0 else f"focal, γ = {gamma}"
-        axes.plot(q, curve, color=COLORS[number], linestyle=STYLES[number % 4], label=label)
+        axes.plot(q, curve, color=COLORS[number], linestyle=LINES[number % 4], label=label)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.legend(frameon=False, fontsize=9)

@@ -5,8 +5,8 @@
 `ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. The blocks are the plan that
 `plan` lists, in its order. Each finished run has a folder with `run.json` (settings and test measures) and
 `logits.npz` (float16: held-out pool, test set, and, if the task has one, a set from another distribution). Several
-processes can share one output folder: each takes the next run that nobody has begun. After a kill, give `--take_over`
-once to run again what was begun and not finished.
+processes can share one output folder: each takes the next run that no process has begun. If processes were killed,
+give `--take_over` to one new process, which repeats the runs that were begun but not finished.
 """
 
 import argparse
@@ -30,15 +30,18 @@ from transformers import (
 )
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+from hf_focal.utils.atomic_write import write_whole
+from papers.data.newsgroups import strip_headers
 
 SPLIT_SEED = 0  # of the test subset, which is the same for all runs
-POOL, TEST, ADAFOCAL = 1000, 2000, 500  # samples: held out in all, measured at most, of AdaFocal's updates
+# Numbers of samples: held out, measured at most, and held-out ones that AdaFocal updates γ on.
+POOL, TEST, ADAFOCAL = 1000, 2000, 500
 ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
 LOSSES = [
     *("cross_entropy", "flsd53", "focal:gamma=1", "adafocal", "label_smoothing:alpha=0.05", "dual_focal"),
     *("focal:gamma=2", "adafocal@10"),  # @10: update γ every 10 steps instead of every epoch
 ]
-FEW = {"clinc150": 1500, "banking77": 1000}  # training samples of the small size, where not 500
+FEW = {"clinc150": 1500, "banking77": 1000}  # training samples of the size "few"; 500 for other tasks
 TASKS = [
     *("tweet_emotion", "banking77", "sst", "tweet_offensive", "clinc150", "newsgroups", "custrev", "tweet_irony"),
     *("goemotions", "trec_qa", "mpqa", "sst5", "newsgroups_by_date"),
@@ -73,10 +76,6 @@ def plan(block: str) -> Iterator[dict]:
                 yield from runs(NOISY, losses, seed, noise=0.2)
 
 
-def body(post: str) -> str:
-    return post.partition("\n\n")[2]
-
-
 def read(data: Path, task: str) -> dict[str, pd.DataFrame]:
     """Read the tables "train", "test", and, for some tasks, "shift", with the columns text, label, and maybe pair."""
 
@@ -93,7 +92,7 @@ def read(data: Path, task: str) -> dict[str, pd.DataFrame]:
         return {"train": sst("train", "label5"), "test": sst("test", "label5")}
     if task.startswith("newsgroups"):
         splits = {split: table("newsgroups", split) for split in ("train", "test")}
-        splits = {split: rows.assign(text=rows["text"].map(body)) for split, rows in splits.items()}
+        splits = {split: rows.assign(text=rows["text"].map(strip_headers)) for split, rows in splits.items()}
         if task == "newsgroups":  # the random split of the papers
             rows = pd.concat(splits.values(), ignore_index=True)
             rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
@@ -139,16 +138,12 @@ def load_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
     return splits, num_classes
 
 
-def encode(samples: Dataset, tokenizer, sort: bool) -> Dataset:
+def encode(samples: Dataset, tokenizer) -> Dataset:
     def tokens(batch):
         return tokenizer(batch["text"], batch.get("pair"), truncation=True, max_length=128)
 
-    encoded = samples.map(
-        tokens, batched=True, remove_columns=[name for name in samples.column_names if name != "labels"]
-    )
-    if sort:  # batches of similar lengths are faster
-        encoded = encoded.select(np.argsort([len(ids) for ids in encoded["input_ids"]], kind="stable"))
-    return encoded
+    inputs = [name for name in samples.column_names if name != "labels"]
+    return samples.map(tokens, batched=True, remove_columns=inputs)
 
 
 @torch.no_grad()
@@ -184,7 +179,7 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
     path, learning_rate = encoders / ENCODERS[run["encoder"]][0], ENCODERS[run["encoder"]][1]
     tokenizer = AutoTokenizer.from_pretrained(path)
     splits, num_classes = load_splits(data, run)
-    encoded = {name: encode(part, tokenizer, sort=name in ("test", "shift")) for name, part in splits.items()}
+    encoded = {name: encode(part, tokenizer) for name, part in splits.items()}
     several = run["task"] == "goemotions"
     loss, _, interval = run["loss"].partition("@")
     args = FocalTrainingArguments(
@@ -234,8 +229,7 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
     record["seconds"] = {"training": round(seconds, 1), "all": round(time.time() - started, 1)}
     record["versions"] = {"torch": torch.__version__, "transformers": transformers.__version__}
     np.savez_compressed(folder / "logits.npz", **arrays)
-    (folder / "run.json.part").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "run.json.part").rename(folder / "run.json")
+    write_whole(folder / "run.json", json.dumps(record, indent=1) + "\n")
     print(f"{time.strftime('%H:%M:%S')} {folder.name} {record['seconds']} {record['test']}", flush=True)
 
 
@@ -243,10 +237,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of the datasets")
     parser.add_argument("--encoders", type=Path, required=True, help="the folder of the encoders")
-    parser.add_argument("--blocks", nargs="+", default=["a", "b", "c", "d"])
+    parser.add_argument("--blocks", nargs="+", choices="abcd", default=[*"abcd"], help="parts of the plan")
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16 autocast")
-    parser.add_argument("--take_over", action="store_true", help="run again what was begun and not finished")
+    parser.add_argument("--take_over", action="store_true", help="repeat runs that were begun but not finished")
     options = parser.parse_args()
     for block in options.blocks:
         for run in plan(block):

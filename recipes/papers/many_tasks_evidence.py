@@ -42,7 +42,7 @@ def load_records() -> list[dict]:
 
 
 def usual(runs: Iterable[dict]) -> list[dict]:
-    """Return the runs of MiniLM with 3 epochs on 500 to 1,500 clean samples."""
+    """Return the runs of MiniLM with 3 epochs on 500 to 1,500 samples without label noise."""
     setting = ("encoder", "size", "epochs", "noise")
     return [run for run in runs if tuple(run[name] for name in setting) == ("minilm", "few", 3, 0.0)]
 

@@ -1,4 +1,4 @@
-"""Add the figures of finished runs of many_tasks.py to recipes/papers/records/many_tasks/, one JSON file a task.
+"""Add the figures of finished runs of many_tasks.py to recipes/papers/records/many_tasks/, one JSON file per task.
 
     python recipes/papers/many_tasks_records.py OUT
 

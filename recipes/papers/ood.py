@@ -48,7 +48,7 @@ from papers.data.corruptions import CORRUPTIONS, corrupt
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.data.pretrained_models import is_image_classifier
-from papers.data.unlabelled_inputs import load_images, load_texts
+from papers.data.unlabeled_inputs import load_images, load_texts
 from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
 from papers.runs import recipe_checks as check
 from papers.runs.recipe_command import after_start, run_recipe
@@ -102,9 +102,9 @@ class OODArguments:
             check.choice("shift", name, CORRUPTIONS)
         for name in self.out:
             corruption, _, severity = name.partition(":")
-            if severity.isdecimal():
+            if corruption in CORRUPTIONS or severity.isdecimal():
                 check.choice("out", corruption, CORRUPTIONS)
-                if int(severity) not in SEVERITIES:
+                if severity not in map(str, SEVERITIES):
                     raise ValueError(f"out must have a severity from 1 to 5, got {name!r}")
 
 
@@ -136,11 +136,11 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
     options = InputOptions(label_column=ood.label_column)
     labels, *others = (labels_of(config, source, labeled, options) for config in configs.values())
     if not all(torch.equal(labels, other) for other in others):
-        raise ValueError(f"models must number the classes alike, got {', '.join(configs)}, which do not")
+        raise ValueError(f"models must number the classes the same way, got {', '.join(configs)}, which do not")
     inputs = inputs.add_column("label", labels.numpy()).select(torch.nonzero(labels != -100).flatten().tolist())
     out = {}
     for name in ood.out:
-        if name.partition(":")[0] in CORRUPTIONS:
+        if corruption_of(name):
             if not of_images:
                 raise ValueError(f"out must be a dataset for models of texts, got {name!r}")
             continue
@@ -226,7 +226,7 @@ def measure(
 def corruption_of(name: str) -> tuple[str, int] | None:
     """Return the corruption and severity that an entry of the option `out` names; None if it names a dataset."""
     corruption, _, severity = name.partition(":")
-    return (corruption, int(severity)) if corruption in CORRUPTIONS and severity else None
+    return (corruption, int(severity)) if corruption in CORRUPTIONS else None
 
 
 def calibration(logits: torch.Tensor, labels: torch.Tensor, temperature: float) -> Mapping[str, Any]:

@@ -20,10 +20,11 @@ import trl
 from datasets import Dataset, load_dataset
 from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
-from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer, LossConfig
+from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.runs.output_folders import is_finished
+from papers.runs.recipe_arguments import parse_losses
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -60,11 +61,12 @@ def encode(texts: Dataset, column: str, tokenizer) -> Dataset:
 def settings_of(options: argparse.Namespace, loss: str, seed: int) -> dict:
     """Return the command-line settings that run.json keeps. The folder's name has the number of samples."""
     given = {name: getattr(options, name) for name in ("epochs", "learning_rate", "vocab_size", "hidden_size")}
-    return {"loss": str(LossConfig.parse(loss)), "seed": seed, **given}
+    return {"loss": loss, "seed": seed, **given}
 
 
 def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -> None:
-    texts = read(options.train_file, column := options.column).shuffle(seed=seed)
+    column = options.column
+    texts = read(options.train_file, column).shuffle(seed=seed)
     texts = texts.select(range(min(options.train_samples, len(texts))))
     tokenizer = train_bpe_tokenizer(texts[column][:], options.vocab_size)
     held_out = [read(path, column) for path in (options.calibration_file, options.test_file)]
@@ -126,7 +128,7 @@ def measured(metrics: CalibrationMetrics | None) -> dict[str, float]:
 def main() -> None:
     options = parse_arguments()
     for seed in map(int, options.seeds.split(",")):
-        for loss in options.losses.split(","):
+        for loss in map(str, parse_losses(options.losses)):
             name = f"{loss.replace(':', '_').replace('=', '')}_{options.train_samples}_s{seed}"
             folder = options.output_dir / name
             if not is_finished(folder, settings_of(options, loss, seed)):

@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train_file", type=Path, help="The training posts of the by-date split.")
     parser.add_argument("test_file", type=Path, help="Its test posts.")
-    parser.add_argument("--output_dir", type=Path, required=True, help="Folder for the three files.")
+    parser.add_argument("--output_dir", type=Path, required=True, help="Folder for the six files.")
     args = parser.parse_args()
 
     posts = concatenate_datasets([load_file("train_file", args.train_file), load_file("test_file", args.test_file)])

@@ -58,7 +58,7 @@ class DataArguments(LongTailArguments, GeneratedDatasetArguments):
     text_pair_column: str | None = field(default=None, metadata={"help": "The column of second texts, for pairs."})
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
     multi_label: bool = field(
-        default=False, metadata={"help": "Several labels a text: lists, or columns of 0 and 1: toxic,insult,threat."}
+        default=False, metadata={"help": "Several labels per text: lists, or columns of 0 and 1: toxic,insult,threat."}
     )
     num_generated: int = field(default=4000, metadata={"help": "Number of training texts to generate."})
 

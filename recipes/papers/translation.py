@@ -79,8 +79,8 @@ class ModelArguments:
     model_name_or_path: str = field(
         default="transformer",
         metadata={
-            "help": "A Hub id or folder of a model for one pair of languages (nothing tells it which to translate "
-            "into: no prefix as for T5, no language code as for mBART); or 'transformer', trained from scratch."
+            "help": "A Hub id or folder of a model for one pair of languages (the recipe adds no prefix, as T5 "
+            "needs, and no language code, as mBART needs); or 'transformer', trained from scratch."
         },
     )
     max_length: int = field(

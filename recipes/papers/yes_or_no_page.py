@@ -43,7 +43,7 @@ def number(values: list[float], factor: float = 1, decimals: int = 2) -> str:
 
 
 def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict:
-    """Fit a temperature and Platt scaling, for all labels and for each, and what auto takes."""
+    """Fit a temperature and Platt scaling, shared by all labels and, with `per_label`, also one fit per label."""
     fits = {"none": None}
     for name in ("temperature", "platt"):
         for own in (False, True) if per_label else (False,):
@@ -139,7 +139,7 @@ def reranker(runs: list[dict]) -> str:
         same = corrections(run["validation_logits"], run["validation_labels"], per_label=False)
         old, posterior = run["pool_labels"].mean(), held_out.apply(test)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the page tells it
+            warnings.simplefilter("ignore")  # the page shows the estimate beside the true share
             estimate = estimate_prior(posterior, old)
         stages = {
             "as trained": test,

@@ -15,8 +15,8 @@ from hf_focal.reports.text_summary import summary
 MAX_TEXTS = 2000
 INTRO = """# Calibrate a classifier
 
-Is a model that says 95% right 95 times of 100? Upload held-out samples, which the model was **not trained on**. One
-half fits the temperature T; the results are those of the other half."""
+Is a model that says 95% right 95 times out of 100? Upload held-out samples, which the model was **not trained on**.
+One half is used to fit the temperature T, and the other half to measure the results."""
 
 
 def read_logits(path: str) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +38,7 @@ def read_logits(path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def halves(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the rows that fit T and the rows that measure it, the same ones each time."""
+    """Draw the rows to fit T on and the rows to measure it on, the same ones each time."""
     rows = np.random.default_rng(0).permutation(size)
     return rows[: size // 2], rows[size // 2 :]
 
@@ -76,7 +76,7 @@ def calibrate_texts(file: str | None, model: str, objective: str) -> tuple:
 
 
 def shown(result: RunResult) -> tuple:
-    """A result as the page shows it: the summary, and the diagrams before and after T."""
+    """Return what the page shows of a result: the summary, and the diagrams before and after T."""
     temperature = result.temperature.value
     return (
         f"{summary(result)}\n\nTo apply T to a model: `hf_focal.fold_temperature(model, {temperature:.6g})`.",
@@ -99,7 +99,7 @@ with gr.Blocks(title="Calibrate a classifier") as demo:
     with gr.Tab("Texts with a model"):
         gr.Markdown(
             "A csv file with the columns `text` and `label`; the labels are the model's names or numbers. At most "
-            f"{MAX_TEXTS} texts fit T and {MAX_TEXTS} measure it."
+            f"{MAX_TEXTS} texts are used to fit T, and {MAX_TEXTS} to measure it."
         )
         texts_file = gr.File(label="Texts and labels", file_types=[".csv"])
         model_name = gr.Textbox(label="Model", placeholder="cardiffnlp/twitter-roberta-base-sentiment-latest")

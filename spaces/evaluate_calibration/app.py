@@ -14,7 +14,7 @@ EXAMPLE = [["[0.95, 0.05]", 0], ["[0.9, 0.1]", 1], ["[0.2, 0.8]", 1], ["[0.4, 0.
 
 
 def compute(samples: list[list], inputs: str) -> list[list]:
-    """Each metric's name and its value for rows of predictions, as JSON lists, and labels."""
+    """Return each metric's name and value for rows of a prediction, which is a JSON list, and its label."""
     try:
         predictions, references = [json.loads(row) for row, _ in samples], [int(label) for _, label in samples]
         data = {"predictions": predictions, "references": references, "inputs": inputs}

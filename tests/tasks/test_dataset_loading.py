@@ -10,7 +10,7 @@ from papers.data.parallel_corpora import load_parallel
 from papers.data.segmentation_masks import load_mask_splits
 from papers.data.sentiment_trees import load_trees_or_table
 from papers.data.text_splits import load_splits
-from papers.data.unlabelled_inputs import load_images, load_texts
+from papers.data.unlabeled_inputs import load_images, load_texts
 from papers.data.word_tags import load_tag_splits
 
 from hf_focal.tasks.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split

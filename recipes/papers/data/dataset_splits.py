@@ -70,12 +70,11 @@ def check_disjoint(splits: Mapping[str, Dataset], sources: Mapping[str, str], sa
                 raise ValueError(f"{sources[second]} must hold {samples} of its own, got those of {sources[first]}")
 
 
-def labelled_splits(
+def labeled_splits(
     raw: Mapping[str, Dataset],
     sources: Mapping[str, str],
     inputs: Sequence[Column],
     label_column: str,
-    validation_fraction: float,
     validation_size: int | None,
     seed: int,
 ) -> DatasetDict:
@@ -89,9 +88,7 @@ def labelled_splits(
     splits = _number_labels(splits, sources, label_column)
     check_disjoint(splits, sources, "samples", *(column.name for column in inputs), "label")
     if "validation" not in splits:
-        train, validation = _stratified_cut(
-            sources["train"], splits.pop("train"), validation_fraction, validation_size, seed
-        )
+        train, validation = _stratified_cut(sources["train"], splits.pop("train"), validation_size, seed)
         splits = DatasetDict({"train": train, "validation": validation, **splits})
     return splits
 
@@ -181,12 +178,11 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
     return splits.cast_column("label", ClassLabel(names=names))
 
 
-def _stratified_cut(
-    source: str, train: Dataset, fraction: float, size: int | None, seed: int
-) -> tuple[Dataset, Dataset]:
-    """Shuffle `train`, which errors call `source`, and split it into training and validation, stratified by label."""
-    if not 0 < fraction < 1:
-        raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction}")
+def _stratified_cut(source: str, train: Dataset, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
+    """Shuffle `train`, which errors call `source`, and split it into training and validation, stratified by label.
+
+    The validation split has `size` samples, or a tenth of the samples if `size` is None.
+    """
     labels, counts = np.unique(train.select_columns("label").with_format("numpy")["label"][:], return_counts=True)
     if counts.min() < 2:
         name = train.features["label"].int2str(int(labels[counts.argmin()]))
@@ -194,8 +190,8 @@ def _stratified_cut(
             f"{source} must have at least 2 samples of each label to cut validation from, got 1 of {name!r}: "
             "give validation_file"
         )
-    share = "" if size is not None else f", {fraction:.0%} of the samples"
-    size = math.ceil(fraction * len(train)) if size is None else size
+    share = "" if size is not None else ", a tenth of the samples"
+    size = math.ceil(len(train) / 10) if size is None else size
     if not len(labels) <= size <= len(train) - len(labels):
         raise ValueError(
             f"validation_size must be from {len(labels)} to {len(train) - len(labels)}, so that train and validation "

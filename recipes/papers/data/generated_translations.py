@@ -245,9 +245,7 @@ def true_translation_errors(
     pairs: Dataset,
     temperature: Temperature,
     *,
-    grammar: Grammar | None = None,
     max_length: int | None = None,
-    batch_size: int = 64,
 ) -> tuple[float, float] | None:
     """Compute the `true_calibration_error` of a model's next-token predictions, with teacher forcing.
 
@@ -257,17 +255,14 @@ def true_translation_errors(
     Args:
         model: a sequence-to-sequence model; it is set to evaluation mode.
         tokenizer: tokenizer of both languages, which ends each sentence with one token.
-        pairs: columns "source" and "target" of `generate_translations`.
+        pairs: columns "source" and "target" of `generate_translations`, with the default ambiguity and language seed.
         temperature: temperature that was fitted for the model.
-        grammar: grammar of the pairs; the default `Grammar()` if None.
         max_length: pairs whose source or target has more tokens are left out; None keeps all.
-        batch_size: number of pairs per batch.
 
     Returns:
         The errors before and after the logits are divided by `temperature`, from 0 to 1; None if every pair is left
         out.
     """
-    grammar = Grammar() if grammar is None else grammar
     tokens = tokenizer(pairs["source"][:], text_target=pairs["target"][:])
     samples = [
         (pair, {"input_ids": source, "labels": target})
@@ -286,6 +281,7 @@ def true_translation_errors(
         ids = tokenizer(text_target=word)["input_ids"]  # the word and the end token, or the end token alone for `END`
         return ids[0] if len(ids) == len(word.split()) + 1 else None
 
+    grammar, batch_size = Grammar(), 64
     confidences: tuple[list, list] = ([], [])
     expected = []
     collate, model = DataCollatorForSeq2Seq(tokenizer, model=model), model.eval()

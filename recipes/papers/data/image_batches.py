@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from hf_focal.tasks.column_selection import Column
 from hf_focal.tasks.input_encoding import open_image
 
-from .dataset_splits import labelled_splits, read_splits
+from .dataset_splits import labeled_splits, read_splits
 from .label_set_splits import label_set_splits
 from .pixel_format import PixelFormat
 
@@ -38,7 +38,6 @@ def load_image_splits(
     label_column: str = "label",
     multi_label: bool = False,
     test_split: str = "test",
-    validation_fraction: float = 0.1,
     validation_size: int | None = None,
     seed: int = 42,
 ) -> DatasetDict:
@@ -53,12 +52,11 @@ def load_image_splits(
         image_column: a column of images, which are the bytes of image files or paths to image files.
         label_column: a column of `ClassLabel`, integers 0..K-1, or strings (numbered in alphabetical order).
         multi_label: whether images have several labels. If so, `label_column` and the column "label" are as in
-            `label_set_splits`, and a tenth is used in place of `validation_fraction`.
+            `label_set_splits`.
         test_split: the split of `dataset_name` to use as the test set: for example, "valid" if the labels of "test"
             are secret.
-        validation_fraction: share of the training samples that becomes "validation" if the data has no validation
-            split. These samples are drawn at random, stratified by label.
-        validation_size: number of these samples; overrides `validation_fraction`.
+        validation_size: number of training samples that become "validation" if the data has no validation split; a
+            tenth by default. These samples are drawn at random, stratified by label unless `multi_label`.
         seed: seed of the draw of these samples.
 
     Returns:
@@ -73,7 +71,7 @@ def load_image_splits(
     images = [Column("image_column", image_column, "image", "images")]
     if multi_label:
         return label_set_splits(raw, sources, images, label_column, validation_size, seed)
-    return labelled_splits(raw, sources, images, label_column, validation_fraction, validation_size, seed)
+    return labeled_splits(raw, sources, images, label_column, validation_size, seed)
 
 
 def decode_images(split: Dataset, size: int) -> Tensor:

@@ -23,7 +23,8 @@ def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column
     Raises:
         ValueError: ρ is not in (0, 1], the column does not hold class labels, or a class has no samples.
     """
-    check_imbalance(imbalance)
+    if not 0 < imbalance <= 1:
+        raise ValueError(f"imbalance must be above 0 and at most 1, got {imbalance}")
     feature = dataset.features.get(label_column)
     if not isinstance(feature, ClassLabel):
         raise ValueError(f"label_column must hold class labels, got {label_column!r} of {feature}")
@@ -39,9 +40,3 @@ def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column
     ranks = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = by_class[ranks < np.repeat(sizes, counts)]
     return dataset.select(np.sort(kept))
-
-
-def check_imbalance(imbalance: float) -> None:
-    """Raise ValueError unless ρ is in (0, 1]."""
-    if not 0 < imbalance <= 1:
-        raise ValueError(f"imbalance must be above 0 and at most 1, got {imbalance}")

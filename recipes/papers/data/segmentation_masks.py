@@ -123,8 +123,8 @@ def count_classes(split: Dataset, num_classes: int, source: str, size: tuple[int
         The counts, int64 (K,).
 
     Raises:
-        ValueError: a file is not an image; a mask has several channels, values other than 0 … K-1 and 255, or another
-            size than the image; images differ in size although `size` is None; or all pixels are ignored.
+        ValueError: a file is not an image; a mask has several channels, values other than 0 … K-1 and 255, or not the
+            image's size; images differ in size although `size` is None; or all pixels are ignored.
     """
     counts, seen = np.zeros(num_classes, np.int64), size
     for index, (image, mask) in enumerate(zip(split["image"], split["mask"], strict=True)):
@@ -225,16 +225,13 @@ class MaskDataset(torch.utils.data.Dataset):
     def _crop_and_flip(self, index: int, values: np.ndarray, labels: np.ndarray) -> Sequence[np.ndarray]:
         rng = np.random.default_rng((self.seed, int(self.epoch), index))
         if self.crop_size is not None:
-            check_crop(self.crop_size, labels.shape)
+            if self.crop_size[0] > labels.shape[0] or self.crop_size[1] > labels.shape[1]:
+                raise ValueError(
+                    f"crop_size must be at most {labels.shape}, the images' height and width, got {self.crop_size}"
+                )
             top, left = (rng.integers(side - cut + 1) for side, cut in zip(labels.shape, self.crop_size, strict=True))
             inside = slice(top, top + self.crop_size[0]), slice(left, left + self.crop_size[1])
             values, labels = values[inside], labels[inside]
         if self.flip and rng.random() < 0.5:
             values, labels = values[:, ::-1], labels[:, ::-1]
         return values, labels
-
-
-def check_crop(crop_size: tuple[int, int], size: tuple[int, int]) -> None:
-    """Raise ValueError if a crop, (height, width), is larger than the image."""
-    if crop_size[0] > size[0] or crop_size[1] > size[1]:
-        raise ValueError(f"crop_size must be at most {size}, the images' height and width, got {crop_size}")

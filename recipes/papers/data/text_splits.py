@@ -8,7 +8,7 @@ from datasets import Dataset, DatasetDict
 from hf_focal.tasks.column_selection import Column
 from hf_focal.tasks.dataset_loading import load_file
 
-from .dataset_splits import labelled_splits, read_splits
+from .dataset_splits import labeled_splits, read_splits
 from .label_set_splits import label_set_splits
 
 
@@ -23,7 +23,6 @@ def load_splits(
     text_pair_column: str | None = None,
     label_column: str = "label",
     multi_label: bool = False,
-    validation_fraction: float = 0.1,
     validation_size: int | None = None,
     seed: int = 42,
     read_file: Callable[[str, Path], Dataset] = load_file,
@@ -41,10 +40,9 @@ def load_splits(
         label_column: a column of `ClassLabel`, integers 0..K-1, or strings (stripped of surrounding spaces and
             numbered in alphabetical order). Samples whose `ClassLabel` is -1, which means no label, are dropped.
         multi_label: whether texts have several labels. If so, `label_column` and the column "label" are as in
-            `label_set_splits`, and a tenth is used in place of `validation_fraction`.
-        validation_fraction: share of the training samples that becomes "validation" if the data has no validation
-            split. These samples are drawn at random, stratified by label.
-        validation_size: number of these samples; overrides `validation_fraction`.
+            `label_set_splits`.
+        validation_size: number of training samples that become "validation" if the data has no validation split; a
+            tenth by default. These samples are drawn at random, stratified by label unless `multi_label`.
         seed: seed of the draw of these samples. The same data and the same seed give the same splits in every process.
         read_file: function that reads a file, given the argument's name (for errors) and the path. Give another
             function to support other formats.
@@ -67,4 +65,4 @@ def load_splits(
         inputs.append(Column("text_pair_column", text_pair_column, "text_pair", "strings"))
     if multi_label:
         return label_set_splits(raw, sources, inputs, label_column, validation_size, seed)
-    return labelled_splits(raw, sources, inputs, label_column, validation_fraction, validation_size, seed)
+    return labeled_splits(raw, sources, inputs, label_column, validation_size, seed)

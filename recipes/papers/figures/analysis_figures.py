@@ -8,8 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hf_focal.reports.figure_style import clean_axes
+
 COLORS = ("#000000", "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9")
-STYLES = ("-", "--", "-.", ":")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -23,9 +24,7 @@ def panel(figure: Figure, x: str, y: str) -> Axes:
 def dress(axes: Axes, x: str, y: str) -> Axes:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
-    axes.set_axisbelow(True)
+    clean_axes(axes)
     return axes
 
 

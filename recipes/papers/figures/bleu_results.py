@@ -54,7 +54,7 @@ class TranslationResult(RunResult):
 
 
 def read_result(path: str | Path) -> RunResult:
-    """Read the metrics.json of a report on any kind of run; raise one of `READ_ERRORS` if no report wrote the file."""
+    """Read the metrics.json of a report on any kind of run; raise an error as `RunResult.load` does."""
     values = json.loads(Path(path).read_text(encoding="utf-8"))
     return (TranslationResult if "bleu" in values else RunResult).load(path)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def normalised_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
+def normalized_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
     """Normalize the focal weights of each record, and likewise its recall weights, to sum to 1 over the classes.
 
     Args:
@@ -58,7 +58,7 @@ def class_weights_figure(
 
     if not history:
         raise ValueError("history must hold at least one record, got none")
-    focal, recall = normalised_weights(history)
+    focal, recall = normalized_weights(history)
     if focal.shape[1] != len(class_counts):
         raise ValueError(f"class_counts must have {focal.shape[1]} classes, as history has, got {len(class_counts)}")
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -80,14 +80,15 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
         if reader.fieldnames != expected:
             raise ValueError(f"{path} must have the columns {', '.join(expected)}, got {reader.fieldnames}")
         for row in reader:
-            _, number, *_ = row.pop("paper"), row.pop("table")
+            del row["paper"]
+            number = int(row.pop("table"))
             for column, choices in (("metric", METRICS), ("stage", _STAGES)):
                 if row[column] not in choices:
                     raise ValueError(f"{column} must be one of {', '.join(choices)}, got {row[column]!r} in {path}")
             temperature = float(row["temperature"]) if row["temperature"] else None
             values: dict[str, Any] = {**row, "value": float(row["value"]), "temperature": temperature}
             cell = PaperCell(**values)
-            tables.setdefault(int(number), []).append(cell)
+            tables.setdefault(number, []).append(cell)
     return tables
 
 

@@ -195,8 +195,8 @@ def examples_figure(
     write(indent, bottom - 1.5 * _LINE, corner, room, color=GREY)
     # Pixels of small images are shown as squares; large images are smoothed.
     interpolation = "nearest" if images.shape[2] <= 100 else "antialiased"
-    centres = [left + _COLUMN * (column + 0.5) for column in range(len(samples))]
-    for x, image, head in zip(centres, images, heads, strict=True):
+    centers = [left + _COLUMN * (column + 0.5) for column in range(len(samples))]
+    for x, image, head in zip(centers, images, heads, strict=True):
         write(x, _MARGIN + head_height / 2, head, **cell, weight="bold")
         extent = (x - _PICTURE / 2, x + _PICTURE / 2, bottom, bottom - picture_height)
         axes.imshow(image, extent=extent, aspect="auto", interpolation=interpolation)
@@ -207,7 +207,7 @@ def examples_figure(
             band = (top, top + heights[number], _MARGIN / width, 1 - _MARGIN / width)
             axes.axhspan(*band, color="#F0F0F0", linewidth=0)
         write(indent, middle, names[number], room)
-        for x, sample, text in zip(centres, samples, cells[number], strict=True):
+        for x, sample, text in zip(centers, samples, cells[number], strict=True):
             write(x, middle, text, **cell, color=_RIGHT if run.correct[sample] else _WRONG)
         top += heights[number]
     axes.set(xlim=(0, width), ylim=(top + _MARGIN, 0))

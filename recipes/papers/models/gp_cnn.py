@@ -98,9 +98,9 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
     In the variant "official", convolutions have no padding of their own, max-pools have stride 1, and weights start as
     PyTorch's do. A text is padded at the front with zero vectors to `max_words` words. Padding is not masked: windows
-    of padding take part in the pools, with the biases. All windows of padding alone are equal, so one of them, and
-    those that reach into the text, stand for all: the network convolves no more, and its outputs and gradients are
-    those of the whole `max_words`.
+    of padding take part in the pools, with the biases. All windows that hold only padding are equal, so the network
+    convolves just one of them and the windows that reach into the text; its outputs and gradients are those of all
+    `max_words` words.
 
     In the variant "strided", convolutions have "same" padding, max-pools have a stride of their width, weights start
     as Keras' do, and padding is masked.

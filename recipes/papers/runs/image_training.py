@@ -58,7 +58,7 @@ class OptimizerArguments:
 
 
 class NextEpoch(TrainerCallback):
-    """Tells the training set on every process which epoch is starting; accelerate tells it on one process only."""
+    """Calls `set_epoch` of the training set on every process; accelerate does this on one process only."""
 
     def on_epoch_begin(
         self,

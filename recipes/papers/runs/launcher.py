@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,11 +223,7 @@ def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
 
 
 def execute(
-    jobs: Sequence[Job],
-    devices: Sequence[str | None],
-    attempts: int = 3,
-    budget: float = math.inf,
-    finished: Callable[[Job], None] = lambda job: None,
+    jobs: Sequence[Job], devices: Sequence[str | None], attempts: int = 3, budget: float = math.inf
 ) -> dict[Job, str]:
     """Run the unfinished jobs, one per device at a time, and restart jobs that die.
 
@@ -238,7 +234,6 @@ def execute(
         devices: what `devices_of` returns.
         attempts: how many times to start a job at most. A job whose recipe rejects its arguments is started only once.
         budget: seconds after which no job is started. Jobs that run at that time are allowed to finish.
-        finished: function that is called with each job that finishes.
 
     Returns:
         A dictionary from each unfinished job to the reason why it is not finished.
@@ -268,7 +263,6 @@ def execute(
                 _logger.info("%s: %s", job.name, problem or "finished")
                 if problem is None:
                     problems.pop(job, None)
-                    finished(job)
                     continue
                 problems[job] = problem
                 if launch.attempt < attempts and problem.startswith("died"):

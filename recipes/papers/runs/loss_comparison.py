@@ -12,6 +12,7 @@ from typing import Any
 from hf_focal.calibration.temperature_grid import few_samples
 from hf_focal.hub.hub_publishing import HubError, create_repository, publish, repository_of
 from hf_focal.reports import RunResult
+from hf_focal.reports.run_results import READ_ERRORS
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
 
@@ -134,7 +135,7 @@ def _read_result(report: Path) -> Any:
     path = report / "metrics.json"
     try:
         return read_result(path) if path.exists() else None
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except READ_ERRORS as error:
         raise ValueError(
             f"output_dir must hold complete reports, got {str(path)!r}: {error!r}; delete it to measure the run again"
         ) from error

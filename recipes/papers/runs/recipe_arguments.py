@@ -297,13 +297,7 @@ def parse_losses(text: str) -> list[LossConfig]:
 
     Commas also separate the options of one loss: an item that has a "=" but no ":" is an option of the preceding loss.
     """
-    items: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        if items and "=" in part and ":" not in part:
-            items[-1] += f",{part}"
-        else:
-            items.append(part)
-    configs = [LossConfig.parse(item) for item in items]
+    configs = [LossConfig.parse(item.strip()) for item in re.split(r",(?![^,:]*=)", text) if item.strip()]
     if not configs:
         raise ValueError(f"losses must name at least one of {', '.join(LOSSES)}, got {text!r}")
     for index, config in enumerate(configs):

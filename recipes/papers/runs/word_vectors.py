@@ -29,9 +29,8 @@ class WordVectorArguments:
             "help": "Learning rate of the word vectors, without weight decay; 0 freezes them. Default: learning_rate."
         },
     )
-
     embedding_sgd: bool = field(
-        default=False, metadata={"help": "Update the word vectors by plain SGD, if the other weights have AdaGrad."}
+        default=False, metadata={"help": "Update the word vectors by plain SGD; needs --optim adagrad."}
     )
 
     def __post_init__(self) -> None:
@@ -59,12 +58,14 @@ def build_optimizer(
 ) -> torch.optim.Optimizer | None:
     """Build the optimizer that `args` name, with a separate learning rate for the word vectors; 0 freezes the vectors.
 
-    Return None if `arguments` set no separate learning rate.
+    Return None if `arguments` set no separate learning rate. Raise `ValueError` for `embedding_sgd` without AdaGrad.
     """
     learning_rate = arguments.embedding_learning_rate
     if learning_rate is None:
         return None
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    if arguments.embedding_sgd and kind is not torch.optim.Adagrad:
+        raise ValueError(f"embedding_sgd must be given with optim 'adagrad', got {args.optim!r}")
     model.to(args.device)  # Adagrad creates its state when it is built, on the device of the weights
     vectors = model.get_input_embeddings().weight
     assert isinstance(vectors, nn.Parameter)

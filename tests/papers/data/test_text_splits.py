@@ -48,7 +48,7 @@ def test_labels_lose_the_spaces_around_them(write, caplog):
 
 def test_validation_cut_is_stratified_seeded_and_disjoint(write):
     train = write("train.csv", text=TEXTS, label=LABELS)
-    splits = load_splits(train_file=train, validation_fraction=0.2)
+    splits = load_splits(train_file=train, validation_size=8)
     assert Counter(splits["validation"]["label"]) == {0: 2, 1: 4, 2: 2}
     assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(TEXTS)
     again = load_splits(train_file=train, validation_size=8)
@@ -121,14 +121,12 @@ def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
 
 def test_bad_arguments(write, tmp_path):
     train = write("train.csv", text=TEXTS, label=LABELS)
+    few = write("few.csv", text=TEXTS[:9], label=["ham", "eggs", "spam"] * 3)
     for arguments, message in [
         ({"test_file": train}, "dataset_name or train_file must be given, got only test_file"),
         ({"dataset_name": "a/b", "train_file": train}, "dataset_name must be given without files, got 'a/b'"),
-        (
-            {"train_file": train, "validation_fraction": 0.01},
-            "validation_size must be from 3 to 37, .* got 1, 1% of the samples:",
-        ),
-        ({"train_file": train, "validation_fraction": 1.0}, "validation_fraction must be between 0 and 1, got 1.0"),
+        ({"train_file": train, "validation_size": 1}, "validation_size must be from 3 to 37, .* got 1: set it"),
+        ({"train_file": few}, "validation_size must be from 3 to 6, .* got 1, a tenth of the samples:"),
     ]:
         with pytest.raises(ValueError, match=message):
             load_splits(**arguments)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from papers.figures.class_weight_figures import class_weights_figure, normalised_weights, training_loss_figure
+from papers.figures.class_weight_figures import class_weights_figure, normalized_weights, training_loss_figure
 from papers.figures.experiment_report import write_experiment_comparison, write_experiment_report
 from test_shot_recall import COUNTS, result_of
 
@@ -19,7 +19,7 @@ HISTORY = [
 
 
 def test_weights_are_shares_of_the_classes_that_had_rows():
-    focal, recall = normalised_weights(HISTORY)
+    focal, recall = normalized_weights(HISTORY)
     np.testing.assert_allclose(focal[0], np.array(HISTORY[0]["focal"]) / 2.5)
     np.testing.assert_allclose(recall[1], [0.1 / 2.2, 0.1 / 2.2, 0.3 / 2.2, 0.7 / 2.2, 1 / 2.2, np.nan])
     np.testing.assert_allclose(np.nansum(focal, axis=1), 1)
@@ -29,7 +29,7 @@ def test_weights_are_shares_of_the_classes_that_had_rows():
 def test_the_figure_draws_both_weights_and_their_ratio_by_the_size_of_the_class(tmp_path):
     figure = class_weights_figure(HISTORY, COUNTS, title="recall:ema=0.1", path=tmp_path / "weights.png")
     focal, recall, ratio, bar = figure.axes
-    expected = normalised_weights(HISTORY)
+    expected = normalized_weights(HISTORY)
     for axes, values in zip((focal, recall, ratio), (*expected, expected[1] / expected[0]), strict=True):
         lines = axes.get_lines()[:6]
         np.testing.assert_array_equal([line.get_xdata() for line in lines], [[1, 2, 3]] * 6)

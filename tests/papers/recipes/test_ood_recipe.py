@@ -130,6 +130,7 @@ def test_texts_against_other_texts(tmp_path):
     [
         ({}, "out or shift must be given, got neither"),
         ({"out": "gaussian_noise:6"}, "out must have a severity from 1 to 5, got 'gaussian_noise:6'"),
+        ({"out": "gaussian_noise"}, "out must have a severity from 1 to 5, got 'gaussian_noise'"),
         ({"shift": "fog"}, "shift must be one of gaussian_noise"),
         ({"out": "digits digits"}, "out must be datasets of different names, got 'digits' twice"),
         ({"out": "digits", "label_column": "labels"}, "label_column must be one of ['image', 'label']"),
@@ -152,5 +153,7 @@ def test_models_that_number_the_classes_differently(images, tmp_path):
     config = json.loads((tmp_path / "other" / "config.json").read_text())
     config |= {"id2label": {9 - i: str(i) for i in range(10)}, "label2id": {str(i): 9 - i for i in range(10)}}
     (tmp_path / "other" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"models must number the classes alike, got .*run, .*other, which do not"):
+    with pytest.raises(
+        ValueError, match=r"models must number the classes the same way, got .*run, .*other, which do not"
+    ):
         run(tmp_path / "out", images[0], str(tmp_path / "other"), dataset_name="digits", out="gaussian_noise:1")

@@ -131,3 +131,6 @@ def test_plain_sgd_for_the_word_vectors():
         before -= 0.5 * model[0].weight.grad
         optimizer.step()
     torch.testing.assert_close(model[0].weight.detach(), before, rtol=0, atol=1e-5)
+    args = FocalTrainingArguments(output_dir="unused", optim="sgd", use_cpu=True, report_to="none")
+    with pytest.raises(ValueError, match=r"embedding_sgd must be given with optim 'adagrad', got .*'sgd'"):
+        build_optimizer(model, args, WordVectorArguments(embedding_learning_rate=0.5, embedding_sgd=True))
