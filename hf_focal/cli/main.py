@@ -91,11 +91,12 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         from ..reports import comparison_page, read_runs, results_table
         from ..reports.markdown_tables import RESULTS_LEGEND
 
+        verb = "Replaced" if Path(arguments["output"]).exists() else "Written to"
+        page = comparison_page(arguments["folders"], arguments["output"])  # which names the file if one is broken
         runs = [*read_runs(arguments["folders"]).values()]
         print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
         print("\n".join(run.describe() for run in runs))
-        verb = "Replaced" if Path(arguments["output"]).exists() else "Written to"
-        print(f"{verb} {comparison_page(arguments['folders'], arguments['output'])}")
+        print(f"{verb} {page}")
     elif command == "apply":
         from ..scores import apply_correction, export_correction
 
