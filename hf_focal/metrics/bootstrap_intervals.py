@@ -8,8 +8,8 @@ import torch
 from .bins import bin_index
 from .calibration_errors import equal_width_errors, ranked_errors
 
-# How many numbers are in memory at a time: 32 MiB of float64.
-_CHUNK = 2**22
+# How many numbers are in memory at a time: 2 MiB of float64, which stay in the cache.
+_CHUNK = 2**18
 # Up to this number of samples, each is drawn by itself.
 _MOST_EXACT = 100_000
 _BLOCKS = 4000
