@@ -150,7 +150,9 @@ def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
     name = _data_name(run, "measured_on")
     balance = run.details.get("class_balance")
-    unit = unit_of(run.details.get("task", ""), "samples" if balance else "labels")  # labels of tokens or pixels
+    task = run.details.get("task", "")
+    of_samples = balance or (task == "scores" and run.link == "softmax")  # or else labels of tokens or pixels
+    unit = unit_of(task, "samples" if of_samples else "labels")
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
     if balance:
         counts = dict.fromkeys(f"{balance[name]:,}" for name in ("smallest", "largest"))

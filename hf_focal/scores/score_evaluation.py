@@ -362,7 +362,7 @@ def _result(
 
 
 def _known(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not np.isnan(value) or name == "nll"}
+    return {name: value for name, value in metrics.items() if not np.isnan(value)}
 
 
 def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
