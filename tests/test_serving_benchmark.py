@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from packaging.version import Version
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_focal import Temperature, fold_calibration
@@ -47,6 +48,8 @@ def calibrated():
 def test_runtimes_compute_corrected_logits(name, calibrated, tmp_path):
     if ("Inductor" in name or "compile" in name) and shutil.which("g++") is None:
         pytest.skip("needs a C++ compiler")
+    if ("export" in name or "ONNX" in name) and Version(torch.__version__) < Version("2.9"):
+        pytest.skip("older exporters refuse this model")
     model, batches, expected = calibrated
     with torch.no_grad():
         run = serving.RUNTIMES[name](model, batches[0], tmp_path)
