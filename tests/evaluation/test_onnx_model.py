@@ -238,7 +238,7 @@ def test_a_graph_that_computes_something_else_is_not_saved(texts, tmp_path, monk
     append = onnx_model._appended
     monkeypatch.setattr(onnx_model, "_appended", lambda file, name, _: append(file, name, Temperature(9)))
     files = {"onnx": texts.folder.parent / "model.onnx", "output": tmp_path / "out"}
-    with pytest.raises(NotPublishedError, match="not those expected"):
+    with pytest.raises(NotPublishedError, match="does not compute the corrected logits"):
         calibrate_model(texts.folder, str(texts.validation), **files, **texts.options)
     assert not (tmp_path / "out").exists()
 
