@@ -52,8 +52,8 @@ def generate_messages(count: int, seed: int) -> list[dict[str, str]]:
 
     A message mentions two to five things, among up to two sentences of small talk. Each department's customers use its
     own words most, some far more often than others, and words of other departments with various frequencies. So most
-    messages are easy, some are ambiguous, and rare words must be learned from few examples. A
-    classifier that knows these frequencies is wrong for 5% of the messages.
+    messages are easy, some are ambiguous, and rare words must be learned from few examples. A classifier that knows
+    these frequencies is wrong for 5% of the messages.
     """
     own = [text.split() for text in _WORDS.values()]
     vocabulary = sorted({word for words in own for word in words})

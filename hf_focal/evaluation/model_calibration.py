@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from ..calibration import PlattScaling, apply_calibrated_generation, fold_calibration, fold_temperature
+from ..calibration import PlattScaling, Temperature, apply_calibrated_generation, fold_calibration, fold_temperature
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
 from ..calibration.folding import has_bias
@@ -180,8 +180,8 @@ def calibrate_model(
         elif getattr(trained.model.config, "prior_shift", None) is not None:
             del trained.model.config.prior_shift  # the fit replaces it
         on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
-        one_value = not (hasattr(temperature, "values") or "values" in trained.calibration)
-        if temperature is not None and earlier is not None and one_value:
+        per_label_before = "values" in trained.calibration
+        if type(temperature) is Temperature and earlier is not None and not per_label_before:
             on_top += f", T = {earlier * temperature.value:.4g} together"
         notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
         result = trained.result(

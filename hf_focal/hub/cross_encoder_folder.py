@@ -28,8 +28,8 @@ def set_sigmoid(config: Any) -> None:
 def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
     """Copy the settings of the CrossEncoder `name`, a folder or a Hub id, to the folder of the corrected model.
 
-    With `one_logit`, the copy names the sigmoid. Nothing is copied if the model is not a CrossEncoder of
-    release 6, or if it has modules after the model, which would change the corrected logits.
+    With `one_logit`, the copy names the sigmoid. Nothing is copied if the model is not a CrossEncoder of release 6, or
+    if it has modules after the model, which would change the corrected logits.
     """
     settings, modules = (_read(name, file) for file in (_SETTINGS, _MODULES))
     if not isinstance(settings, dict) or settings.get("model_type") != "CrossEncoder":
