@@ -46,13 +46,7 @@ def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
 
 def _read(name: str, file: str) -> Any:
     try:
-        found = cached_file(
-            name,
-            file,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        found = cached_file(name, file)
         return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # including a folder that no longer exists, or a model without a name
+    except (OSError, ValueError):  # no such file, no connection, or a model without a name
         return None
