@@ -33,7 +33,8 @@ class OnnxClassifier(nn.Module):
 
     Raises:
         InputError: onnx or onnxruntime is missing; the file is not an ONNX model, needs other inputs, has other
-            outputs, or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch.
+            outputs, or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch, or if the
+            logits of the first batch add up to 1 for each sample, as probabilities do.
     """
 
     def __init__(self, path: str, config: PreTrainedConfig, given: set[str]):
@@ -88,9 +89,18 @@ class OnnxClassifier(nn.Module):
         for part in self.session.get_inputs():
             array = inputs[part.name].numpy(force=True)
             batch[part.name] = array.astype(_DTYPES.get(part.type, array.dtype))
-        self._example = self._example or {name: array[:2] for name, array in batch.items()}
         logits = torch.from_numpy(_run(self.session, self.output, batch, self.path))
         self._check_size(logits.shape[-1] if logits.ndim else 0)
+        if not self._example:
+            # Exporters may write a softmax as several operations, which `_ending` does not recognize.
+            sums = logits.double().sum(-1)
+            if sums.numel() > 1 and logits.shape[-1] > 1 and logits.min() >= 0 and (sums - 1).abs().max() < 1e-3:
+                raise InputError(
+                    "onnx",
+                    f"must compute logits, got {self.path!r}, whose values are probabilities, since they add up to 1: "
+                    "export the model without its softmax",
+                )
+            self._example = {name: array[:2] for name, array in batch.items()}
         return logits.to(next(iter(inputs.values())).device)
 
     def fold_correction(self, correction: Correction) -> None:

@@ -97,7 +97,8 @@ def calibrate_scores(
 
     Args:
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
-        test_scores: the table to measure on; by default `scores`, so the results are optimistic.
+        test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
+            the column of `group`.
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
         precision, recall, confidence: as for `calibrate_model`. The thresholds are in ``correction.json``, for
             `apply_thresholds`.
@@ -113,7 +114,8 @@ def calibrate_scores(
     check_goals(confidence, precision=precision, recall=recall)
     check_new_prior(new_prior, None, "nll", precision)
     with new_folder(output):
-        table = read_scores(scores, **columns)
+        # Groups are measured, not fitted.
+        table = read_scores(scores, **columns | ({} if test_scores is None else {"group": None}))
         test = table
         if test_scores is not None:
             given = columns | ({"floor": table.floor} if table.floor else {})

@@ -120,6 +120,12 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
         apply_correction(tmp_path / "out" / "correction.json", file, written)
 
 
+def test_only_the_scores_to_measure_need_groups(file, tmp_path):
+    pd.read_csv(file).drop(columns="language").to_csv(tmp_path / "held_out.csv", index=False)
+    result = calibrate_scores(tmp_path / "held_out.csv", test_scores=file, group="language")
+    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
+
+
 def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
     calibrate_scores(file, output=tmp_path / "out")
     frame = pd.read_csv(file)
