@@ -38,7 +38,7 @@ def batch(shape=(40,), dtype=torch.float64, seed=0):
 def recall(logits, labels):
     """By scikit-learn, (K,), 0 for a class without rows."""
     kept = labels.flatten() != -100
-    labels, predictions = labels.flatten()[kept], logits.double().flatten(0, -2).argmax(-1)[kept]
+    labels, predictions = labels.flatten()[kept].numpy(), logits.double().flatten(0, -2).argmax(-1)[kept].numpy()
     return torch.tensor(recall_score(labels, predictions, labels=range(K), average=None, zero_division=0.0))
 
 
