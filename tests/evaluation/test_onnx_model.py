@@ -210,7 +210,7 @@ def test_graphs_that_end_in_probabilities_are_refused(operation, after, tmp_path
 def test_probabilities_of_a_softmax_in_several_operations_are_refused(tmp_path):
     nodes = [("Softmax", "x", "p"), ("Abs", "p", "logits")]  # `Abs` stands for operations that are not recognized
     model = OnnxClassifier(graph(tmp_path / "model.onnx", nodes, ["logits"]), BertConfig(num_labels=3), {"x"})
-    with pytest.raises(InputError, match="onnx must compute logits, got .* whose values are probabilities"):
+    with pytest.raises(InputError, match=r"onnx must compute logits, got .* whose values are probabilities"):
         model(x=torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
 
 
