@@ -196,7 +196,7 @@ def temperature_cases() -> Iterator[Case]:
 
 @mpmath.workdps(200)
 def exact_focal(logits: np.ndarray, label: int, gamma: float) -> tuple[float, float]:
-    """Return the loss (1-p)^γ · (-log p) of one row and its derivative by the logit of the label."""
+    """Return the focal loss (1-p)^γ · (-log p) of logits (K,) and its derivative with respect to the label's logit."""
     odds = [mpmath.exp(mpmath.mpf(float(z))) for z in logits]
     p = odds[label] / sum(odds)
     wrong = sum(odds[:label] + odds[label + 1 :]) / sum(odds)
