@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from processes import leave
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -97,7 +98,7 @@ def main(path: Path) -> None:
     if rank == 0:
         result |= {"world size": dist.get_world_size(), "evaluated": evaluated}
         path.write_text(json.dumps(result), encoding="utf-8")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

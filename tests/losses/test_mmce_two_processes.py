@@ -1,14 +1,11 @@
 """MMCE gathered from two real processes is that of one process with all rows."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import output_of, start
 
 from hf_focal.losses import build_loss
 
@@ -21,16 +18,8 @@ every_form = pytest.mark.parametrize("options", OPTIONS)
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     path = tmp_path_factory.mktemp("mmce") / "two.json"
-    script = Path(__file__).with_name("mmce_two_processes.py")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", port]
-    done = subprocess.run(
-        [*launcher, script, path], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    output_of(start(Path(__file__).with_name("mmce_two_processes.py"), 2, path))
     result = json.loads(path.read_text(encoding="utf-8"))
     assert result["world size"] == 2
     return result
