@@ -37,9 +37,7 @@ CLASSIFICATION = {
     "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
 # Runs that are compared with the papers, but that do not count in the tests of their claims.
-FINE_TUNED = {
-    "20_newsgroups_encoder": ("20 Newsgroups, encoder", ("20_newsgroups", "bert"), "newsgroups.md"),
-}
+FINE_TUNED = {"20_newsgroups_encoder": ("20 Newsgroups, encoder", ("20_newsgroups", "bert"), "newsgroups.md")}
 TRANSLATION = {
     "multi30k": ("Multi30k, 8 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
     "multi30k_20_epochs": ("Multi30k, 20 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
