@@ -62,7 +62,8 @@ def bins_of(record: dict[str, Any]) -> ReliabilityBins:
 
 
 def _without_folder(key: str, value: Any) -> Any:
-    return Path(value).name if key.endswith(("_file", "_dir")) else value
+    is_local = key.endswith(("_file", "_dir")) or (key == "model_name_or_path" and Path(value).is_absolute())
+    return Path(value).name if is_local else value
 
 
 def _equal_mass(path: Path, result: RunResult) -> dict[str, float] | None:

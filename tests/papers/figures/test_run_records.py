@@ -26,6 +26,7 @@ def folder(tmp_path):
     (tmp_path / "report").mkdir()
     result.save(tmp_path / "report" / "metrics.json")
     run = {"loss": "focal:gamma=3", "seed": 5, "train_file": "/home/me/train.parquet", "milestones": None}
+    run["model_name_or_path"] = "/home/me/encoder"
     run |= {"embedding_learning_rate": 0.0, "bf16": False}
     (tmp_path / "run.json").write_text(json.dumps(run))
     arrays = {
@@ -55,6 +56,7 @@ def test_a_record_has_the_settings_and_what_was_measured(folder, tmp_path):
     record = json.loads(text)
     assert (record["loss"], record["seed"], record["best_checkpoint"]) == ("focal:gamma=3", 5, "checkpoint-7")
     assert record["settings"]["train_file"] == "train.parquet"
+    assert record["settings"]["model_name_or_path"] == "encoder"
     assert record["settings"]["embedding_learning_rate"] == 0  # frozen vectors are a setting, not a missing one
     assert record["settings"]["bf16"] is False
     assert "milestones" not in record["settings"]
