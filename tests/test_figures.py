@@ -11,7 +11,7 @@ RESULTS = ROOT / "docs" / "results"
 WRITTEN = ("cifar10_overfit", "multi_label", "newsgroups", "sft", "sst")
 # Numbers of the setting: millions of parameters, the choice of the learning rate, weight decay, the grid of T. And
 # p-values.
-SETTING = {"newsgroups": {"0.1", "0.2"}, "sft": {"0.01"}, "sst": {"22.6", "0.02", "0.08"}}
+SETTING = {"newsgroups": {"0.1", "0.2"}, "sft": {"0.01"}, "sst": {"22.6", "0.02", "0.04", "0.08"}}
 NUMBER = re.compile(r"(?<![\w.,/=])\d+\.\d+(?![\w.])")
 
 
