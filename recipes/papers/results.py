@@ -36,7 +36,7 @@ CLASSIFICATION = {
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
     "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
-# Runs that are compared with the papers, but that do not count in the tests of their claims.
+# Runs that have a table beside the paper, but are left out of the tests of its claims.
 FINE_TUNED = {"20_newsgroups_encoder": ("20 Newsgroups, encoder", ("20_newsgroups", "bert"), "newsgroups.md")}
 TRANSLATION = {
     "multi30k": ("Multi30k, 8 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
@@ -46,7 +46,7 @@ TRANSLATION = {
 TASKS = CLASSIFICATION | FINE_TUNED | TRANSLATION
 # Runs with `--dynamics`, which have figures instead of tables.
 DYNAMICS = {"cifar10_dynamics": ("CIFAR-10, dynamics", ("cifar10", "resnet50"), "dynamics.md")}
-# The histograms of gradient norms show only these losses, because those of more would hide each other.
+# The losses in the figure of gradient norms; histograms of more losses would hide each other.
 WITH_GRADIENTS = ("cross_entropy", "focal_1", "focal_2", "focal_3")
 LOSSES = {
     "cross_entropy": "cross-entropy",
@@ -140,7 +140,7 @@ def replace_section(page: Path, name: str, text: str) -> None:
 
 
 def draw_dynamics(records: Path, folder: Path) -> None:
-    """Draw the figures of runs with `--dynamics`, one of each loss, and those of cross-entropy alone."""
+    """Draw the figures of runs with `--dynamics`, seed 1 of each loss, and those of cross-entropy alone."""
     histories = {}
     for loss, title in LOSSES.items():
         file = records / f"{loss}_s1.json"
