@@ -21,7 +21,7 @@ from transformers.utils import can_return_tuple
 
 VARIANTS = ("official", "strided")
 # Texts that the official variant convolves at a time on the CPU: texts of similar lengths, which stay in the cache.
-_TEXTS_AT_A_TIME = 4
+_TEXTS_AT_A_TIME = 12
 
 
 @strict
