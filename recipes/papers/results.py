@@ -19,8 +19,9 @@ from hf_focal.calibration.cross_fitting import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
+from papers.figures.bleu_results import temperatures_table
 from papers.figures.calibration_error_bars import calibration_error_bars
-from papers.figures.claims_tests import claims_table
+from papers.figures.claims_tests import TRANSLATION_CLAIMS, claims_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 from papers.figures.paper_tables import Runs, beside_the_paper, read_paper_tables
 from papers.figures.run_records import bins_of, record_of, write_record
@@ -210,6 +211,8 @@ def main(argv: list[str] | None = None) -> None:
                 text += f"\n{heading}:\n\n{table}"
             calibration_error_bars(runs, LOSSES, DOCS / f"{task}_errors.png")
             text += f"\n![Three calibration errors of each loss, before and after T]({task}_errors.png)\n\n{CAPTION}\n"
+        if any("bleu" in record for of_seeds in runs.values() for record in of_seeds.values()):
+            text += f"\n{claims_table({title: runs}, claims=TRANSLATION_CLAIMS)}\n{temperatures_table(runs, LOSSES)}"
         replace_section(DOCS / page, task, text)
         if task in COMPARED:
             seed = min(set.intersection(*(set(runs[loss]) for loss in COMPARED[task])))

@@ -1,14 +1,19 @@
 """Results of translation runs, with BLEU at several temperatures, and the table that compares them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from hf_focal.calibration import Temperature, TemperatureCurves
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult
-from hf_focal.reports.markdown_tables import before_after, check_results, columns_table
+from hf_focal.reports.markdown_tables import MISSING, before_after, check_results, columns_table
+
+from .calibration_error_bars import mean_and_interval
+from .paper_tables import Runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,3 +82,40 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
     signatures = dict.fromkeys(" ".join(run.signature.split()) for run in results)
     lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures)
     return f"{columns_table(['Loss', 'ECE % (T)', 'NLL', 'BLEU'], columns)}\n{lines}"
+
+
+def temperatures_table(runs: Runs, titles: Mapping[str, str]) -> str:
+    """Format a table of BLEU and ECE by temperature: means over the seeds ± half of the 95% t interval.
+
+    A row is a temperature at which BLEU and ECE were measured in all runs. BLEU is the difference from the BLEU of the
+    same run at T = 1, and ECE is that of the validation tokens in percent.
+
+    Args:
+        runs: the records of translation runs. Records without BLEU by temperature are left out.
+        titles: loss -> its title, in the order of the columns. Losses without runs are left out.
+
+    Returns:
+        Markdown that ends in a newline.
+    """
+    of_losses = {
+        title: [record for record in runs.get(loss, {}).values() if "bleu" in record] for loss, title in titles.items()
+    }
+    of_losses = {title: records for title, records in of_losses.items() if records}
+    measured = (set(record["validation_ece"]) for records in of_losses.values() for record in records)
+    temperatures = sorted(set.intersection(*measured), key=float)
+    names, columns = ["T"], [temperatures]
+    for title, records in of_losses.items():
+        names += [f"{title}: BLEU", "ECE %"]
+        columns.append(
+            [
+                MISSING if value == "1.0" else _mean([run["bleu"][value] - run["bleu"]["1.0"] for run in records], "+")
+                for value in temperatures
+            ]
+        )
+        columns.append([_mean([100 * run["validation_ece"][value] for run in records]) for value in temperatures])
+    return columns_table(names, columns)
+
+
+def _mean(values: Sequence[float], sign: str = "") -> str:
+    mean, half = mean_and_interval(np.array(values), level=0.95)
+    return f"{mean:{sign}.2f}" if np.isnan(half) else f"{mean:{sign}.2f} ± {half:.2f}"

@@ -84,11 +84,22 @@ CLAIMS = (
     Claim("(d) with an update every epoch", "adafocal", "flsd_53", "ece", "pre_t"),
 )
 
+# What Mukhoti et al. conclude from table 3.
+TRANSLATION_CLAIMS = (
+    Claim("ECE before T: focal loss below cross-entropy", "focal_1", "cross_entropy", "ece", "pre_t"),
+    Claim("ECE before T: focal loss below label smoothing", "focal_1", "label_smoothing_0.1", "ece", "pre_t"),
+    Claim("BLEU at T = 1: cross-entropy below focal loss", "cross_entropy", "focal_1", "bleu", "pre_t"),
+    Claim("BLEU at T = 1: label smoothing below focal loss", "label_smoothing_0.1", "focal_1", "bleu", "pre_t"),
+)
+
 
 def claims_table(
-    tasks: Mapping[str, Runs], second_networks: Mapping[str, str] | None = None, level: float = 0.05
+    tasks: Mapping[str, Runs],
+    second_networks: Mapping[str, str] | None = None,
+    level: float = 0.05,
+    claims: Iterable[Claim] = CLAIMS,
 ) -> str:
-    """Test each claim on each task. Return a Markdown table of differences, in percentage points, and p-values.
+    """Test each claim on each task. Return a Markdown table of p-values and of differences, in the unit of the metric.
 
     If at least two tasks have two or more seeds, each claim also has a row "mean of the tasks". For this row, the
     differences are averaged over these tasks, separately for each seed that all these tasks have.
@@ -98,9 +109,10 @@ def claims_table(
         second_networks: title -> the title of another task on the same data. For the mean of the tasks, the first one
             does not count where the other one has two or more seeds.
         level: significance level. A claim is "shown" if the p-value of its t-test is smaller.
+        claims: the claims to test.
     """
     rows = []
-    for claim in CLAIMS:
+    for claim in claims:
         of_tasks = {title: pairs for title, runs in tasks.items() if (pairs := claim.differences(runs))}
         tested = {title: pairs for title, pairs in of_tasks.items() if len(pairs) > 1}
         for second, first in (second_networks or {}).items():

@@ -14,7 +14,7 @@ from hf_focal.metrics import ReliabilityBins, adaptive_calibration_error
 from hf_focal.reports import RunResult
 from hf_focal.utils.atomic_write import write_whole
 
-from .bleu_results import read_result
+from .bleu_results import TranslationResult, read_result
 
 _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 
@@ -45,6 +45,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
         "equal_mass": _equal_mass(folder / "logits.npz", result),
         **{key: result.details.get(key) for key in ("best_checkpoint", "best_validation_metric", "train_metrics")},
         **({"dynamics_history": history} if history else {}),
+        **(_by_temperature(result) if isinstance(result, TranslationResult) else {}),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
 
@@ -64,6 +65,11 @@ def bins_of(record: dict[str, Any]) -> ReliabilityBins:
 def _without_folder(key: str, value: Any) -> Any:
     is_local = key.endswith(("_file", "_dir")) or (key == "model_name_or_path" and Path(value).is_absolute())
     return Path(value).name if is_local else value
+
+
+def _by_temperature(result: TranslationResult) -> dict[str, dict[str, float]]:
+    ece = {str(value): result.validation_ece[value] for value in result.bleu if value in result.validation_ece}
+    return {"bleu": {str(value): bleu for value, bleu in result.bleu.items()}, "validation_ece": ece}
 
 
 def _equal_mass(path: Path, result: RunResult) -> dict[str, float] | None:

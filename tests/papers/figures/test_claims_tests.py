@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from papers.figures.claims_tests import Claim, PairedTest, claims_table
+from papers.figures.claims_tests import TRANSLATION_CLAIMS, Claim, PairedTest, claims_table
 from scipy import stats
 
 
@@ -89,3 +89,19 @@ def test_a_second_network_counts_for_the_mean_only_without_the_first(tasks):
     # One seed of the first network is too few.
     tasks["news"] = {loss: {0: of_seeds[0]} for loss, of_seeds in tasks["news"].items()}
     assert rows_of(claims_table(tasks, second))["(a)", "mean of the tasks"][1] == f"{((12 - 1) + (10 + 2)) / 4:+.2f}"
+
+
+def test_claims_of_a_higher_bleu_compare_the_losses_the_other_way_round():
+    runs = {
+        loss: {
+            seed: {"before": {"ece": ece * factor, "bleu": bleu * factor}} for seed, factor in enumerate((1, 1.1, 1.2))
+        }
+        for loss, ece, bleu in (
+            ("cross_entropy", 0.1, 34.0),
+            ("label_smoothing_0.1", 0.02, 36.0),
+            ("focal_1", 0.05, 35.0),
+        )
+    }
+    rows = claims_table({"pairs": runs}, claims=TRANSLATION_CLAIMS).splitlines()[2:]
+    assert [row.split(" | ")[3] for row in rows] == ["-5.50", "+3.30", "-1.10", "+1.10"]
+    assert [row.split(" | ")[-1].strip(" |") for row in rows] == ["shown", "not shown", "shown", "not shown"]
