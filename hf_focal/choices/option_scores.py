@@ -120,8 +120,7 @@ def answer_indices(
         if isinstance(answer, str):
             found = {list(of).index(answer) for of in (own, options) if answer in of}
         else:
-            index = set() if isinstance(answer, bool) or answer != int(answer) else {int(answer)}
-            found = index & set(range(len(options)))
+            found = {i for i in range(len(options)) if not isinstance(answer, bool) and answer == i}
         if len(found) != 1:
             raise InputError(
                 "answers",

@@ -48,6 +48,14 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
                 folder.rmdir()
 
 
+def check_new_file(argument: str, path: str | Path) -> None:
+    """Raise `InputError` if a file exists, or if its folder does not."""
+    if Path(path).exists():
+        raise InputError(argument, f"must be a new file, got {str(path)!r}")
+    if not Path(path).parent.is_dir():
+        raise InputError(argument, f"must be in an existing folder, got {str(path)!r}")
+
+
 @contextmanager
 def disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
     """Turn disk errors, such as a full disk, into a `NotPublishedError`."""

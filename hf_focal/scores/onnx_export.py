@@ -7,6 +7,7 @@ import numpy as np
 
 from ..calibration import correction_from_dict
 from ..calibration.corrections import affine_map
+from ..evaluation.output_folder import check_new_file
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .score_evaluation import read_correction
@@ -33,8 +34,7 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
     except ImportError as error:
         raise InputError("onnx", f"needs the package onnx, pip install hf_focal[onnx]: {error}") from error
     saved = read_correction(correction)
-    if Path(output).exists():
-        raise InputError("onnx", f"must be a new file, got {str(output)!r}")
+    check_new_file("onnx", output)
     fitted, is_softmax = correction_from_dict(saved["correction"]), saved["link"] == "softmax"
     factor, offset = affine_map(fitted)
     constants = {"factor": factor, "offset": offset}

@@ -18,7 +18,7 @@ from ..calibration import Correction, Temperature, correction_from_dict, fit_cal
 from ..calibration.prior_shift import check_shares
 from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
 from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
-from ..evaluation.output_folder import disk_errors, new_folder, write_results
+from ..evaluation.output_folder import check_new_file, disk_errors, new_folder, write_results
 from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
@@ -67,10 +67,12 @@ def evaluate_scores(
         earlier = None
         if reference is not None:
             compared = read_scores(reference, name="reference", **columns | {"group": None})
-            earlier = _result(compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]})
+            earlier = _result(
+                compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]}, columns
+            )
             details["drift"] = _drift(table, compared) | {"bins": asdict(earlier.pre_bins)}
         metrics = _measured(table, num_bins)
-        result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"})
+        result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"}, columns)
         if on_result is not None:
             on_result(result)
         if output is not None:
@@ -119,6 +121,7 @@ def calibrate_scores(
         test = table
         if test_scores is not None:
             given = columns | ({"floor": table.floor} if table.floor else {})
+            given |= {"classes": table.classes} if table.classes else {}
             test = read_scores(test_scores, name="test_scores", **given)
         for argument, part in (("scores", table), ("test_scores", test)):
             if part.kind == "confidence":
@@ -132,13 +135,13 @@ def calibrate_scores(
             raise InputError("recall", f"must not be given for scores with a softmax, got {recall}")
         if new_prior is not None:
             check_shares("new_prior", new_prior, shapes[0], table.link)
-            train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.classes)
+            train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.score_names)
         fit = fit_calibration(
             table.scores, table.known_labels, calibration, link=table.link, per_label=per_label, num_bins=num_bins
         )
         details: dict[str, Any] = {}
         if new_prior is not None:
-            fit, details["prior_shift"], _ = shift_fit(fit, train_prior, new_prior, table.link, table.classes)
+            fit, details["prior_shift"], _ = shift_fit(fit, train_prior, new_prior, table.link, table.score_names)
         correction = fit.correction
         after = _measured(test, num_bins, correction)
         details |= {
@@ -152,10 +155,10 @@ def calibrate_scores(
         if (precision, recall) != (None, None):
             chosen = after if test is table else _measured(table, num_bins, correction)
             thresholds = choose_thresholds(chosen, precision, recall, confidence)
-            names = [*table.classes[-shapes[0] :]] or [str(number) for number in range(shapes[0])]
+            names = [*table.score_names] or [str(number) for number in range(shapes[0])]
             details["thresholds"] = described(thresholds, names, table.source, after)
         temperature = correction if isinstance(correction, Temperature) else None
-        result = _result(test, temperature, _measured(test, num_bins), after, details)
+        result = _result(test, temperature, _measured(test, num_bins), after, details, columns)
         if on_result is not None:
             on_result(result)
         if output is not None:
@@ -227,8 +230,7 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
-    if target.exists():
-        raise InputError("output", f"must be a new file, got {str(target)!r}")
+    check_new_file("output", target)
     given = {"kind": saved["scores"], "floor": saved["floor"] or None, "link": saved["link"], **columns}
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
@@ -247,6 +249,9 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
                     raise InputError(
                         "correction", f"must be for {table.scores.shape[1]} classes like scores, got one for {size}"
                     )
+                if fitted.method in ("vector", "matrix") and (infinite := ~np.isfinite(table.scores).all(1)).any():
+                    where = batch.where(int(infinite.argmax()))
+                    raise InputError("scores", f"must be finite for {fitted.method} scaling, got -inf in {where}")
                 logits = torch.from_numpy(fitted.apply(table.scores))
                 probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
                 corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
@@ -303,6 +308,9 @@ def _size(correction: dict[str, Any]) -> int:
 
 
 def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:
+    names = ["calibrated", *(f"calibrated_{name}" for name in classes or range(probabilities.shape[1]))]
+    if taken := {*names} & {*batch.column_names}:
+        raise InputError("scores", f"must have no calibrated probabilities yet, got a column {min(taken)!r}")
     if probabilities.shape[1] == 1:
         return batch.append_column("calibrated", pa.array(probabilities[:, 0]))
     if not classes and suffix in (".parquet", ".jsonl"):
@@ -324,7 +332,8 @@ def _writer(path: Path, suffix: str, schema: pa.Schema) -> Callable[[pa.Table | 
             if batch is None:
                 file.close()
             else:
-                file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
+                # Arrow reads texts of dates as dates.
+                file.writelines(json.dumps(row, default=str) + "\n" for row in batch.to_pylist())
 
         return write_lines
     options = csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
@@ -353,10 +362,12 @@ def _result(
     before: CalibrationMetrics,
     after: CalibrationMetrics | None,
     details: dict[str, Any],
+    columns: dict[str, Any],
 ) -> RunResult:
     name = Path(table.source).stem
-    details = {"model": name, "task": "scores", "options": {}, "measured_on": table.source, **details}
-    result = RunResult.of(name, temperature, before, after, details=details, label_names=table.classes)
+    options = {key: value for key, value in columns.items() if key not in ("floor", "link")}  # those of the command
+    details = {"model": name, "task": "scores", "options": options, "measured_on": table.source, **details}
+    result = RunResult.of(name, temperature, before, after, details=details, label_names=table.score_names)
     if table.kind == "confidence":
         result.details["notes"].append("confidences alone give no NLL, Brier score, or classwise error")
         result = replace(result, pre=_known(result.pre), post=_known(result.post))

@@ -22,9 +22,10 @@ FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
 # The column names that are recognized, and what such columns hold. A name that ends in _ is the beginning of the names
 # of one column for each class.
 _SCORES = {
-    **dict.fromkeys(("logits", "logit", "predictions", "logit_", "logits_"), "logits"),
+    **dict.fromkeys(("logits", "logit", "logit_", "logits_"), "logits"),
     **dict.fromkeys(("probabilities", "probability", "probs", "prob", "prob_", "probability_"), "probabilities"),
     **{"scores": "", "score": "", "score_": "", "confidence": "confidence"},  # "": decided by the values
+    "predictions": "logits",  # what `Trainer.predict` returns; last, because it often holds predicted classes
 }
 _LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
 _BLOCK = 8 << 20  # bytes of a text file
@@ -60,6 +61,11 @@ class ScoreTable:
     groups: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     floor: float = 0.0
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of the columns of `scores`: of one score, that of the positive class; () if they have none."""
+        return self.classes[-self.scores.shape[-1] :]
 
     @property
     def known_labels(self) -> np.ndarray:
@@ -131,14 +137,15 @@ def read_scores(
             Dataset; or a mapping from names to columns.
         score_column: the column of the scores: lists with a number for each class, or one number (of a yes/no model);
             or the beginning of the names of one column for each class, as prob_ for prob_cat and prob_dog. By default,
-            the first of logits, logit_…, probabilities, probs, prob_…, scores, score_…, score, probability, and
-            confidence (with `correct_column`).
+            the first of logits, logit, logit_…, probabilities, probability, probs, prob, prob_…, scores, score,
+            score_…, confidence (with `correct_column`), and, if it holds lists, predictions.
         label_column: the column of labels: numbers, names of classes, or for several labels lists of them or of a 0 or
             1 for each label; or the beginning of the names of one column of 0 and 1 for each of several labels. By
             default the first of label, labels, label_ids, target, y, and label_….
         correct_column: the column that says whether the prediction is correct, for confidences.
         group: a column whose values form groups, such as languages or months.
-        classes: the names of the classes in the order of the scores, unless the columns or the labels give them.
+        classes: the names of the classes in the order of the scores. If the columns give the same names, the columns
+            are put into this order; if they give numbers, these stand for the places in `classes`.
         kind: "logits", "probabilities", or "confidence"; by default, the column's name or its values decide.
         floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,
             or else 1e-12.
@@ -160,8 +167,15 @@ def read_scores(
         correct = _correct(rows, correct_column) if needs_labels else None
         return ScoreTable(source, "confidence", values, correct, groups=_groups(rows, group))
     if values.ndim == 1:
+        if beginning == "predictions" and score_column is None:
+            raise InputError(
+                "score_column",
+                f"must name the scores, since predictions has no lists of them, among {table.column_names}",
+            )
         values = values[:, None]
-    classes = tuple(classes) or tuple(column.removeprefix(beginning) for column in columns if len(columns) > 1)
+    if len(columns) > 1:
+        classes, values = _in_order([column.removeprefix(beginning) for column in columns], tuple(classes), values)
+    classes = tuple(classes)
     if classes and len(classes) != values.shape[1] and not (values.shape[1] == 1 and len(classes) == 2):
         raise InputError("classes", f"must name the {values.shape[1]} scores of each sample, got {list(classes)}")
     raw = hot = None
@@ -193,6 +207,18 @@ def read_scores(
         notes += of_rounding
     labels = hot if raw is None else _labels(rows, str(label_column), raw, values.shape[1], classes)
     return ScoreTable(source, "logits", values, labels, link, classes, _groups(rows, group), notes, floor or 0.0)
+
+
+def _in_order(names: list[str], classes: tuple[str, ...], values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the classes, by default the `names` of the columns of `values` (N, K), and the columns in their order."""
+    if not classes or len(classes) != len(names):  # the caller reports wrong numbers of classes
+        return classes or tuple(names), values
+    wanted: list[str] = next(
+        (own for own in ([*classes], [str(number) for number in range(len(classes))]) if {*own} == {*names}), []
+    )
+    if not wanted:
+        raise InputError("classes", f"must be the names of the columns of scores, {names}, got {list(classes)}")
+    return classes, values[:, [names.index(name) for name in wanted]]
 
 
 def _load(name: str, scores: Any) -> ScoreRows:
@@ -368,6 +394,9 @@ def _label_columns(rows: ScoreRows, columns: list[str]) -> np.ndarray:
 
 def _labels(rows: ScoreRows, column: str, raw: pa.Array, num_scores: int, classes: Sequence[str]) -> np.ndarray:
     """Return labels (N,), or (N, K) of 0, 1, and NaN with a sigmoid."""
+    if raw.null_count:
+        where = rows.where(int(pc.index(raw.is_null(), True).as_py()))
+        raise InputError("label_column", f"must have no missing labels, got one in {where}")
     if _is_lists(raw):
         lists = raw.to_pylist()
         if all(len(row) == num_scores and {*row} <= {0, 1, None} for row in lists):
@@ -381,9 +410,6 @@ def _labels(rows: ScoreRows, column: str, raw: pa.Array, num_scores: int, classe
             hot[row, [numbers[label] for label in own]] = 1
         return hot
     num_classes = max(num_scores, 2)
-    if raw.null_count:
-        where = rows.where(int(pc.index(raw.is_null(), True).as_py()))
-        raise InputError("label_column", f"must have no missing labels, got one in {where}")
     values = raw.to_numpy(zero_copy_only=False)
     names = [str(name) for name in classes]
     numbers_are_names = names != [str(number) for number in range(len(names))] and all(map(_is_integer, names))
@@ -423,10 +449,9 @@ def _logits(
 ) -> tuple[np.ndarray, float, tuple[str, ...]]:
     """Return the logits of probabilities, what replaced a probability of 0, and notes on their rounding."""
     values, source = values.astype(np.float64), rows.source
-    first = values[:1000]
-    # The numbers may have been float32, which keeps up to 6 decimals, but not exactly.
-    rounding = {d: 2.0**-24 * first if d < 7 else 0.0 for d in range(1, _MOST_DECIMALS + 1)}
-    decimals = next((d for d in rounding if (np.abs(np.round(first, d) - first) <= rounding[d]).all()), None)
+    # A few values tell most numbers of decimals apart; only the others need all values.
+    tried = [d for d in range(1, _MOST_DECIMALS + 1) if _is_rounded(values[:1000], d)]
+    decimals = next((d for d in tried if _is_rounded(values, d)), None)
     unit = 10.0**-decimals if decimals else 0.0
     slack = values.shape[1] * unit / 2 + 1e-5
     _check_rows(rows, ((values < 0) | (values > 1 + slack)).any(1), values, "numbers within [0, 1]")
@@ -448,6 +473,12 @@ def _logits(
     if link == "sigmoid":
         logits -= np.log(np.maximum(1 - values, floor))
     return logits, floor, tuple(notes)
+
+
+def _is_rounded(values: np.ndarray, decimals: int) -> bool:
+    # The numbers may have been float32, which keeps up to 6 decimals, but not exactly.
+    slack = 2.0**-24 * values if decimals < 7 else 0.0
+    return bool((np.abs(np.round(values, decimals) - values) <= slack).all())
 
 
 def _check_rows(rows: ScoreRows, wrong: np.ndarray, values: np.ndarray, expected: str) -> None:
@@ -475,7 +506,11 @@ def score_batches(path: Path, size: int, score_column: str | None, others_as_tex
         if kind == ".parquet":
             batches: Any = pq.ParquetFile(path).iter_batches(size)
         elif kind == ".jsonl":
-            batches = pa_json.open_json(path, read_options=pa_json.ReadOptions(block_size=_BLOCK))
+            lines: Any = {"read_options": pa_json.ReadOptions(block_size=_BLOCK)}
+            with pa_json.open_json(path, **lines) as reader:
+                dates = [field.name for field in reader.schema if pa.types.is_timestamp(field.type)]
+            kept = pa.schema(dict.fromkeys(dates, pa.string()))  # as they are written in the file
+            batches = pa_json.open_json(path, **lines, parse_options=pa_json.ParseOptions(explicit_schema=kept))
         else:
             options: Any = {"parse_options": _csv(kind), "read_options": csv.ReadOptions(block_size=_BLOCK)}
             with csv.open_csv(path, **options) as reader:

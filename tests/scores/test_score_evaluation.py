@@ -138,6 +138,60 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(*parts)
 
 
+def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
+    result = calibrate_scores(file, calibration="vector", output=tmp_path / "out")
+    frame = pd.read_csv(file)
+    frame[frame.columns[::-1]].to_csv(tmp_path / "reversed.csv", index=False)
+    reordered = calibrate_scores(file, calibration="vector", test_scores=tmp_path / "reversed.csv")
+    assert reordered.post["nll"] == pytest.approx(result.post["nll"])
+    written = []
+    for name in ("s.csv", "reversed.csv"):
+        apply_correction(tmp_path / "out" / "correction.json", tmp_path / name, tmp_path / f"c_{name}")
+        written.append(pd.read_csv(tmp_path / f"c_{name}"))
+    pd.testing.assert_frame_equal(written[0], written[1][written[0].columns])
+    frame.rename(columns={"prob_cat": "prob_cow"}).to_csv(tmp_path / "cow.csv", index=False)
+    with pytest.raises(
+        InputError, match=r"classes must be the names of the columns of scores, \[.*'cow'.*got \[.*'cat'"
+    ):
+        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "cow.csv", tmp_path / "c.csv")
+    with pytest.raises(
+        InputError, match="scores must have no calibrated probabilities yet, got a column 'calibrated_"
+    ):
+        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "c_s.csv", tmp_path / "twice.csv")
+
+
+def test_the_correction_of_an_infinite_logit_is_refused_if_it_would_be_nan(tmp_path):
+    calibrate_scores({"logits": LOGITS, "label": LABELS}, calibration="vector", output=tmp_path / "out")
+    pd.DataFrame({"logits": [[0.0, 1, 2], [1, 2, -np.inf]]}).to_parquet(tmp_path / "s.parquet")
+    with pytest.raises(InputError, match=r"scores must be finite for vector scaling, got -inf in row 1 of s.parquet"):
+        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / "c.jsonl")
+
+
+def test_dates_beside_the_scores_are_written_as_they_were(file, tmp_path):
+    calibrate_scores(file, output=tmp_path / "out")
+    frame = pd.read_csv(file).head(3).assign(day="2024-05-01", when="2024-05-01 12:00:00")
+    frame.to_json(tmp_path / "dated.jsonl", orient="records", lines=True)
+    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "c.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()]
+    assert [(row["day"], row["when"]) for row in rows] == [("2024-05-01", "2024-05-01 12:00:00")] * 3
+    with pytest.raises(InputError, match=r"output must be in an existing folder, got .*nowhere"):
+        apply_correction(
+            tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "nowhere" / "c.csv"
+        )
+
+
+@pytest.mark.parametrize("options", [{"recall": 0.8}, {"new_prior": 0.2}, {}])
+def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
+    rng = np.random.default_rng(0)
+    scores = rng.random(500)
+    table = {"score": scores, "label": np.where(rng.random(500) < scores, "yes", "no")}
+    result = calibrate_scores(table, classes=("no", "yes"), output=tmp_path / "out", **options)
+    assert result.details["labels"]["name"] == ["yes"]
+    if "new_prior" in options:
+        assert result.details["prior_shift"]["names"] == ["yes"]
+    assert evaluate_scores(table, classes=("no", "yes")).details["labels"]["name"] == ["yes"]
+
+
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_focal.scores.score_table._BLOCK", 20_000)
     calibrate_scores(file, calibration="temperature", output=tmp_path / "out")

@@ -250,3 +250,32 @@ def test_files_that_cannot_be_read(tmp_path):
         tmp_path / "scores.parquet",
     )
     assert read_scores(tmp_path / "scores.parquet").scores.dtype == np.float32
+
+
+def test_numbered_columns_stand_for_the_places_of_the_given_classes():
+    table = {"prob_1": [0.9, 0.4], "prob_0": [0.1, 0.6], "label": ["dog", "cat"]}
+    read = read_scores(table, classes=("cat", "dog"))
+    np.testing.assert_allclose(np.exp(read.scores), [[0.1, 0.9], [0.6, 0.4]])
+    assert read.labels.tolist() == [1, 0]
+
+
+def test_decimals_are_those_of_all_rows():
+    scores = np.r_[np.ones(1000), np.linspace(0.99, 0.0001, 3000).round(4)]
+    table = {"score": scores, "label": (scores > 0.5).astype(int)}
+    shuffled = {name: np.random.default_rng(0).permutation(values) for name, values in table.items()}
+    read = read_scores(table)
+    assert read.floor == read_scores(shuffled).floor == 5e-5
+    assert "rounded to 4 decimals" in " ".join(read.notes)
+
+
+def test_predicted_classes_are_no_scores():
+    table = {"prob_0": [0.9, 0.4], "prob_1": [0.1, 0.6], "predictions": [0, 1], "label": [0, 1]}
+    assert read_scores(table).scores.shape == (2, 2)
+    with pytest.raises(InputError, match="score_column must name the scores, since predictions has no lists"):
+        read_scores({"predictions": [0, 1], "label": [0, 1]})
+    assert read_scores({"predictions": [[0.5, 1.0]], "label": [0]}).kind == "logits"
+
+
+def test_a_missing_list_of_labels_is_named():
+    with pytest.raises(InputError, match="label_column must have no missing labels, got one in row 1"):
+        read_scores({"logits": [[0.5, 1.0]] * 2, "labels": [[0], None]})
