@@ -66,10 +66,15 @@ class Correction(ABC):
         """Fold the correction into a model's weights, and return the model; see `fold_calibration`."""
         fold(model, self, example)
         generates = can_generate(model)
-        earlier, recorded = folded_temperature(recorded_calibration(model.config), generates), self
-        if earlier is not None and isinstance(self, Temperature):
-            recorded = Temperature(earlier * self.value)  # values per label are no longer known
-        model.config.calibration = calibration_record(recorded, True if generates else None)
+        earlier = recorded_calibration(model.config)
+        on_top = is_folded(earlier, generates)
+        if type(self) is Temperature and self.value == 1 and (on_top or not (earlier or self.num_samples)):
+            return model  # nothing has changed
+        if on_top and isinstance(self, Temperature):
+            record = _with_temperature(earlier, self)
+        else:
+            record = calibration_record(self)
+        model.config.calibration = record | ({"folded": True} if generates else {})
         return model
 
     def save(self, path: str | Path) -> None:
@@ -144,7 +149,10 @@ class Temperature(Correction):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {"method": self.method} | ({"value": self.value} if not self.num_samples else asdict(self))
+        values = asdict(self)
+        if not self.num_samples:
+            values = {name: values[name] for name in ("value", "values", "fallback") if name in values}
+        return {"method": self.method} | {name: value for name, value in values.items() if value != ()}
 
 
 @dataclass(frozen=True)
@@ -335,12 +343,14 @@ class PlattScaling(Correction):
                 f"({_span(self.slopes)}), and an intercept of its own is added ({_span(self.intercepts)}). The "
                 "ranking of samples by one label does not change; which label of a sample is the most probable may."
             )
-        effect = "less" if self.slope < 1 else "more"
-        moved = "lowers" if self.intercept < 0 else "raises"
+        effects = []
+        if self.slope != 1:
+            effects.append(f"the slope makes the model {'less' if self.slope < 1 else 'more'} confident")
+        if self.intercept != 0:
+            effects.append(f"the intercept {'lowers' if self.intercept < 0 else 'raises'} every probability")
         return (
             f"Each logit z becomes {self.slope:.4g} z {'-' if self.intercept < 0 else '+'} {abs(self.intercept):.4g}: "
-            f"the slope makes the model {effect} confident, and the intercept {moved} every probability. No ranking "
-            "changes."
+            f"{', and '.join(effects) or 'nothing changes'}. No ranking changes."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -462,10 +472,10 @@ def fold_calibration(
     becomes A' c + b, computed in float64. Some heads, such as Llama's, have no bias: then b is left out with a
     warning, and it is better to fit with `bias=False`.
 
-    The correction is recorded in `model.config.calibration` with the scores of its fit; folding a second temperature
-    records only the product. If the model generates, `"folded": True` is also recorded, so `calibrated_generation`
-    does not apply T again. T replaces a temperature recorded by `apply_calibrated_generation`, which is not in the
-    weights.
+    The correction is recorded in `model.config.calibration` with the scores of its fit. A temperature that is folded
+    over an earlier correction is combined with it in the record, without the scores. If the model generates,
+    `"folded": True` is also recorded, so `calibrated_generation` does not apply T again. T replaces a temperature
+    recorded by `apply_calibrated_generation`, which is not in the weights.
 
     Args:
         model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a
@@ -505,6 +515,23 @@ def calibration_record(correction: Correction, folded: bool | None = None) -> di
         record = correction.to_dict()
         record = {"temperature": record.pop("value"), **(record if len(record) > 1 else {})}
     return record if folded is None else record | {"folded": folded}
+
+
+def _with_temperature(earlier: dict[str, Any], temperature: Temperature) -> dict[str, Any]:
+    """Return what `config.calibration` records of a temperature that is folded over an earlier correction."""
+    if earlier.get("method", "temperature") == "temperature":
+        return calibration_record(Temperature(earlier["temperature"] * temperature.value))  # without values per label
+    if earlier["method"] != "platt":
+        return {"method": earlier["method"]}
+    platt, divisor = (
+        correction_from_dict(earlier),
+        torch.tensor(getattr(temperature, "values", ()) or temperature.value),
+    )
+    assert isinstance(platt, PlattScaling)
+    scale, shift = (part.tolist() for part in (platt.scale / divisor, platt.shift / divisor))
+    shared = platt.slope / temperature.value, platt.intercept / temperature.value
+    own: Any = {"slopes": tuple(scale), "intercepts": tuple(shift)} if len(scale) > 1 else {}
+    return calibration_record(PlattScaling(*shared, **own))
 
 
 def recorded_calibration(config: Any) -> dict[str, Any]:

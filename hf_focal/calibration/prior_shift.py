@@ -65,8 +65,8 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
 
     Args:
         model_or_logits: logits `(..., L)` or `(..., K)`, a tensor or an array; or a Transformers classifier, whose
-            link is known from its problem type. The shift is folded into the bias of the model's head, as by
-            `fold_calibration`, and recorded in `model.config.prior_shift`.
+            link is a sigmoid if it has one logit, or several labels by its problem type. The shift is folded into the
+            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`.
         train_prior, new_prior: the shares in the data on which the logits are calibrated, and in the new data: a
             number in (0, 1), or one per label or class.
         link: "sigmoid" or "softmax", of logits.
@@ -85,7 +85,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
         return shifted.numpy() if isinstance(model_or_logits, np.ndarray) else shifted
     model = model_or_logits
     size = model.config.num_labels
-    link = "sigmoid" if model.config.problem_type == MULTI_LABEL else "softmax"
+    link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = log_odds_shift(train_prior, new_prior, size, link)
     if not has_bias(model):
         raise TypeError(f"model must have a head with a bias, which takes the shift, got {type(model).__name__}")

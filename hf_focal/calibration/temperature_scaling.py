@@ -73,8 +73,10 @@ def fit_temperature(
         TypeError, ValueError: arguments with the wrong dtype, shape, or range; softmax probabilities given as logits;
             no labels left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
     """
-    if link not in ("softmax", "sigmoid") or (per_label and link == "softmax"):
-        raise InputError("link", f"must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
+    if link not in ("softmax", "sigmoid"):
+        raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")
+    if per_label and link == "softmax":
+        raise InputError("per_label", "must come with link 'sigmoid', got link 'softmax'")
     check_objective(objective, OBJECTIVES if link == "softmax" else STREAM_OBJECTIVES)
     check_count("num_bins", num_bins)
     if objective == "nll" and grid is not None:

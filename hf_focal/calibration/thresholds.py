@@ -321,9 +321,16 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
     if isinstance(pipeline_output, Mapping):
         return _decided([pipeline_output], record, names)
     items = list(pipeline_output)
-    if items and isinstance(items[0], Mapping) and len(names) > 1 and {item["label"] for item in items} == {*names}:
+    if items and isinstance(items[0], Mapping) and _is_one_sample(items, record, names):
         return _decided(items, record, names)
     return [_decided([item] if isinstance(item, Mapping) else item, record, names) for item in items]
+
+
+def _is_one_sample(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Return whether the items are all labels of one sample, rather than the best label of each of several samples."""
+    if len(names) < 2 or sorted(item["label"] for item in items) != sorted(names):
+        return False
+    return record.get("link") != "softmax" or abs(sum(item["score"] for item in items) - 1) < 1e-3
 
 
 def _decided(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -87,7 +87,8 @@ def calibrate_model(
             the model card, ``temperature.json`` (if T was fitted), ``report``, and its page ``report.html``. If T
             cannot be folded into a language model, T is stored in the model's config, where
             `apply_calibrated_generation` finds it.
-        push_to_hub: the id of a Hub repository to publish these files in; it is created before anything is measured.
+        push_to_hub: the id of a Hub repository for these files, except for ``report.html``; it is created before
+            anything is measured.
         private: whether a new repository is private; by default, the account's settings decide.
 
     Raises:
@@ -165,9 +166,16 @@ def calibrate_model(
         details |= {} if fit is None else {"calibration": fit.to_dict()}
         if (precision, recall) != (None, None):
             uncorrected, corrected = trained.measure(encoded) if has_test else (before, after)
-            thresholds = choose_thresholds(corrected or uncorrected, precision, recall, confidence)
+            if trained.folds:
+                uncorrected, measured = corrected or uncorrected, after or before
+            else:  # the model gives its own probabilities
+                measured = before
+                notes.append(
+                    "the thresholds are for the model's own probabilities, without the slope and the intercept"
+                )
+            thresholds = choose_thresholds(uncorrected, precision, recall, confidence)
             names = label_names_of(trained.model)
-            details["thresholds"] = described(thresholds, names, source, after or before)
+            details["thresholds"] = described(thresholds, names, source, measured)
             trained.model.config.thresholds = thresholds.record(names)
         elif getattr(trained.model.config, "thresholds", None) is not None:
             del trained.model.config.thresholds
@@ -212,10 +220,8 @@ def _check_foldable(trained: TrainedModel) -> None:
         fold_temperature(trained.model, 1.0)  # does not change the weights
     except (TypeError, ValueError) as error:
         raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
-    if trained.calibration:
+    if trained.calibration:  # perhaps of a correction outside of the weights
         trained.model.config.calibration = trained.calibration
-    else:
-        del trained.model.config.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
@@ -239,6 +245,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
                     f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): apply "
                     "them to the logits, as the model card shows"
                 )
+                result.details["folded"] = False
                 return False
             if not trained.task.generates:
                 raise
@@ -247,6 +254,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
                 f"T is in the config, not in the weights ({one_line(error)}): call "
                 "hf_focal.apply_calibrated_generation(model) after loading the model"
             )
+            result.details["folded"] = False
             return False
     notes += [str(warning.message) for warning in caught if "rounding" in str(warning.message)]
     return True

@@ -15,9 +15,10 @@ from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
-from ..calibration import Temperature
+from ..calibration import PlattScaling, Temperature
 from ..calibration.corrections import is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
+from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
 from ..hub.cross_encoder_folder import set_sigmoid
 from ..losses import LossConfig
@@ -406,6 +407,12 @@ class TrainedModel:
                 return self.trainer.fit_temperature(encoded, objective, per_label)
             self.trainer.fit_calibration(encoded, calibration, per_label)
             return self.trainer.temperature
+
+    @property
+    def folds(self) -> bool:
+        """Whether the fitted correction can be folded: the intercepts of Platt scaling need a head with a bias."""
+        is_platt = isinstance(self.trainer.correction, PlattScaling)
+        return not is_platt or self.onnx is not None or has_bias(self.model)
 
     def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():

@@ -42,10 +42,14 @@ def base_rate_warnings(result: RunResult) -> list[str]:
         never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and share > 0]
         if never:
             warnings.append(
-                f"{result.loss} never correctly predicts {len(never)} of {len(labels['name'])} labels, such as "
-                f"{never[0]!r}, at a probability of ½: choose a threshold for each label (precision or recall)"
+                f"{result.loss} never correctly predicts {_of_labels(never, len(labels['name']))} at a probability of "
+                "½: choose a threshold for each label (precision or recall)"
             )
     return warnings
+
+
+def _of_labels(names: list[str], total: int) -> str:
+    return repr(names[0]) if total == 1 else f"{len(names)} of {total} labels, such as {names[0]!r},"
 
 
 def _advice(method: str | None, shifted: bool) -> str:

@@ -60,18 +60,21 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
             f"measure the correction: `{command('calibrate', again | {name: 'test.csv'})}`, where test.csv has other "
             "labeled data"
         )
-    elif "NLL" in not_lowered(result):
+    elif "NLL" in not_lowered(result) and "prior_shift" not in details:
         steps.append("use the model without this correction, or fit it on more data like these")
     elif output is None and repository is None:
         steps.append(f"save the result: `{command('calibrate', again)}`")
     else:
-        steps += _uses(str(repository or output), task, "onnx" in given, repository is not None)
+        is_folded = details.get("folded", True)
+        steps += _uses(str(repository or output), task, "onnx" in given, repository is not None, is_folded)
     if task in ("text-classification", "image-classification") and not {"thresholds", "threshold"} & details.keys():
-        aim = "to say yes with a known precision" if result.link == "sigmoid" else "to answer with a known precision"
+        # A precision would not hold after a prior shift.
+        goal = "recall" if "prior_shift" in details else "precision"
+        aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"
         if evaluated and command("calibrate", again) in "".join(steps):
             steps.append(f"{aim}, add it to this command: `--precision 0.9`")
-        else:
-            steps.append(f"{aim}, choose a threshold: `{command('calibrate', again | {'precision': 0.9})}`")
+        elif goal == "precision" or result.link == "sigmoid":
+            steps.append(f"{aim}, choose a threshold: `{command('calibrate', again | {goal: 0.9})}`")
     return steps
 
 
@@ -113,7 +116,7 @@ def _new_name(given: Mapping[str, Any]) -> str:
     return next(name for name in ("calibrated", "calibrated_2", "calibrated_3") if Path(name) not in taken)
 
 
-def _uses(output: str, task: str | None, onnx: bool, published: bool) -> list[str]:
+def _uses(output: str, task: str | None, onnx: bool, published: bool, is_folded: bool) -> list[str]:
     """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`."""
     if task == "scores":
         correct = shlex.join(
@@ -128,6 +131,8 @@ def _uses(output: str, task: str | None, onnx: bool, published: bool) -> list[st
     )
     if onnx:
         return [f"serve `{output}/model.onnx`, whose logits are corrected", *upload]
+    if not is_folded:
+        return [f"load `{output}`, and apply its correction as its README.md shows", *upload]
     if task in _PIPELINES:
         return [f"load it like any other model: `pipeline({task!r}, model={output!r})`", *upload]
     return [f"load `{output}` like any other model", *upload]
@@ -144,6 +149,9 @@ def _recorded(result: RunResult) -> dict[str, Any]:
     else:
         recorded = {"model": details["model"], "dataset": fitted[0], "split": fitted[1]}
         recorded |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
+    if shift := details.get("prior_shift"):
+        source = shift["estimated_on"]
+        recorded |= {"unlabelled": _data(source)[0]} if source else {"new_prior": shift["new_prior"]}
     return recorded | details.get("options", {})
 
 

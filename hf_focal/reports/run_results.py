@@ -44,9 +44,9 @@ class RunResult:
         details: additional JSON values. "date" is the day of the measurement. "class_balance", if known, has the
             number of "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the
             number of samples in the most frequently predicted class. For multi-label models, "labels" has lists of the
-            labels' "name", "frequency", "f1", "temperature", and ECE "before" and "after" the correction, and after
-            Platt scaling also "slope" and "intercept". In "labels", "worst" maps the names of the five labels with the
-            largest ECE before the correction to their bins before and after it.
+            labels' "name", "frequency", "temperature", ECE "before" and "after" the correction, "f1" after it, and
+            after Platt scaling also "slope" and "intercept". In "labels", "worst" maps the names of the five labels
+            with the largest ECE before the correction to their bins before and after it.
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
             tokens, which are not independent samples.
@@ -189,12 +189,18 @@ def _of_labels(
     before: LabelMetrics,
     after: LabelMetrics,
 ) -> dict[str, Any]:
-    own, ece = before.per_label(), after.per_label()["ece"]
+    own, corrected = before.per_label(), after.per_label()
+    ece = corrected["ece"]
     names = [*names] or [f"label {index}" for index in range(len(ece))]
     values = getattr(temperature, "values", [None if temperature is None else temperature.value] * len(ece))
     worst = np.argsort(-np.nan_to_num(own["ece"]), kind="stable")[:_NUM_WORST]
     bins = {names[index]: [asdict(side.bins(index)) for side in (before, after)] for index in worst}
-    columns: dict[str, Any] = {"frequency": own["frequency"], "f1": own["f1"], "before": own["ece"], "after": ece}
+    columns: dict[str, Any] = {
+        "frequency": own["frequency"],
+        "f1": corrected["f1"],
+        "before": own["ece"],
+        "after": ece,
+    }
     if platt:
         columns |= {one: list(platt.get(f"{one}s", [platt[one]] * len(ece))) for one in ("slope", "intercept")}
     return {"name": names, **columns, "temperature": values, "worst": bins}

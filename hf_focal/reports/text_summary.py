@@ -143,10 +143,12 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
         chosen = fit.get("chosen", fit["method"])
         kind = "no correction" if chosen == "none" else scaling_name(chosen)
         top = f" (and {fit['changed_top_labels']:,} top labels)" if "changed_top_labels" in fit else ""
+        # A prior shift changes more.
+        changed = "" if "prior_shift" in details else f"; {fit['changed_predictions']:,} predictions{top} change"
         lines.append(
             f"{kind}, cross-fitted on {fit['num_samples']:,} samples: NLL {before['nll']:.4f} -> "
             f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
-            f"-> {100 * after['ece']:.2f}%; {fit['changed_predictions']:,} predictions{top} change."
+            f"-> {100 * after['ece']:.2f}%{changed}."
         )
         if "description" in fit:
             lines.append(fit["description"])

@@ -5,7 +5,16 @@ import torch
 import transformers
 from test_folding import IMAGE, TINY, build, logits_of
 
-from hf_focal import fit_matrix_scaling, fit_vector_scaling, fold_calibration, fold_temperature
+from hf_focal import (
+    LabelTemperatures,
+    PlattScaling,
+    Temperature,
+    correction_from_dict,
+    fit_matrix_scaling,
+    fit_vector_scaling,
+    fold_calibration,
+    fold_temperature,
+)
 from hf_focal.calibration.corrections import folded_temperature
 
 MODELS = {
@@ -61,6 +70,41 @@ def test_a_temperature_is_folded_as_ever():
     model, other = (build("BertForSequenceClassification", **TINY) for _ in range(2))
     torch.testing.assert_close(logits_of(fold_calibration(model, 1.7)), logits_of(fold_temperature(other, 1.7)))
     assert model.config.calibration == {"temperature": 1.7}
+
+
+@pytest.mark.parametrize(
+    "folded",
+    [
+        (PlattScaling(2.0, -1.0), Temperature(1.0)),
+        (PlattScaling(2.0, -1.0), Temperature(4.0)),
+        (PlattScaling(2.0, -1.0), LabelTemperatures(4.0, values=(1.0, 2.0, 4.0))),
+        (PlattScaling(2.0, -1.0, slopes=(1.0, 2.0, 3.0), intercepts=(1.0, 0.0, -1.0)), Temperature(0.5)),
+        (Temperature(2.0), Temperature(0.75)),
+        (LabelTemperatures(1.5, values=(0.5, 2.0, 1.0)),),
+    ],
+)
+def test_the_record_is_of_all_that_was_folded(folded):
+    several = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    model = build("BertForSequenceClassification", **TINY, **several)
+    before = expected = logits_of(model)
+    for correction in folded:
+        fold_calibration(model, correction)
+        expected = correction.apply(expected)
+    torch.testing.assert_close(logits_of(model), expected)
+    torch.testing.assert_close(correction_from_dict(model.config.calibration).apply(before), expected)
+
+
+def test_a_temperature_of_1_leaves_no_record():
+    assert not hasattr(fold_temperature(build("BertForSequenceClassification", **TINY), 1.0).config, "calibration")
+
+
+def test_a_temperature_over_vector_scaling_keeps_its_record():
+    model = build("BertForSequenceClassification", **TINY, num_labels=3)
+    fold_calibration(model, correction(fit_vector_scaling))
+    fold_temperature(model, 1.0)
+    assert model.config.calibration["num_samples"] > 0
+    fold_temperature(model, 1.5)
+    assert model.config.calibration == {"method": "vector"}
 
 
 def test_models_that_it_does_not_fit_are_refused():

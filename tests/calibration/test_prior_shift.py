@@ -89,6 +89,12 @@ def test_a_shift_is_folded_into_a_model(num_labels, problem_type, tmp_path):
     assert saved["prior_shift"]["new_prior"] == pytest.approx(np.atleast_1d(new)) and "calibration" not in saved
 
 
+def test_a_model_with_one_logit_needs_a_problem_type():
+    model = BertForSequenceClassification(BertConfig(vocab_size=30, **SIZES, num_labels=1))
+    with pytest.raises(ValueError, match="model must have problem_type 'multi_label_classification'"):
+        shift_prior(model, 0.07, 0.19)
+
+
 MATRIX = torch.tensor([[1.1, 0.2, 0.0], [0.0, 0.9, 0.1], [0.3, 0.0, 1.2]], dtype=torch.float64)
 BIAS = torch.tensor([0.5, -0.2, 0.1], dtype=torch.float64)
 

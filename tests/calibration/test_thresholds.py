@@ -176,5 +176,10 @@ def test_the_output_of_a_pipeline_becomes_decisions():
     assert apply_thresholds(scores[0], reranker) == ["LABEL_0"]
     answers = {"link": "softmax", "values": {"yes": 0.9, "no": 0.9}}
     assert apply_thresholds([{"label": "no", "score": 0.95}, {"label": "yes", "score": 0.6}], answers) == ["no", None]
+    named = SimpleNamespace(thresholds=answers, id2label={0: "no", 1: "yes"})
+    tops = [{"label": label, "score": score} for label, score in (("no", 0.95), ("yes", 0.6), ("yes", 0.99))]
+    assert apply_thresholds(tops, named) == ["no", None, "yes"]
+    assert apply_thresholds(tops[:2], named) == ["no", None]
+    assert apply_thresholds([{"label": "no", "score": 0.95}, {"label": "yes", "score": 0.05}], named) == "no"
     with pytest.raises(ValueError, match="config must have thresholds, which hf-focal calibrate stores, got none"):
         apply_thresholds(scores, SimpleNamespace(id2label={}))

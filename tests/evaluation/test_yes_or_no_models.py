@@ -34,6 +34,7 @@ from hf_focal.cli.main import main
 from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.base_rate_warnings import base_rate_warnings
+from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
 from hf_focal.validation import InputError
 
@@ -469,6 +470,38 @@ def test_a_softmax_without_a_bias_cannot_be_shifted(tmp_path):
         calibrate_model(
             tmp_path / "model", str(tmp_path / "data.parquet"), new_prior=(0.3, 0.7), output=tmp_path / "out"
         )
+
+
+def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    tokenizer = train_word_tokenizer(WORDS)
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 1.0}
+    config = GPT2Config(vocab_size=len(tokenizer), **sizes, pad_token_id=0, num_labels=1, problem_type=MULTI_LABEL)
+    torch.manual_seed(0)
+    for part in (model := GPT2ForSequenceClassification(config).eval(), tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    texts = [
+        " ".join(WORDS[word] for word in row) for row in torch.randint(len(WORDS), (1200, 4), generator=generator)
+    ]
+    with torch.no_grad():
+        z = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits[:, 0]
+    true = torch.sigmoid(2 * (z - z.mean()) / z.std() - 1)
+    labels = (torch.rand(len(z), generator=generator) < true).int().tolist()
+    Dataset.from_dict({"text": texts[:600], "label": labels[:600]}).to_parquet(tmp_path / "data.parquet")
+    folder = tmp_path / "out"
+    Dataset.from_dict({"text": texts[600:], "label": labels[600:]}).to_parquet(tmp_path / "test.parquet")
+    given = {"calibration": "platt", "recall": 0.8, "output": folder, "test_dataset": str(tmp_path / "test.parquet")}
+    result = calibrate_model(tmp_path / "model", str(tmp_path / "data.parquet"), **given)
+    (promised,) = result.details["thresholds"]["labels"]
+    classifier = pipeline("text-classification", model=str(folder), top_k=None)
+    decided = [bool(of) for of in apply_thresholds(classifier(texts[600:]), classifier.model.config)]
+    found = [yes for yes, label in zip(decided, labels[600:], strict=True) if label]
+    assert sum(found) / len(found) == pytest.approx(promised["recall"], abs=0.01)
+    assert sum(found) / sum(decided) == pytest.approx(promised["precision"], abs=0.01)
+    assert not all(decided)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "of the model's own probabilities, without the slope and the intercept" in card
+    assert "apply its correction as its README.md shows" in next_steps(result, {"output": str(folder)})[0]
 
 
 PLAIN = """

@@ -95,3 +95,20 @@ def test_a_correction_that_lowers_only_the_nll_is_used():
     assert "pipeline(" in next_steps(result, GIVEN | {"output": "out"})[0]
     worse = dataclasses.replace(result, post=result.pre | {"ece": result.pre["ece"] / 2})
     assert "without this correction" in next_steps(worse, GIVEN | {"output": "out"})[0]
+
+
+@pytest.mark.parametrize(("link", "goal"), [("sigmoid", "recall"), ("softmax", None)])
+def test_after_a_prior_shift_no_precision_is_advised(link, goal):
+    shift = {"names": ["spam"], "train_prior": [0.4], "new_prior": [0.2], "estimated_on": None}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", prior_shift=shift)
+    if link == "sigmoid":
+        result.pre["num_entries"] = 400.0
+    assert result.link == link
+    worse = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] * 2})
+    steps = next_steps(worse, GIVEN | {"output": "out", "new_prior": 0.2})
+    assert "pipeline(" in steps[0]  # on data with the old shares, a shift must raise the NLL
+    assert [found for command in commands(steps) for found in command if found in ("precision", "recall")] == (
+        [goal] if goal else []
+    )
+    recorded = [command for command in commands(next_steps(worse)) if command["command"] == "calibrate"]
+    assert [command["new_prior"] for command in recorded] == [(0.2,)] * len(recorded)
