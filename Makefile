@@ -67,8 +67,8 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The files in benchmarks/results and benchmarks/peers.md, and the tables of benchmarks/README.md at the end: an estimated
-# 23 minutes on two cores, of which loss.py takes 7 and linear_loss.py 4.
+# The files in benchmarks/results and benchmarks/peers.md, and the tables of benchmarks/README.md at the end:
+# 17 minutes on two cores.
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/loss.py --repeats 2 --json benchmarks/results/loss.json
 	$(BIN)/python benchmarks/metrics.py --rounds 3 --json benchmarks/results/metrics.json

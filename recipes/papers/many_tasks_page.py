@@ -527,6 +527,10 @@ def ood_page(records: list[dict]) -> str:
         [
             "# Out-of-scope texts\n",
             paragraph(
+                "**A correction makes the energy a much better score, and the confidence a worse one.** The energy "
+                "after vector scaling is about as good as the confidence without a correction."
+            ),
+            paragraph(
                 "clinc150 has questions to a voice assistant with 150 intents. Can a model detect the 1,000 questions "
                 "in its test set that have none of these intents? The table has the AUROC, and the false positive "
                 "rate (FPR) at a true positive rate of 95%, both in %; out of scope is the positive class. The score "
@@ -537,10 +541,9 @@ def ood_page(records: list[dict]) -> str:
             paragraph(
                 "These models are undertrained (1,500 samples, 3 epochs, errors of about 55%), and this is only one "
                 "task, so the numbers say little about good models. The two losses differ little; what matters is the "
-                "score and the correction. A correction makes the energy a much better score, and the confidence a "
-                "worse one. The energy after vector scaling is about as good as the confidence without a correction. "
-                "The appendix describes [how the models were trained](fine_tuning_appendix.md#how-it-was-run), and "
-                "`python recipes/papers/many_tasks_page.py` writes this page. For images, see [CIFAR-10](cifar10.md)."
+                "score and the correction. The appendix describes [how the models were "
+                "trained](fine_tuning_appendix.md#how-it-was-run), and `python recipes/papers/many_tasks_page.py` writes "
+                "this page. For images, see [CIFAR-10](cifar10.md)."
             ),
         ]
     )
