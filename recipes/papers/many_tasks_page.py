@@ -542,8 +542,8 @@ def ood_page(records: list[dict]) -> str:
                 "These models are undertrained (1,500 samples, 3 epochs, errors of about 55%), and this is only one "
                 "task, so the numbers say little about good models. The two losses differ little; what matters is the "
                 "score and the correction. The appendix describes [how the models were "
-                "trained](fine_tuning_appendix.md#how-it-was-run), and `python recipes/papers/many_tasks_page.py` writes "
-                "this page. For images, see [CIFAR-10](cifar10.md)."
+                "trained](fine_tuning_appendix.md#how-it-was-run), and `python recipes/papers/many_tasks_page.py` "
+                "writes this page. For images, see [CIFAR-10](cifar10.md)."
             ),
         ]
     )
