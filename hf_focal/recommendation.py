@@ -9,6 +9,7 @@ from .validation import InputError
 
 FEWEST_SAMPLES = 50  # the smallest number of held-out samples that corrections were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
+ENOUGH_SAMPLES = 200  # with fewer, a temperature made good models worse more often
 AUTO_FROM = 100  # from here on, "auto" was better than a temperature on every task with more than two classes
 
 
@@ -71,6 +72,8 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
         else:
             evidence += f"With more than two classes, and {AUTO_FROM} held-out samples or more, auto has a lower NLL "
             evidence += "than T on every task measured."
+        if correction == "temperature" and held_out_samples < ENOUGH_SAMPLES:
+            evidence += f" With fewer than {ENOUGH_SAMPLES} held-out samples, T can make a good model worse."
     if num_classes > 28 and train_samples < 20 * num_classes and epochs <= 3:
         evidence += " With 77 and 150 classes, so few samples and epochs left errors of 50 to 65%: train longer."
     return Recommendation(loss, correction, f"{evidence} See docs/results/fine_tuning.md.")

@@ -42,6 +42,8 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
 
     more = recommend(num_classes=77, train_samples=5000, epochs=3, held_out_samples=100)
     assert (more.loss, more.correction) == ("flsd53", "auto") and "on every task" in more.evidence
+    few = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=100)
+    assert "fewer than 200" in few.evidence and "fewer than 200" not in two.evidence + more.evidence
     own = [run for run in evidence.with_logits if page.of_classes(run["task"]) == "more" and "vector" in run]
     for size in page.SIZES[1:]:
         gains = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
