@@ -273,7 +273,8 @@ class ClassBalanced(Loss):
         self.beta = check_number("beta", 1.0 if self.beta is None else self.beta, 0, 1)
         self.gamma = check_number("gamma", self.gamma, 0)
         self.given = self.weights is not None
-        self.weights = None if self.weights is None else [check_number("weights", w, 0) for w in self.weights]
+        given = self.weights.tolist() if isinstance(self.weights, Tensor) else self.weights
+        self.weights = None if given is None else [check_number("weights", weight, 0) for weight in given]
         self.trainer_duty = None if self.given else "weights classes by their numbers of training samples"
         self.alike = False
 
@@ -306,8 +307,11 @@ class ClassBalanced(Loss):
         self.weights = class_balanced_weights(counts, self.beta or 0.0)
 
     def set_label_counts(self, counts: Sequence[int]) -> None:
-        """Set the weights of a sigmoid head's labels from the number of ones of each label; the mean weight is 1."""
-        weights = class_balanced_weights(counts, self.beta or 0.0)
+        """Set the weights of a sigmoid head's labels from the number of ones of each label; the mean weight is 1.
+
+        A label without ones gets the weight of one with a single 1, because its zeros are to be learned.
+        """
+        weights = class_balanced_weights([max(count, 1) for count in counts], self.beta or 0.0)
         self.weights = [weight * len(weights) / sum(weights) for weight in weights]
 
     def get_extra_state(self) -> dict:

@@ -65,7 +65,7 @@ def linear_loss(
         RuntimeError: in backward, if a second derivative is requested.
         NotImplementedError: under a transform of `torch.func`.
     """
-    if not isinstance(loss, MarginLoss):
+    if not (isinstance(loss, MarginLoss) and loss.is_only_form()):
         raise InputError("loss", f"must depend on one sample at a time (a MarginLoss), got {loss}: use it on logits")
     check_reduction(reduction, num_items)
     check_number("logit_scale", logit_scale)

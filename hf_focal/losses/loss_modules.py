@@ -155,6 +155,7 @@ class CrossEntropyFamily(MarginLoss):
         if isinstance(gamma, Tensor):
             expected = f"class indices for {type(self.policy).__name__}, which chooses gamma from the probability of"
             raise InputError("labels", f"must be {expected} the one true class, got soft targets")
+        require(gamma >= 0, "labels", f"must be class indices for inverse focal loss, γ = {gamma:g}, got soft targets")
         return soft_target_focal(logits, targets, gamma)
 
     def set_progress(self, fraction: float) -> None:

@@ -60,13 +60,22 @@ class MarginLoss(Loss):
     second: ClassVar[str | None] = None
     soft_elementwise: Any = None  # subclasses may define it: the losses (...) for soft targets (..., K)
 
+    @classmethod
+    def is_only_form(cls) -> bool:
+        """Return whether `form` is all there is to the loss: False if a subclass has its own `elementwise`."""
+        return cls.elementwise is MarginLoss.elementwise
+
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         """Return the losses and their derivatives, for float32 (or float64) `u` and `second` of one shape."""
         raise NotImplementedError
 
     def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
-        overridden = type(self).elementwise is not MarginLoss.elementwise
-        if overridden or labels.is_floating_point() or torch.compiler.is_compiling() or is_transformed(logits, labels):
+        if (
+            not self.is_only_form()
+            or labels.is_floating_point()
+            or torch.compiler.is_compiling()
+            or is_transformed(logits, labels)
+        ):
             return super().total(logits, labels, divisor)
         # This adds one function to the autograd graph instead of three, which is noticeably faster for small batches.
         index, ignored = index_and_ignored(logits, labels)

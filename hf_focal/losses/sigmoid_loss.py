@@ -1,6 +1,7 @@
 """Losses of sigmoid heads: each logit is a binary classifier, for one of several labels or for a single label."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +12,7 @@ from .base_loss import Loss, Option, divide
 from .batch_losses import ClassBalanced
 from .checks import accumulation_dtype, constant, is_readable, is_transformed, raise_unless
 from .loss_modules import CrossEntropy
-from .margin import LOG2_E, blocks, with_gradient
+from .margin import LOG2_E, MarginLoss, blocks, with_gradient
 
 SIGMOID_OPTIONS = {
     "alpha": Option(float | None, None, "sigmoid heads: the weight of ones, in (0, 1); zeros have weight 1 - α"),
@@ -26,7 +27,8 @@ _BLOCK_ELEMENTS = (1 << 17, 1 << 24)
 
 
 def has_sigmoid(loss: type[Loss]) -> bool:
-    return hasattr(loss, "form") and getattr(loss, "second", None) != "below"
+    own = issubclass(loss, MarginLoss) and not loss.is_only_form()
+    return hasattr(loss, "form") and getattr(loss, "second", None) != "below" and not own
 
 
 class SigmoidLoss(Loss):
@@ -51,13 +53,14 @@ class SigmoidLoss(Loss):
     name: ClassVar[str] = "sigmoid"
 
     def __init__(
-        self, of_entries: Loss, alpha: float | None = None, pos_weight: float | tuple[float, ...] | None = None
+        self, of_entries: Loss, alpha: float | None = None, pos_weight: float | Sequence[float] | Tensor | None = None
     ):
         expected = f"must be one that has a sigmoid link, got {of_entries.name}: it needs a softmax"
         require(has_sigmoid(type(of_entries)), "loss", expected)
         valid = alpha is None or 0 < check_number("alpha", alpha) < 1
         require(valid, "alpha", f"must be within (0, 1), got {alpha}")
-        given = () if pos_weight is None else pos_weight if isinstance(pos_weight, tuple) else (pos_weight,)
+        weights = pos_weight.tolist() if isinstance(pos_weight, Tensor) else pos_weight
+        given = () if weights is None else weights if isinstance(weights, tuple | list) else (weights,)
         self.of_entries: Any = of_entries
         self.alpha, self.pos_weight = alpha, tuple(check_number("pos_weight", weight, 0) for weight in given)
         self.changes_during_training, self.trainer_duty = of_entries.changes_during_training, of_entries.trainer_duty

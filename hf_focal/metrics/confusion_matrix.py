@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..validation import Array, check_largest, check_scores
+from ..validation import Array, InputError, check_largest, check_scores
 
 
 class ConfusionMatrix:
@@ -42,7 +42,7 @@ class ConfusionMatrix:
 
     def _add(self, counts: Tensor) -> None:
         if self.counts is not None and len(self.counts) != len(counts):
-            raise ValueError(f"logits must have {len(self.counts)} classes as before, got {len(counts)}")
+            raise InputError("logits", f"must have {len(self.counts)} classes as before, got {len(counts)}")
         self.counts = counts if self.counts is None else self.counts + counts.to(self.counts.device)
 
     def __getstate__(self) -> dict:

@@ -109,7 +109,9 @@ class Threshold:
 
     def measure(self, metrics: Any) -> "SelectiveAccuracy":
         """Measure coverage and precision on other data, such as a test set, given its `CalibrationMetrics`."""
-        doubt, correct = unpack(metrics._kept("measure"))
+        doubt, correct = unpack(metrics._top_labels("measure"))
+        if not len(doubt):
+            return SelectiveAccuracy(self.value, math.nan, math.nan, 0)
         answered = log_odds(doubt.astype(np.float64)) >= self.log_odds
         coverage = float(answered.mean())
         precision = float(correct[answered].mean()) if answered.any() else math.nan

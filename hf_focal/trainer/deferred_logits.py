@@ -119,6 +119,8 @@ class DeferredLogits:
         return self.hidden.device
 
     def __getattr__(self, name: str) -> Any:
+        if name in _FIELDS:  # of a copy that is being made
+            raise AttributeError(name)
         return getattr(self.tensor(), name)
 
     @classmethod
@@ -210,7 +212,7 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
     distributed = args.distributed_state.distributed_type
     if distributed is DistributedType.FSDP and isinstance(model, PreTrainedModel) and not _is_sharded(model):
         return None  # until training begins, when FSDP shards the model
-    if not isinstance(loss, MarginLoss):
+    if not (isinstance(loss, MarginLoss) and loss.is_only_form()):
         obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
     elif not _is_plain_linear(head) or "forward" in vars(head):
         obstacle = f"the head of {type(model).__name__} is not a plain nn.Linear"

@@ -74,7 +74,7 @@ class StreamedEvaluation:
         if self.refined is not None:
             self.refined.update(logits, classes)
         if self.head is Head.SPANS:  # the loss leaves out the padded positions, whose logits are -inf
-            logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).sum())]
+            logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).nonzero().max()) + 1]
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
@@ -182,8 +182,13 @@ class CollectedLogits:
         self.num_bytes, self.link = 0, link
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        labels = labels if self.link == "sigmoid" else class_indices(logits, labels).flatten()
-        logits = logits.detach().flatten(0, -2)
+        logits = logits.detach()
+        if self.link != "sigmoid":
+            labels = class_indices(logits, labels)
+            if labels.ndim > 1:  # most tokens may be padding
+                kept = labels != -100
+                logits, labels = logits[kept], labels[kept]
+        logits = logits.flatten(0, -2)
         self.num_bytes += logits.nbytes
         if self._exceeds_limit():
             self._sum_up()

@@ -70,6 +70,7 @@ from .state_and_saving import (
     measured_result,
     push_checkpoint,
     read_state,
+    step_size,
     weight_files,
     write_model_card,
     write_state,
@@ -489,6 +490,7 @@ class FocalTrainer(Trainer):
         check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
         logits, labels = self.collect(dataset, CollectedLogits(link=self.link))
+        require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options["bias"] = has_bias(self.model, self._example)
         fit = fit_calibration(logits, labels, method, **options)
@@ -537,7 +539,7 @@ class FocalTrainer(Trainer):
         self._logged_loss.reduce(self.accelerator)
         state = {
             "num_processes": self.args.world_size,
-            "samples_per_step": self.get_total_train_batch_size(self.args),
+            **step_size(self),
             "loss": str(self.loss_config),
             "loss_state": dict(self.loss.state_dict()),
             "gamma_update_due": self._gamma_updates.due,

@@ -329,7 +329,13 @@ def _count(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
     for labels in batches:
         problem = f"must be class indices to be counted, got {labels.dtype}"
         require(ones or not labels.is_floating_point(), "labels", problem)
-        of_batch = (labels.reshape(len(labels), -1) == 1).sum(0) if ones else torch.bincount(labels[labels != -100])
+        if ones:
+            of_batch = (labels.reshape(len(labels), -1) == 1).sum(0)
+        else:
+            known = labels[labels != -100]
+            lowest = int(known.min()) if len(known) else 0
+            require(lowest >= 0, "labels", f"must be class indices, or -100 to be ignored, got {lowest}")
+            of_batch = torch.bincount(known)
         counts = pad_sequence([counts, of_batch], batch_first=True).sum(0)
     return counts
 
@@ -369,8 +375,11 @@ def padded_positions(logits: Tensor, head: Head, model: Any) -> Tensor:
     that all batches have the same number of classes. Return logits of other heads unchanged."""
     if head is not Head.SPANS:
         return logits
-    longest = getattr(model.config, "max_position_embeddings", 4096)  # some models have no limit
-    return F.pad(logits, (0, max(0, longest - logits.shape[-1])), value=-torch.inf)
+    limit = getattr(model.config, "max_position_embeddings", None) or 0
+    longest = limit if limit > 0 else 4096  # some models have no limit, and XLNet's is -1
+    problem = f"must be sequences of at most {longest} tokens to be measured, got {logits.shape[-1]}: truncate them"
+    require(logits.shape[-1] <= longest, "eval_dataset", problem)
+    return F.pad(logits, (0, longest - logits.shape[-1]), value=-torch.inf)
 
 
 def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:

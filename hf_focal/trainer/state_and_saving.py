@@ -92,17 +92,27 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
     return None
 
 
+def step_size(trainer: Trainer) -> dict[str, int]:
+    """Return the number of samples or, for batches of a number of tokens, of tokens in a step of all processes."""
+    args: Any = trainer.args
+    tokens = getattr(args, "max_tokens_per_batch", None)
+    if tokens is None:
+        return {"samples_per_step": trainer.get_total_train_batch_size(args)}
+    return {"tokens_per_step": tokens * args.gradient_accumulation_steps * args.world_size}
+
+
 def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
-    """Raise InputError if training for epochs would resume with another number of samples per step than was `saved`.
+    """Raise InputError if training for epochs would resume with another size of a step than was `saved`.
 
     Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes, it would stop
-    in the middle of the training. With `max_steps`, another number of samples is allowed.
+    in the middle of the training. With `max_steps`, another size is allowed.
     """
-    now, args = trainer.get_total_train_batch_size(trainer.args), trainer.args
-    before = now if saved is None else saved.get("samples_per_step", now)
+    ((unit, now),), args = step_size(trainer).items(), trainer.args
+    before = now if saved is None else saved.get(unit, now)
+    of_batch = "max_tokens_per_batch" if unit == "tokens_per_step" else "per_device_train_batch_size"
     require(
         before == now or args.max_steps > 0 or args.auto_find_batch_size,
-        "per_device_train_batch_size × gradient_accumulation_steps × number of processes",
+        f"{of_batch} × gradient_accumulation_steps × number of processes",
         f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat data; "
         "to resume anyway, set max_steps instead of num_train_epochs",
     )

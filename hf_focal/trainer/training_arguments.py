@@ -77,10 +77,10 @@ class FocalTrainingArguments(TrainingArguments):
             )
         name = f"_{self.metric_for_best_model}"
         require(
-            not name.endswith(("_post_t", "_nll_correct", "_nll_incorrect")),
+            not name.endswith(("_post_t", "_correct", "_incorrect", "_s99_accuracy")),
             "metric_for_best_model",
             f"must be a metric of every evaluation during training, got {self.metric_for_best_model!r}: T is fitted "
-            "afterwards, and a model may have no errors; use 'nll'",
+            "afterwards, and a model may have no such predictions; use 'nll'",
         )
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):
             self.greater_is_better: bool | None = False

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import wait
 from typing import Any
 
@@ -155,8 +155,7 @@ class GammaUpdates(TrainerCallback):
             "must be given for a train_dataset without a length, got None: the ends of its epochs are not known "
             "beforehand",
         )
-        loader, prepare = self.trainer.get_eval_dataloader(dataset), self.trainer.prepare_labels
-        _check_size(loader, args.eval_batch_size, len(self.policy.gammas), prepare)
+        _check_size(self.trainer, self.trainer.get_eval_dataloader(dataset), len(self.policy.gammas))
         every = args.gamma_update_steps or math.ceil(
             len(kwargs["train_dataloader"]) / args.gradient_accumulation_steps
         )
@@ -218,15 +217,16 @@ def _ends_epoch(state: TrainerState) -> bool:
     return state.epoch == int(state.epoch)
 
 
-def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int, prepare: Callable[[Any], Any]) -> None:
+def _check_size(trainer: Any, dataloader: DataLoader, num_bins: int) -> None:
     """Raise InputError if the calibration set has fewer labels than `num_bins`. Reading one batch usually suffices."""
     # With a separate loader, all processes read the same batches, and none draws from PyTorch's global generator.
-    generator = torch.Generator()
+    options: Any = {"collate_fn": dataloader.collate_fn, "generator": torch.Generator()}
     found = 0
-    for batch in DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator):
-        labels = labels_of(prepare(batch), "calibration_dataset")
+    for batch in DataLoader(dataloader.dataset, trainer.args.eval_batch_size, **options):
+        labels = labels_of(trainer.prepare_labels(batch), "calibration_dataset")
         kept = labels != -100
-        found += int((kept.all(-1) if labels.is_floating_point() else kept).sum())
+        is_soft = labels.is_floating_point() and trainer.link == "softmax"
+        found += int((kept.all(-1) if is_soft else kept).sum())
         if found >= num_bins:
             return
     raise InputError(

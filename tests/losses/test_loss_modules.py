@@ -36,6 +36,8 @@ def test_soft_targets_have_no_probability_that_chooses_gamma(config):
     logits, _ = batch()
     with pytest.raises(ValueError, match=r"labels must be class indices for \w+Gamma, which chooses gamma"):
         build_loss(config)(logits, logits.softmax(-1))
+    with pytest.raises(ValueError, match="labels must be class indices for inverse focal loss, γ = -2, got soft"):
+        build_loss("inverse_focal")(logits, logits.softmax(-1))
 
 
 def test_progress_reaches_the_schedule_and_only_the_schedule():

@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from hf_focal.cli.main import describe_losses
-from hf_focal.losses import LOSSES, Form, LossConfig, MarginLoss, build_loss, option, register
+from hf_focal.losses import (
+    LOSSES,
+    Form,
+    LossConfig,
+    MarginLoss,
+    SigmoidLoss,
+    build_loss,
+    linear_loss,
+    option,
+    register,
+)
 
 
 class Poly1(MarginLoss):
@@ -72,3 +82,17 @@ def test_a_loss_with_tensors_of_its_own_is_refused():
             build_loss("outside_buffer")
     finally:
         del LOSSES["outside_buffer"]
+
+
+def test_a_loss_with_its_own_elementwise_is_not_computed_from_its_form_alone():
+    class Doubled(Poly1):
+        def elementwise(self, logits, labels):
+            return 2 * super().elementwise(logits, labels)
+
+    loss, plain = Doubled(), Poly1()
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    torch.testing.assert_close(loss(logits, labels), 2 * plain(logits, labels))
+    with pytest.raises(ValueError, match="loss must depend on one sample at a time"):
+        linear_loss(torch.randn(5, 4), torch.randn(3, 4), labels, loss)
+    with pytest.raises(ValueError, match="loss must be one that has a sigmoid link"):
+        SigmoidLoss(loss)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal.losses import LossConfig, build_loss
+from hf_focal.losses import ClassBalanced, LossConfig, SigmoidLoss, build_loss
 
 
 def sigmoid_loss(text):
@@ -127,6 +127,23 @@ def test_class_balanced_takes_the_number_of_ones_of_each_label():
     weights = torch.tensor([4.0, 2, 1]) / (7 / 3)
     expected = sigmoid_loss("cross_entropy")(z, y, reduction="none") * weights
     torch.testing.assert_close(loss(z, y, reduction="none"), expected, check_dtype=False, rtol=1e-7, atol=0)
+
+
+def test_a_label_without_ones_learns_from_its_zeros():
+    loss = build_loss("class_balanced", "sigmoid")
+    loss.of_entries.set_label_counts([10, 0, 5])
+    logits = torch.zeros(1, 3, requires_grad=True)
+    loss(logits, torch.tensor([[1.0, 0.0, 1.0]])).backward()
+    assert logits.grad is not None and logits.grad[0, 1] > 0
+
+
+def test_weights_may_be_any_sequence():
+    logits, labels = torch.randn(4, 2), torch.randint(2, (4, 2))
+    losses = [
+        SigmoidLoss(build_loss("focal"), pos_weight=given) for given in ((1.0, 2.0), [1, 2], torch.tensor([1, 2]))
+    ]
+    assert len({float(loss(logits, labels)) for loss in losses}) == 1
+    assert ClassBalanced(weights=torch.tensor([1.0, 2.0])).weights == [1, 2]
 
 
 def test_steps_and_the_sum_reach_the_loss_of_the_entries():

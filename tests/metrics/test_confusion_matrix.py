@@ -9,6 +9,7 @@ import torch
 from torchmetrics.functional.classification import multiclass_confusion_matrix, multiclass_jaccard_index
 
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
+from hf_focal.validation import InputError
 
 K = 5
 
@@ -82,7 +83,7 @@ def test_nothing_yet_and_nothing_that_counts():
 
 def test_other_classes_and_wrong_labels(batch):
     matrix = matrix_of(*batch)
-    with pytest.raises(ValueError, match="logits must have 5 classes as before, got 3"):
+    with pytest.raises(InputError, match="logits must have 5 classes as before, got 3"):
         matrix.update(torch.zeros(2, 3), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="ignore_index must be -100 in both, got 255"):
         matrix.merge(ConfusionMatrix(ignore_index=255))

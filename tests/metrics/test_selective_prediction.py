@@ -105,6 +105,14 @@ def test_a_threshold_is_told_and_measured():
     assert wide.measure(test).coverage == pytest.approx(0.81, abs=0.02)
 
 
+def test_a_threshold_of_a_confidence_measures_no_labels_and_nothing_if_there_is_nothing():
+    threshold = metrics_of(*sample(2000)).threshold_for(precision=0.9)
+    with pytest.raises(ValueError, match="link must be 'softmax' for curves over one confidence per sample"):
+        threshold.measure(CalibrationMetrics(link="sigmoid"))
+    empty = threshold.measure(CalibrationMetrics())
+    assert empty.num_samples == 0 and np.isnan([empty.coverage, empty.precision]).all()
+
+
 def test_errors_name_the_argument_and_the_value():
     metrics = metrics_of(*sample(50))
     with pytest.raises(ValueError, match="one of precision and coverage must be given, got None and None"):

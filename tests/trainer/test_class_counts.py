@@ -123,8 +123,9 @@ def test_given_weights_need_no_counts(tmp_path):
             of_columns(labels=[[0.25] * NUM_LABELS for _ in DATA]),
             r"labels must be class indices to be counted, got torch\.float32",
         ),
+        (of_columns(labels=[-1] * len(DATA)), "labels must be class indices, or -100 to be ignored, got -1"),
     ],
-    ids=["stream", "no labels", "soft targets"],
+    ids=["stream", "no labels", "soft targets", "negative"],
 )
 def test_what_cannot_be_counted_is_refused(dataset, message, tmp_path):
     with pytest.raises(ValueError, match=message):

@@ -40,6 +40,7 @@ def trainer_of(folder, model=None, **options):
         ({"hub_strategy": "checkpoint"}, "hub_strategy must be 'end' or 'every_save', .* got 'checkpoint'"),
         ({"metric_for_best_model": "eval_ece_post_t"}, "metric_for_best_model must be .*: T is fitted afterwards"),
         ({"metric_for_best_model": "nll_incorrect"}, "metric_for_best_model must be .* got 'nll_incorrect'"),
+        ({"metric_for_best_model": "eval_s99_accuracy"}, "metric_for_best_model must be .* got 'eval_s99_accuracy'"),
     ],
 )
 def test_arguments(options, message, tmp_path):

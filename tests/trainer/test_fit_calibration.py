@@ -41,6 +41,12 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
     assert trainer.correction is None
 
 
+def test_data_without_labels_are_told(tmp_path):
+    unlabeled = [row | {"labels": -100} for row in EVAL]
+    with pytest.raises(ValueError, match="labels must have one that is not ignore_index -100, got none"):
+        trainer_of(tmp_path, eval_dataset=unlabeled).fit_calibration()
+
+
 def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
     trainer, fit = scaled_trainer(tmp_path, "matrix")
     expected = fit.correction.apply(logits_of(trainer.model, EVAL).double()).softmax(-1)

@@ -1,5 +1,6 @@
 """Training a language model without its logits gives the gradients of training it with them."""
 
+import copy
 import operator
 from unittest import mock
 
@@ -168,6 +169,11 @@ KNOWN = [
     lambda z: torch.tanh(z / 3.0) * 3.0,
     lambda z: z[..., :-1, :],
 ]
+
+
+def test_deferred_logits_can_be_copied():
+    head, hidden = head_and_hidden()
+    torch.testing.assert_close(copy.copy(DeferredLogits(hidden, head)) + 0.5, head(hidden) + 0.5)
 
 
 def test_a_model_that_does_something_unknown_gets_logits():

@@ -90,3 +90,13 @@ def test_the_card_has_the_labels_with_their_temperatures(tmp_path):
         assert row.endswith(f" {value:.2f} |")
     assert f"{fitted.num_samples} labels of the validation split" in card
     assert "(report/reliability_labels.png)" in card and (tmp_path / "report" / "reliability_labels.png").exists()
+
+
+@pytest.mark.parametrize(("num_labels", "count", "bins"), [(4, 20, 76), (1, 20, 20)])
+def test_each_known_label_counts_for_adafocals_bins(num_labels, count, bins, tmp_path):
+    held_out = data(count, 1, num_labels)  # of four labels, 4 of 80 are unknown
+    options = {"calibration_dataset": held_out, "per_device_eval_batch_size": 8}
+    trainer_of(tmp_path, num_labels, loss=f"adafocal:bins={bins}", **options).train()
+    message = f"at least one labeled sample for each of the {bins + 1} bins, got {bins}"
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path, num_labels, loss=f"adafocal:bins={bins + 1}", **options).train()

@@ -11,6 +11,8 @@ from transformers import (
     BertForQuestionAnswering,
     DistilBertConfig,
     DistilBertForQuestionAnswering,
+    XLNetConfig,
+    XLNetForQuestionAnsweringSimple,
 )
 
 from hf_focal import CalibrationMetrics
@@ -122,6 +124,19 @@ def test_it_trains_and_measures(name, loss, tmp_path):
         assert tuples.evaluate()["eval_loss"] == metrics["eval_loss"]
         assert len(tuples.predict(rows(5)).predictions) == 2
     assert metrics["eval_loss"] < 1e3  # smoothing does not reach the padding
+
+
+def test_models_without_a_limit_are_measured_and_too_long_sequences_are_told(tmp_path):
+    sizes = {"vocab_size": 30, "d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 8}
+    model = XLNetForQuestionAnsweringSimple(XLNetConfig(**sizes)).double()
+    assert model.config.max_position_embeddings == -1
+    trainer = trainer_of(model, tmp_path, per_device_eval_batch_size=2)
+    assert trainer.evaluate()["eval_num_samples"] > 0
+    assert trainer.fit_temperature().num_samples > 0
+    relative = model_of("bert")
+    relative.config.max_position_embeddings = 9
+    with pytest.raises(ValueError, match="eval_dataset must be sequences of at most 9 tokens to be measured, got 1"):
+        trainer_of(relative, tmp_path).evaluate()
 
 
 @pytest.mark.slow

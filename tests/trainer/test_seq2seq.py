@@ -78,6 +78,10 @@ def test_an_interrupted_epoch_by_tokens_goes_on_where_it_stopped(tmp_path):
         resumed = trainer(str(stop))
         resumed.train(resume_from_checkpoint=True)
         assert torch.equal(weights(resumed.model), weights(whole.model))
+    smaller = trainer("2")
+    smaller.args.max_tokens_per_batch = 20
+    with pytest.raises(ValueError, match=r"max_tokens_per_batch × .* must be that of the checkpoint, 60, got 40"):
+        smaller.train(resume_from_checkpoint=True)
         assert logged(resumed) == logged(whole)
 
 
