@@ -51,7 +51,10 @@ def check_count(name: str, value: Any) -> None:
 
 def check_positive(name: str, value: Any) -> float:
     """Return `value`, a number or a tensor with one element, as a float that is finite and positive."""
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(name, f"must be a number, got {value!r}") from None
     if not (math.isfinite(number) and number > 0):
         raise InputError(name, f"must be finite and positive, got {number!r}")
     return number

@@ -43,6 +43,7 @@ class LabelMetrics(CalibrationMetrics):
         return np.array([[rejected, false], [missed, hits]], np.int64)
 
     def update(self, logits: Array, labels: Array) -> None:
+        """Add logits (..., L) and labels (..., L), each 0, 1, or unknown; (N, 1) for a single logit per sample."""
         # In float64, because in float32 all logits above 17 would be tied, with a probability of 1.
         z, one, known = check_sigmoid_scores("logits", logits, labels, self.ignore_index)
         self._add_rows(torch.sigmoid(z), z, one, known)

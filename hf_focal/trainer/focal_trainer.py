@@ -292,7 +292,8 @@ class FocalTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
-        if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs during training
+        # What Trainer logs during training; a callback may log the same names between two steps.
+        if {"loss", "learning_rate"} <= logs.keys() and step > self._logged_loss.last_log:
             if not filtered:
                 logs["loss"] = self._logged_loss.mean_since_last_log(step, self.accelerator)
             if (auxiliary := self._auxiliary.mean(self.accelerator)) is not None:

@@ -407,3 +407,9 @@ def test_the_progress_bar_of_a_fit_does_not_go_on_in_the_next_pass(tmp_path, cap
     printed = capsys.readouterr().err
     assert "5/5" in printed and "it [" not in printed  # tqdm drops a total that is overrun
     assert "computing logits: " in printed and "prediction: " in printed
+
+
+def test_what_a_callback_logs_between_two_steps_is_logged_as_it_is(tmp_path):
+    trainer = trainer_of(tmp_path)
+    trainer.log({"loss": 3.0, "learning_rate": 0.1})
+    assert trainer.state.log_history[-1]["loss"] == 3.0
