@@ -523,11 +523,9 @@ def _with_temperature(earlier: dict[str, Any], temperature: Temperature) -> dict
         return calibration_record(Temperature(earlier["temperature"] * temperature.value))  # without values per label
     if earlier["method"] != "platt":
         return {"method": earlier["method"]}
-    platt, divisor = (
-        correction_from_dict(earlier),
-        torch.tensor(getattr(temperature, "values", ()) or temperature.value),
-    )
+    platt = correction_from_dict(earlier)
     assert isinstance(platt, PlattScaling)
+    divisor = torch.tensor(getattr(temperature, "values", ()) or temperature.value, dtype=torch.float64)
     scale, shift = (part.tolist() for part in (platt.scale / divisor, platt.shift / divisor))
     shared = platt.slope / temperature.value, platt.intercept / temperature.value
     own: Any = {"slopes": tuple(scale), "intercepts": tuple(shift)} if len(scale) > 1 else {}

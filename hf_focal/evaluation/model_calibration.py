@@ -167,13 +167,13 @@ def calibrate_model(
         if (precision, recall) != (None, None):
             uncorrected, corrected = trained.measure(encoded) if has_test else (before, after)
             if trained.folds:
-                uncorrected, measured = corrected or uncorrected, after or before
-            else:  # the model gives its own probabilities
-                measured = before
+                own, measured = corrected or uncorrected, after or before
+            else:  # the saved model gives uncorrected probabilities
+                own, measured = uncorrected, before
                 notes.append(
                     "the thresholds are for the model's own probabilities, without the slope and the intercept"
                 )
-            thresholds = choose_thresholds(uncorrected, precision, recall, confidence)
+            thresholds = choose_thresholds(own, precision, recall, confidence)
             names = label_names_of(trained.model)
             details["thresholds"] = described(thresholds, names, source, measured)
             trained.model.config.thresholds = thresholds.record(names)

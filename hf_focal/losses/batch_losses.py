@@ -309,7 +309,7 @@ class ClassBalanced(Loss):
     def set_label_counts(self, counts: Sequence[int]) -> None:
         """Set the weights of a sigmoid head's labels from the number of ones of each label; the mean weight is 1.
 
-        A label without ones gets the weight of one with a single 1, because its zeros are to be learned.
+        A label without ones is weighted as if it had a single one, so that its zeros are learned.
         """
         weights = class_balanced_weights([max(count, 1) for count in counts], self.beta or 0.0)
         self.weights = [weight * len(weights) / sum(weights) for weight in weights]

@@ -102,7 +102,7 @@ def step_size(trainer: Trainer) -> dict[str, int]:
 
 
 def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
-    """Raise InputError if training for epochs would resume with another size of a step than was `saved`.
+    """Raise InputError if training for epochs would resume with larger or smaller steps than those of `saved`.
 
     Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes, it would stop
     in the middle of the training. With `max_steps`, another size is allowed.
