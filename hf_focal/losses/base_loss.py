@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, get_
 
 from torch import Tensor, nn
 
-from ..validation import check_number, require
+from ..validation import InputError, check_number, require
 
 IGNORE_INDEX = -100
 
@@ -131,8 +131,8 @@ def register(loss: LossType) -> LossType:
 
 
 def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
-    known = reduction in ("mean", "sum", "none")
-    require(known, "reduction", f"must be 'mean', 'sum' or 'none', got {reduction!r}")
+    if reduction not in ("mean", "sum", "none"):
+        raise InputError("reduction", f"must be 'mean', 'sum' or 'none', got {reduction!r}")
     if num_items is None:
         return
     valid = reduction == "mean"
@@ -145,9 +145,14 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
 
 def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
     """Divide `total` by `num_items`, but at least by 1: without items, the result is 0/1, not 0/0."""
+    return total / at_least_1(num_items, total)
+
+
+def at_least_1(num_items: float | Tensor, like: Tensor) -> float | Tensor:
+    """Return `num_items` as a divisor of tensors like `like`."""
     if not isinstance(num_items, Tensor):
-        return total / num_items if num_items > 1 else total
+        return max(num_items, 1)
     # A scalar on the CPU can be used as it is; copying it to the device would wait for the device.
-    if num_items.device.type != "cpu":
-        num_items = num_items.to(total.device)
-    return total / num_items.reshape(()).clamp(min=1)
+    if not num_items.is_cpu:
+        num_items = num_items.to(like.device)
+    return num_items.reshape(()).clamp(min=1)

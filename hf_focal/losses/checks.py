@@ -26,21 +26,26 @@ def accumulation_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
-def is_transformed(*tensors: Tensor) -> bool:
-    """Return whether any tensor belongs to a transform of `torch.func`; such tensors have no storage of their own."""
+def is_traced(*tensors: Tensor) -> bool:
+    """Return whether `torch.compile` is tracing, or any tensor belongs to a transform of `torch.func`."""
     if torch.compiler.is_compiling():
-        return False
+        return True
     try:
         for tensor in tensors:
-            tensor.untyped_storage()
+            tensor.untyped_storage()  # those of a transform have no storage of their own
     except NotImplementedError:
         return True
     return False
 
 
+def is_transformed(*tensors: Tensor) -> bool:
+    """Return whether any tensor belongs to a transform of `torch.func`."""
+    return not torch.compiler.is_compiling() and is_traced(*tensors)
+
+
 def is_readable(tensor: Tensor) -> bool:
     """Return whether the values of the tensor can be read without waiting for a device or breaking a trace."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(tensor)
+    return tensor.is_cpu and not is_traced(tensor)
 
 
 def constant(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -49,7 +54,7 @@ def constant(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype | None
     The tensor is cached, because copying numbers to an accelerator makes the host wait. Traced code (compiled,
     torch.func, fake tensors) must neither fill the cache nor take real tensors from it.
     """
-    traced = torch.compiler.is_compiling() or type(like) not in (Tensor, nn.Parameter) or is_transformed(like)
+    traced = type(like) not in (Tensor, nn.Parameter) or is_traced(like)
     return (_constant if traced else _cached_constant)(numbers, dtype or like.dtype, like.device)
 
 
@@ -80,16 +85,18 @@ def index_and_ignored(logits: Tensor, labels: Tensor, ignore_index: int = -100) 
         raise InputError("logits", f"must have at least 2 classes in the last dimension, got {num_classes}")
     labels = labels.long()  # before any comparison: in uint8, -100 is 156
     readable = is_readable(labels)
-    if readable and not 0 <= ignore_index < num_classes and _outside(labels, num_classes) is None:
-        return labels.clone(), None  # the caller may overwrite the labels before backward
+    if readable and not 0 <= ignore_index < num_classes:
+        index = labels.clamp(0, num_classes - 1)  # also a copy: the caller may overwrite the labels before backward
+        if torch.equal(index, labels):
+            return index, None
     ignored = labels == ignore_index
     index = labels.masked_fill(ignored, 0)
+    inside = (index >= 0) & (index < num_classes)
     problem = f"must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored"
-    if readable:
-        outside = _outside(index, num_classes)
-        require(outside is None, "labels", f"{problem}, got {outside}")
-    else:
-        raise_unless(((index >= 0) & (index < num_classes)).all(), "labels", problem)
+    if readable and not inside.all():
+        raise InputError("labels", f"{problem}, got {int(index[~inside][0])}")
+    if not readable:
+        raise_unless(inside.all(), "labels", problem)
     return index, ignored
 
 
@@ -97,12 +104,6 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
     """Do what `index_and_ignored` does, but always return a mask."""
     index, ignored = index_and_ignored(logits, labels, ignore_index)
     return index, torch.zeros_like(index, dtype=torch.bool) if ignored is None else ignored
-
-
-def _outside(index: Tensor, num_classes: int) -> int | None:
-    """Return an index that is not in [0, num_classes), or None if there is no such index."""
-    extremes = [int(extreme) for extreme in torch.aminmax(index)] if index.numel() else []
-    return next((extreme for extreme in extremes if not 0 <= extreme < num_classes), None)
 
 
 def check_soft_targets(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:

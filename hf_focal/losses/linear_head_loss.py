@@ -154,7 +154,7 @@ class _Head(NamedTuple):
                 samples.append((sample, form.of_margin, form.of_second))  # γ may change before backward
             if gradients is None:
                 continue
-            of_losses = (grad[kept] if isinstance(grad, Tensor) else grad) * self.logit_scale
+            of_losses = (grad[kept].unsqueeze(-1) if isinstance(grad, Tensor) else grad) * self.logit_scale
             sample, of_margin, of_second = samples[i]
             of_second = None if of_second is None else of_second * of_losses
             given = logits if again else None
@@ -185,7 +185,7 @@ class _Linear(torch.autograd.Function):
         ctx.head, ctx.summed, ctx.samples = head, summed, []
         ctx.gradients = _zeros(ctx, hidden, weight, bias) if summed else None
         with torch.autocast(hidden.device.type, enabled=False):
-            total = torch.cat(head.run((hidden, weight, bias), ctx.samples, ctx.gradients, 1.0))
+            total = torch.cat(head.run((hidden, weight, bias), ctx.samples, ctx.gradients, 1.0)).squeeze(-1)
         return total.sum() if summed else total.new_zeros(len(hidden)).index_copy_(0, head.kept, total)
 
     @staticmethod

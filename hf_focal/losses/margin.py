@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .base_loss import IGNORE_INDEX, Loss, divide
-from .checks import accumulation_dtype, index_and_ignored, is_transformed
+from .base_loss import IGNORE_INDEX, Loss, at_least_1, divide
+from .checks import accumulation_dtype, index_and_ignored, is_traced
 
 LOG2_E = 1 / math.log(2)
 
@@ -70,18 +70,13 @@ class MarginLoss(Loss):
         raise NotImplementedError
 
     def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
-        if (
-            not self.is_only_form()
-            or labels.is_floating_point()
-            or torch.compiler.is_compiling()
-            or is_transformed(logits, labels)
-        ):
+        if not self.is_only_form() or labels.is_floating_point():
             return super().total(logits, labels, divisor)
         # This adds one function to the autograd graph instead of three, which is noticeably faster for small batches.
         index, ignored = index_and_ignored(logits, labels)
         if divisor is None:
             divisor = index.numel() if ignored is None else (~ignored).sum()
-        return _eager(logits, index, ignored, self.form, self.second, divisor)
+        return _losses(logits, index, ignored, self.form, self.second, divisor)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.soft_elementwise is not None and labels.is_floating_point() and labels.shape == logits.shape:
@@ -96,38 +91,46 @@ def elementwise_losses(
 
     Where a label is `ignore_index`, loss and gradient are 0. `form` and `second` are as in `MarginLoss`.
     """
-    index, ignored = index_and_ignored(logits, labels, ignore_index)
-    if torch.compiler.is_compiling() or is_transformed(logits, index):
-        values = with_gradient(partial(values_and_gradient, form=form, second=second), logits, index)
-        return values if ignored is None else values.masked_fill(ignored, 0.0)
-    return _eager(logits, index, ignored, form, second, None)
+    return _losses(logits, *index_and_ignored(logits, labels, ignore_index), form, second, None)
 
 
 def softplus(u: Tensor) -> Tensor:
     """Return log(1 + e^u), the cross-entropy, with all digits."""
-    if torch.is_grad_enabled() or u.device.type != "cpu" or u.numel() < 1 << 12 or torch.compiler.is_compiling():
+    if torch.is_grad_enabled() or not u.is_cpu or u.numel() < 1 << 12 or torch.compiler.is_compiling():
         return F.softplus(u, threshold=40.0)  # above the threshold, equal to u to the last digit of float64
     # On CPUs, this is several times faster, but autograd could not differentiate it at 0.
     return u.clamp(min=0).sub_(u.abs().neg_().sigmoid_().neg_().log1p_())
 
 
-def _eager(logits: Tensor, index: Tensor, ignored: Tensor | None, *others: Any) -> Tensor:
-    """Apply `_Eager` to logits (..., K); return the losses (...), or, given a divisor, their sum divided by it."""
-    if logits.ndim != 2:
-        logits, shape = logits.reshape(-1, logits.shape[-1]), index.shape
-        result = _eager(logits, index.reshape(-1), None if ignored is None else ignored.reshape(-1), *others)
-        return result.view(shape) if result.ndim else result
-    return _Eager.apply(logits, index.unsqueeze(-1), ignored, *others)
+def _losses(
+    logits: Tensor,
+    index: Tensor,
+    ignored: Tensor | None,
+    form: FormFunction,
+    second: str | None,
+    divisor: float | Tensor | None,
+) -> Tensor:
+    """Return the losses (...) for logits (..., K), or, given a divisor, their sum divided by it."""
+    if is_traced(logits, index):
+        values = with_gradient(partial(values_and_gradient, form=form, second=second), logits, index)
+        values = values if ignored is None else values.masked_fill(ignored, 0.0)
+        return values if divisor is None else divide(values.sum(), divisor)
+    index, ignored = index.unsqueeze(-1), None if ignored is None else ignored.unsqueeze(-1)
+    if logits.ndim == 2:
+        return _Eager.apply(logits, index, ignored, form, second, divisor)
+    flat, ignored = logits.reshape(-1, logits.shape[-1]), None if ignored is None else ignored.reshape(-1, 1)
+    result = _Eager.apply(flat, index.reshape(-1, 1), ignored, form, second, divisor)
+    return result.view(logits.shape[:-1]) if divisor is None else result
 
 
 class Statistics(NamedTuple):
-    """Statistics of N samples, in the accumulation dtype (float32; float64 for float64 logits)."""
+    """Statistics of N samples: (N, 1), in the accumulation dtype (float32; float64 for float64 logits)."""
 
-    top: Tensor  # max z, (N, 1)
-    others: Tensor  # Σ_{k≠y} e_k with e_k = exp(z_k - max z), (N,), at least the smallest normal number
-    u: Tensor  # (N,)
-    second: Tensor | None  # (N,)
-    needed: Tensor | None  # by the gradient of `second`; "squares": Σ e (1 - e) / Σ² (N,); "below": its class (N, 1)
+    top: Tensor  # max z
+    others: Tensor  # Σ_{k≠y} e_k with e_k = exp(z_k - max z), at least the smallest normal number
+    u: Tensor
+    second: Tensor | None
+    needed: Tensor | None  # by the gradient of `second`; "squares": Σ e (1 - e) / Σ²; "below": its class
 
 
 def statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, second: str | None) -> Statistics:
@@ -147,47 +150,47 @@ def _block_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, seco
     of_sample, needed = _nearest_below(logits, index) if second == "below" else (None, None)
     dtype = accumulation_dtype(logits)
     limits = torch.finfo(dtype)
-    x = logits.to(dtype)
+    x = logits if logits.dtype == dtype else logits.to(dtype)
     top = x.amax(-1, keepdim=True)
     e = torch.sub(x, top, out=buffer) if x is logits else x.sub_(top)
-    label = e.gather(-1, index).squeeze(-1)
+    label = e.gather(-1, index)
     if second == "mean":
-        of_sample = (e.scatter_(-1, index, 0.0).sum(-1) / (logits.shape[-1] - 1)).sub_(label)
+        of_sample = (e.scatter_(-1, index, 0.0).sum(-1, keepdim=True) / (logits.shape[-1] - 1)).sub_(label)
         # If the label is masked, u is infinite too, and the loss would be inf - inf.
         of_sample.nan_to_num_(limits.max, limits.max, -math.inf)
     # The sum leaves out the label, which keeps all digits of 1 - p, however confident the sample is.
-    others = _exp_(e).scatter_(-1, index, 0.0).sum(-1)
+    others = _exp_(e).scatter_(-1, index, 0.0).sum(-1, keepdim=True)
     u = others.log().sub_(label)
     others.clamp_min_(limits.tiny)
     if second == "squares":
-        of_sample = torch.linalg.vector_norm(e, dim=-1).div_(others).square_()
-        needed = torch.addcmul(e, e, e, value=-1).sum(-1).div_(others).div_(others)
+        of_sample = torch.linalg.vector_norm(e, dim=-1, keepdim=True).div_(others).square_()
+        needed = torch.addcmul(e, e, e, value=-1).sum(-1, keepdim=True).div_(others).div_(others)
     if buffer is not None and e is not buffer:
         buffer.copy_(e)
     return Statistics(top, others, u, of_sample, needed)
 
 
 def _exp_(x: Tensor) -> Tensor:
-    if x.numel() < 1 << 12 and x.device.type == "cpu":
+    if x.numel() < 1 << 12 and x.is_cpu:
         return x.exp_()  # one operation fewer, which is what counts for so few numbers
     # On CPUs, exp2 is several times faster than exp, which also slows down when its results underflow.
     return x.mul_(LOG2_E).exp2_()
 
 
 def _nearest_below(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Return z_j - z_y (N,) and j (N, 1), where z_j is the largest logit below the label's; -inf if there is none."""
+    """Return z_j - z_y and j, both (N, 1), where z_j is the largest logit below the label's; -inf if there is none."""
     x = logits.to(accumulation_dtype(logits))
     label = x.gather(-1, index)
     # 1/d is smallest for the d just below 0; comparisons take 10 times as long as these operations on CPUs.
     j = _argmin(torch.sub(x, label).reciprocal_())
     nearest = x.gather(-1, j).sub_(label)
-    return nearest.where(nearest < 0, -math.inf).squeeze(-1), j
+    return nearest.where(nearest < 0, -math.inf), j
 
 
 def _argmin(x: Tensor, width: int = 64) -> Tensor:
     """Return the index (N, 1) of the minimum of each row of `x` (N, K); on CPUs, faster than ``x.argmin(-1)``."""
     last = x.shape[-1] - width
-    if last <= width or x.device.type != "cpu":
+    if last <= width or not x.is_cpu:
         return x.argmin(-1, keepdim=True)
     groups = x[:, : last // width * width + width].unflatten(-1, (-1, width)).amin(-1)
     group = torch.cat([groups, x[:, last:].amin(-1, keepdim=True)], -1).argmin(-1, keepdim=True)
@@ -197,16 +200,18 @@ def _argmin(x: Tensor, width: int = 64) -> Tensor:
 
 def _coefficients(
     sample: Statistics, of_margin: Tensor, of_second: Tensor | None, kind: str | None, num_classes: int
-) -> list[Any]:
-    """Return linear, constant, quadratic, pivot, label, j, and of_j, which give the gradient: each (N, 1), or None.
+) -> tuple[Any, ...]:
+    """Return linear, label, constant, quadratic, pivot, j, and of_j, which give the gradient: each (N, 1), or None.
 
     The gradient of z_k is ``e_k · (linear + quadratic · (e_k - pivot)) + constant``, and `label` at the label; class j
-    adds `of_j`. `of_margin` and `of_second` (N,) are the derivatives of the result by u and by the second statistic.
+    adds `of_j`. `of_margin` and `of_second` are the derivatives of the result by u and by the second statistic.
     """
     # The derivative of u is q_k = e_k / Σ e, and -1 at the label.
-    others, label = sample.others, -of_margin
-    linear, constant, quadratic, pivot, j, of_j = of_margin / others, None, None, None, None, None
-    if of_second is not None and kind == "squares":
+    others, linear, label = sample.others, of_margin / sample.others, -of_margin
+    if of_second is None:
+        return linear, label, None, None, None, None, None
+    constant = quadratic = pivot = j = of_j = None
+    if kind == "squares":
         # d Σq² / dz_k = 2 q_k (q_k - Σq²). Where one class dominates, this difference cancels; measured from
         # the largest q_k, 1/Σe, it does not: q_k - Σq² = (e_k - 1) / Σe + Σ e (1-e) / (Σe)².
         squares: Any = sample.second
@@ -214,15 +219,13 @@ def _coefficients(
         factor, dominated = 2 * of_second / others, squares + squares > 1 / others
         linear = linear + factor * torch.where(dominated, spread, -squares)
         quadratic, pivot = factor / others, dominated.to(others.dtype)
-    elif of_second is not None:
+    else:
         label = label - of_second
         if kind == "mean":
             constant = of_second / (num_classes - 1)
         else:
             j, of_j = sample.needed, of_second
-    parts = linear, constant, quadratic, pivot, label, of_j
-    columns = [None if part is None else part.unsqueeze(-1) for part in parts]
-    return [*columns[:5], j, columns[5]]
+    return linear, label, constant, quadratic, pivot, j, of_j
 
 
 def turn_into_gradient(
@@ -241,9 +244,9 @@ def turn_into_gradient(
     coefficients = _coefficients(sample, of_margin, of_second, kind, buffer.shape[-1])
     dtype = sample.top.dtype
     tensors = blocks(_BLOCK_ELEMENTS, buffer, index, logits, sample.top, *coefficients)
-    for target, y, z, top, linear, constant, quadratic, pivot, label, j, of_j in tensors:
+    for target, y, z, top, linear, label, constant, quadratic, pivot, j, of_j in tensors:
         if z is None:
-            e = target.to(dtype)
+            e = target if target.dtype == dtype else target.to(dtype)
         else:
             e = _exp_(torch.sub(z, top, out=target) if target.dtype == dtype else z.to(dtype).sub_(top))
             if target.dtype == torch.bfloat16:  # as a kept buffer rounds it
@@ -284,28 +287,31 @@ class _Eager(torch.autograd.Function):
             buffer = torch.empty_like(logits, memory_format=torch.contiguous_format)
         sample = statistics(logits, index, buffer, second)
         values, of_margin, of_second = form(sample.u, sample.second, logits.shape[-1])
+        if divisor is not None:
+            divisor = at_least_1(divisor, values)
+            if not isinstance(divisor, Tensor):  # dividing twice by a number takes longer
+                divisor = torch.full((), divisor, dtype=values.dtype, device=values.device)
         if needs_grad:
-            # `save_for_backward` takes a microsecond per tensor, so the small statistics stay out of it.
-            ctx.save_for_backward(logits, index, ignored)
-            ctx.buffer, ctx.sample, ctx.given = buffer, sample, (form, second, divisor, of_margin, of_second)
+            # `save_for_backward` takes a microsecond per tensor; it is not needed for what nobody else can change.
+            ctx.save_for_backward(logits)
+            ctx.buffer, ctx.given = buffer, (index, ignored, sample, form, second, divisor, of_margin, of_second)
         values = values if ignored is None else values.masked_fill(ignored, 0.0)
-        return values if divisor is None else divide(values.sum(), divisor)
+        return values.squeeze(-1) if divisor is None else values.sum() / divisor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        logits, index, ignored = ctx.saved_tensors
-        form, second, divisor, of_margin, of_second = ctx.given
-        if divisor is not None:
-            grad = divide(grad, divisor)
+        (logits,) = ctx.saved_tensors
+        index, ignored, sample, form, second, divisor, of_margin, of_second = ctx.given
+        grad = grad.unsqueeze(-1) if divisor is None else grad / divisor
         grad = grad if ignored is None else grad.masked_fill(ignored, 0.0)
         if torch.is_grad_enabled():  # create_graph=True
-            gradient = grad.unsqueeze(-1) * values_and_gradient(logits, index.squeeze(-1), form, second)[1]
+            gradient = grad * values_and_gradient(logits, index.squeeze(-1), form, second)[1]
             return gradient.to(logits.dtype), None, None, None, None, None
         gradient, ctx.buffer, given = ctx.buffer, None, None
         if gradient is None:
             gradient, given = torch.empty_like(logits, memory_format=torch.contiguous_format), logits
         of_second = None if of_second is None else of_second * grad
-        turn_into_gradient(gradient, index, ctx.sample, of_margin * grad, of_second, second, given)
+        turn_into_gradient(gradient, index, sample, of_margin * grad, of_second, second, given)
         return gradient, None, None, None, None, None
 
 
@@ -318,30 +324,29 @@ def values_and_gradient(
     shifted = z - z.detach().amax(-1, keepdim=True)
     label = shifted.gather(-1, index)
     e = shifted.exp().scatter(-1, index, 0.0)
-    others = e.sum(-1).clamp_min(limits.tiny)
-    u = others.log() - label.squeeze(-1)
+    others = e.sum(-1, keepdim=True).clamp_min(limits.tiny)
+    u = others.log() - label
     of_sample = needed = None
     if second == "mean":
-        of_sample = shifted.scatter(-1, index, 0.0).sum(-1) / (num_classes - 1) - label.squeeze(-1)
+        of_sample = shifted.scatter(-1, index, 0.0).sum(-1, keepdim=True) / (num_classes - 1) - label
         of_sample = of_sample.clamp_max(limits.max)
     elif second == "squares":
-        of_sample = (e / others.unsqueeze(-1)).square().sum(-1)
-        needed = (e - e * e).sum(-1) / others / others
+        of_sample = (e / others).square().sum(-1, keepdim=True)
+        needed = (e - e * e).sum(-1, keepdim=True) / others / others
     elif second == "below":
         below = shifted < label
         needed = shifted.masked_fill(~below, -math.inf).argmax(-1, keepdim=True)
-        nearest = (shifted.gather(-1, needed) - label).squeeze(-1)
-        of_sample = torch.where(below.any(-1), nearest, -math.inf)
+        of_sample = torch.where(below.any(-1, keepdim=True), shifted.gather(-1, needed) - label, -math.inf)
     # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
     outputs: Any = tuple(form(u, of_sample, num_classes))
     value, of_margin, of_second = outputs
     sample = Statistics(label, others, u, of_sample, needed)
     coefficients = _coefficients(sample, of_margin, of_second, second, num_classes)
-    linear, constant, quadratic, pivot, at_label, j, of_j = coefficients
+    linear, at_label, constant, quadratic, pivot, j, of_j = coefficients
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
     gradient = gradient if constant is None else gradient + constant
     gradient = gradient.scatter(-1, index, at_label)
-    return value, gradient if j is None else gradient.scatter_add(-1, j, of_j)
+    return value.squeeze(-1), gradient if j is None else gradient.scatter_add(-1, j, of_j)
 
 
 def with_gradient(formula: ValueAndGradient, x: Tensor, given: Any) -> Tensor:
@@ -389,7 +394,7 @@ def blocks(elements: tuple[int, int], logits: Tensor, *others: Tensor | None) ->
 
     `elements` is the number of elements in a block on CPUs and on accelerators. One block may be empty.
     """
-    limit = elements[logits.device.type != "cpu"]
+    limit = elements[not logits.is_cpu]
     if logits.numel() <= limit or logits.ndim < 2:
         return [(logits, *others)]
     size, tensors = max(1, limit // logits.shape[-1]), (logits, *others)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..validation import InputError, check_floating, check_number, require
 from .base_loss import Loss, Option, divide
 from .batch_losses import ClassBalanced
-from .checks import accumulation_dtype, constant, is_readable, is_transformed, raise_unless
+from .checks import accumulation_dtype, constant, is_readable, is_traced, raise_unless
 from .loss_modules import CrossEntropy
 from .margin import LOG2_E, MarginLoss, blocks, with_gradient
 
@@ -82,7 +82,7 @@ class SigmoidLoss(Loss):
         if labels.device != logits.device:
             raise InputError("labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
         weights = self._weights(logits)
-        if not torch.compiler.is_compiling() and not is_transformed(logits, labels):
+        if not is_traced(logits, labels):
             return _InPlace.apply(logits, labels, self, weights, summed)
 
         def formula(column: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,7 +201,7 @@ class _InPlace(torch.autograd.Function):
         gradient = torch.empty(logits.shape, dtype=kept, device=logits.device) if ctx.needs_input_grad[0] else None
         values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
         cross_entropy = weights is None and isinstance(loss.of_entries, CrossEntropy)
-        only_sum = cross_entropy and summed and logits.dtype == dtype and logits.device.type == "cpu"
+        only_sum = cross_entropy and summed and logits.dtype == dtype and logits.is_cpu
         totals: list[Any] = []
         num_unknown = logits.new_zeros((), dtype=torch.int64)
         for z, y, into, losses in blocks(_BLOCK_ELEMENTS, logits, labels, gradient, values):
