@@ -1,6 +1,6 @@
 """Time and memory of the losses, forward and backward, against `F.cross_entropy` and common implementations.
 
-    python benchmarks/loss.py [--shapes 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
+    python benchmarks/loss.py [--shapes 32x2 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
                               [--only gamma | sigmoid]
 
 Times are medians over interleaved rounds, so that the load of the machine affects all alike. Ratios to
@@ -84,6 +84,7 @@ IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "ours: adafocal": build_loss("adafocal"),
     "ours: brier": build_loss("brier"),
     "ours: label_smoothing": build_loss("label_smoothing:alpha=0.05"),
+    "ours: dual_focal": build_loss("dual_focal"),
 }
 # Labels are (rows, labels), 0 or 1.
 BCE = "F.bce_with_logits"
@@ -248,7 +249,7 @@ def shape(text: str) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", type=shape, nargs="+", default=[(128, 10), (4096, 1000), (8192, 32000)])
+    parser.add_argument("--shapes", type=shape, nargs="+", default=[(32, 2), (128, 10), (4096, 1000), (8192, 32000)])
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
         "--repeats", type=int, default=5, help="rounds; four times as many for shapes below 2^26 logits"

@@ -289,8 +289,8 @@ class _Eager(torch.autograd.Function):
         values, of_margin, of_second = form(sample.u, sample.second, logits.shape[-1])
         if divisor is not None:
             divisor = at_least_1(divisor, values)
-            if not isinstance(divisor, Tensor):  # dividing twice by a number takes longer
-                divisor = torch.full((), divisor, dtype=values.dtype, device=values.device)
+            if values.is_cpu and not isinstance(divisor, Tensor):  # on CPUs, dividing by a number takes twice as long
+                divisor = torch.full((), divisor, dtype=values.dtype)
         if needs_grad:
             # `save_for_backward` takes a microsecond per tensor; it is not needed for what nobody else can change.
             ctx.save_for_backward(logits)
