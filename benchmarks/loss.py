@@ -1,7 +1,7 @@
 """Time and memory of the losses, forward and backward, against `F.cross_entropy` and common implementations.
 
     python benchmarks/loss.py [--shapes 32x2 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
-                              [--only gamma | sigmoid]
+                              [--only small | gamma | sigmoid]
 
 Times are medians over interleaved rounds, so that the load of the machine affects all alike. Ratios to
 `F.cross_entropy` are medians of the ratios within each round: read these. On busy cores, small operations with several
@@ -169,6 +169,39 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
     return lines
 
 
+def measure_small(runs: int = 5, rounds: int = 60) -> list[dict]:
+    """Return and print a line for each loss and size: CPU time of one thread, as a multiple of that of the reference.
+
+    These are the median, the least, and the most of some runs; each is a median over rounds of 60 steps.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    names = [
+        name for name in IMPLEMENTATIONS if name.startswith("ours") or name in (REFERENCE, "focal of " + REFERENCE)
+    ]
+    lines = []
+    for size in [(128, 10), (32, 2)]:
+        logits, labels = inputs(*size, torch.float32, "cpu")
+        ratios: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(runs):
+            times: dict[str, list[float]] = {name: [] for name in names}
+            for _ in range(rounds):
+                for name in names:
+                    start = time.process_time()
+                    for _ in range(60):
+                        step(IMPLEMENTATIONS[name], logits, labels)
+                    times[name].append(time.process_time() - start)
+            for name in names:
+                ratios[name].append(median_ratio(times[name], times[REFERENCE]))
+        for name, values in ratios.items():
+            numbers = {"median": statistics.median(values), "least": min(values), "most": max(values)}
+            lines.append({"rows": size[0], "classes": size[1], "name": name} | numbers)
+            spread = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
+            print(f"{size[0]:>6} x {size[1]:<6} {name:28} {spread}", flush=True)
+    torch.set_num_threads(threads)
+    return lines
+
+
 def measure_sigmoid(device: str, repeats: int) -> list[dict]:
     """Return and print a line for each implementation of sigmoid heads and each size."""
     lines = []
@@ -258,8 +291,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     parser.add_argument(
         "--only",
-        choices=["gamma", "sigmoid"],
-        help="the choice of γ or the sigmoid heads alone; the other figures in the file stay as they are",
+        choices=["small", "gamma", "sigmoid"],
+        help="small batches in CPU time, the choice of γ, or the sigmoid heads alone; the file's other figures stay",
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -280,9 +313,11 @@ def main() -> None:
         )
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
-    if args.only != "gamma":
+    if args.only in (None, "small") and args.device == "cpu":
+        figures["small"] = measure_small()
+    if args.only in (None, "sigmoid"):
         figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
-    if args.only != "sigmoid":
+    if args.only in (None, "gamma"):
         figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
