@@ -114,27 +114,29 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds_of_rounds(steps: dict[str, Callable], device: torch.device, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each step in each round. Short steps are repeated for about 20 ms."""
+def seconds_of_rounds(
+    steps: dict[str, Callable], device: torch.device, rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Return the seconds of each step in each round, by `clock`. Short steps are repeated for about 20 ms."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     calls = {}
     for name, run in steps.items():
-        seconds = timed(run, device, 1)  # the warm-up
-        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else timed(run, device, 1))))
+        seconds = timed(run, device, 1, clock)  # the warm-up
+        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else timed(run, device, 1, clock))))
     for _ in range(rounds):
         for name, run in steps.items():
             if not times[name] or times[name][0] < 10:  # one round is enough to see that a peer takes 10 s
-                times[name].append(timed(run, device, calls[name]))
+                times[name].append(timed(run, device, calls[name], clock))
     return times
 
 
-def timed(run: Callable, device: torch.device, calls: int) -> float:
+def timed(run: Callable, device: torch.device, calls: int, clock: Callable[[], float] = time.perf_counter) -> float:
     synchronize(device)
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         run()
     synchronize(device)
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def median_ratio(own: list[float], reference: list[float]) -> float:
@@ -170,9 +172,9 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
 
 
 def measure_small(runs: int = 5, rounds: int = 60) -> list[dict]:
-    """Return and print a line for each loss and size: CPU time of one thread, as a multiple of that of the reference.
+    """Return and print a line for each loss and size: CPU time of one thread, relative to the reference.
 
-    These are the median, the least, and the most of some runs; each is a median over rounds of 60 steps.
+    A line has the median, the least, and the greatest ratio of the runs. The ratio of a run is the median over rounds.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -180,18 +182,10 @@ def measure_small(runs: int = 5, rounds: int = 60) -> list[dict]:
     lines = []
     for size in [(128, 10), (32, 2)]:
         logits, labels = inputs(*size, torch.float32, "cpu")
-        ratios: dict[str, list[float]] = {name: [] for name in names}
-        for _ in range(runs):
-            times: dict[str, list[float]] = {name: [] for name in names}
-            for _ in range(rounds):
-                for name in names:
-                    start = time.process_time()
-                    for _ in range(60):
-                        step(IMPLEMENTATIONS[name], logits, labels)
-                    times[name].append(time.process_time() - start)
-            for name in names:
-                ratios[name].append(median_ratio(times[name], times[REFERENCE]))
-        for name, values in ratios.items():
+        steps = {name: partial(step, IMPLEMENTATIONS[name], logits, labels) for name in names}
+        times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
+        for name in names:
+            values = [median_ratio(of_run[name], of_run[REFERENCE]) for of_run in times]
             numbers = {"median": statistics.median(values), "least": min(values), "most": max(values)}
             lines.append({"rows": size[0], "classes": size[1], "name": name} | numbers)
             spread = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"

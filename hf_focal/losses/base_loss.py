@@ -149,7 +149,7 @@ def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
 
 
 def at_least_1(num_items: float | Tensor, like: Tensor) -> float | Tensor:
-    """Return `num_items` as a divisor of tensors like `like`."""
+    """Return `num_items`, but at least 1: a number, or a scalar tensor () that can divide tensors like `like`."""
     if not isinstance(num_items, Tensor):
         return max(num_items, 1)
     # A scalar on the CPU can be used as it is; copying it to the device would wait for the device.

@@ -292,7 +292,7 @@ class _Eager(torch.autograd.Function):
             if values.is_cpu and not isinstance(divisor, Tensor):  # on CPUs, dividing by a number takes twice as long
                 divisor = torch.full((), divisor, dtype=values.dtype)
         if needs_grad:
-            # `save_for_backward` takes a microsecond per tensor; it is not needed for what nobody else can change.
+            # `save_for_backward` takes a microsecond per tensor; those that no caller can change do not need it.
             ctx.save_for_backward(logits)
             ctx.buffer, ctx.given = buffer, (index, ignored, sample, form, second, divisor, of_margin, of_second)
         values = values if ignored is None else values.masked_fill(ignored, 0.0)
