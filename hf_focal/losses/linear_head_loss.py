@@ -148,7 +148,8 @@ class _Head(NamedTuple):
             inputs, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
             cap_slope = self.logits(logits, inputs, weight, bias)
             if not again:
-                sample = statistics(logits, labels, None if gradients is None else logits, kind)
+                into = None if gradients is None else logits
+                sample, _ = statistics(logits, labels, kind, keep=into is not None, buffer=into)
                 form = self.loss.form(sample.u, sample.second, len(weight))
                 values.append(form.value)
                 samples.append((sample, form.of_margin, form.of_second))  # γ may change before backward

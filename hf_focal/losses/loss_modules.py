@@ -25,20 +25,20 @@ Numbers = tuple[float, ...]
 _MUKHOTI = "Mukhoti et al. 2020"
 
 
-def focal_form(u: Tensor, gamma: Any, some_negative: bool = True) -> Form:
+def focal_form(u: Tensor, gamma: Any, some_negative: bool = True, p: Tensor | None = None) -> Form:
     """Return the form of focal loss, (1-p)^γ · ce, for γ ≥ 0, and of inverse focal loss, (1+p)^|γ| · ce, for γ < 0.
 
     With ce = softplus(u), the derivative is (1-p)^γ · (1 - p + γ p ce) for γ ≥ 0, and otherwise
     (1+p)^|γ| · (1 - p + γ p (1-p) ce / (1+p)). Where ce is finite, both are, even if p rounds to 1 or 0.
 
     `gamma` is a number, or a tensor with the shape and dtype of `u`; no gradient flows to `gamma`. If no γ in the
-    tensor is negative, ``some_negative=False`` saves time.
+    tensor is negative, ``some_negative=False`` saves time, and so does `p`, σ(-u), if it is known.
     """
     ce, wrong = softplus(u), torch.sigmoid(u)
     several = gamma if isinstance(gamma, Tensor) else None
     if several is None and gamma == 0:
         return Form(ce, wrong)
-    p = torch.sigmoid(-u)
+    p = torch.sigmoid(-u) if p is None else p
     base, rate, power = wrong, p, gamma
     if some_negative if several is not None else gamma < 0:
         base, power = 1 + p, abs(gamma)
@@ -47,11 +47,13 @@ def focal_form(u: Tensor, gamma: Any, some_negative: bool = True) -> Form:
             base, rate = torch.where(several < 0, base, wrong), torch.where(several < 0, rate, p)
     if several is not None or power < 1:
         base = base.clamp_min(torch.finfo(u.dtype).tiny)  # keeps the second derivative finite
-    # Where ce is infinite (the label is masked), p is 0; p is 0 already where ce is 1000.
-    term = rate * ce.clamp_max(1000.0)
-    slope = torch.add(wrong, term, alpha=gamma) if several is None else torch.addcmul(wrong, term, several)
-    scale = base**power
-    return Form(scale * ce, scale * slope)
+    scale = base.pow(power)
+    value = scale * ce
+    # Where the value is infinite (the label is masked), p is 0, and so must be their product.
+    finite = value.clamp_max(torch.finfo(u.dtype).max)
+    if several is None:
+        return Form(value, torch.addcmul(scale * wrong, rate, finite, value=gamma))
+    return Form(value, torch.addcmul(scale * wrong, rate * finite, several))
 
 
 def _policy_form(u: Tensor, second: Any, num_classes: int, policy: GammaPolicy) -> Form:
@@ -59,8 +61,9 @@ def _policy_form(u: Tensor, second: Any, num_classes: int, policy: GammaPolicy) 
     if type(policy) in (ConstantGamma, ScheduledGamma):  # saves computing p
         return focal_form(u, policy(u))
     # Policies compare p with thresholds: a p that rounding left just below a threshold counts as equal to it.
-    p = (torch.sigmoid(-u.detach()) * (1 + 8 * torch.finfo(u.dtype).eps)).clamp_max(1.0)
-    return focal_form(u, policy(p), policy.some_negative)
+    p = torch.sigmoid(-u)
+    chosen = policy((p.detach() * (1 + 8 * torch.finfo(u.dtype).eps)).clamp_max(1.0))
+    return focal_form(u, chosen, policy.some_negative, p)
 
 
 def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_index: int = IGNORE_INDEX) -> Tensor:
@@ -341,10 +344,11 @@ class DualFocal(MarginLoss):
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         ce, p, wrong = softplus(u), torch.sigmoid(-u), torch.sigmoid(u)
         p_j = p * second.exp()
-        # Where 1 - p is 0, the loss is 0 too, but a power below 1 would have an infinite slope.
-        distance = (wrong + p_j).clamp_min(torch.finfo(u.dtype).tiny)
-        scale = distance**self.gamma
-        rate = self.gamma * scale / distance * ce.clamp_max(1000.0)
+        distance = wrong + p_j
+        if self.gamma < 2:  # keeps the second derivative finite
+            distance = distance.clamp_min(torch.finfo(u.dtype).tiny)
+        power = distance.pow(self.gamma - 1)
+        scale, rate = power * distance, power * ce.clamp_max(1000.0) * self.gamma
         return Form(scale * ce, wrong * torch.addcmul(scale, rate, p - p_j), rate * p_j)
 
 

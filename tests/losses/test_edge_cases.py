@@ -66,3 +66,22 @@ def test_equal_logits_are_at_the_threshold_of_flsd_and_not_below(num_equal, gamm
     logits[0, :num_equal] = 50.0
     value = build_loss("flsd532")(logits, torch.tensor([0]))
     assert value.item() == pytest.approx((1 - 1 / num_equal) ** gamma * math.log(num_equal), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("logits", "p_j"),
+    [
+        ([0.0, -0.0, 0.0, -1.0], 1 / (3 * math.e + 1)),  # -0 is not below 0
+        ([1.0, 1.0, 2.0, -math.inf], 0.0),  # the masked class has probability 0
+        ([1.0, 2.0, 3.0, 4.0], 0.0),
+        ([-math.inf, -math.inf, 3.0, 4.0], 0.0),
+    ],
+)
+def test_dual_focal_finds_the_largest_probability_below_that_of_the_label(logits, p_j, dtype):
+    logits = torch.tensor([logits], dtype=dtype)
+    p = logits.softmax(-1)[:, 0]
+    dual_focal = build_loss("dual_focal:gamma=2").elementwise
+    loss, gradient = rows_and_gradient(dual_focal, logits, torch.tensor([0]), torch.ones(1))
+    torch.testing.assert_close(loss, (1 - p + p_j) ** 2 * -p.log())
+    assert gradient.isfinite().all()
