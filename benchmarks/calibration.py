@@ -1,6 +1,6 @@
 """CPU time of vector and matrix scaling, beside probmetrics (SVS, SMS) and netcal (logistic calibration).
 
-    python benchmarks/calibration.py --output benchmarks/results/calibration.json
+    OMP_NUM_THREADS=1 python benchmarks/calibration.py --output benchmarks/results/calibration.json
 
 The peers are measured where they are installed, on the same logits, with the ratio to hf_focal's time, each in a
 process of its own that is stopped after `--peer_limit` seconds. probmetrics fits log-probabilities, so its NLL differs
@@ -23,7 +23,7 @@ import torch
 
 from hf_focal import fit_matrix_scaling, fit_vector_scaling
 
-SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 10_000, 100, 20.0)]
+SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
 PEERS = {"vector": ("probmetrics", "netcal"), "matrix": ("probmetrics",)}
 
 

@@ -24,7 +24,9 @@ from .temperature_scaling import nll_temperature
 _CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24
 # The gradient norm at which the search ends, and the norm above which a result causes a warning.
 _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
-_SINGLE_NORM = 2e-3  # of the scaled gradient: above it, values in float32 differ by more than their rounding
+# Norms of the scaled gradient at which the search in float32 is scaled anew, and at which it ends: above the second,
+# values in float32 differ by more than their rounding.
+_SINGLE_NORMS = (5e-2, 2e-3)
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
@@ -108,10 +110,7 @@ class _PenalizedNLL:
         Newton's method in a trust region. Conjugate gradients solve for its steps; their products with the Hessian,
         most of the work, are in float32, and so are the gradients until they are small.
         """
-        x = np.zeros(len(self._penalty))
-        self(x, self._single)
-        # In units of 1/√h, where h is the Hessian's diagonal at the start, all unknowns have about the same curvature.
-        scale = self._curvature().rsqrt_().cpu().numpy()
+        unknowns, scale = np.zeros(len(self._penalty)), np.ones(len(self._penalty))
 
         def scaled(x: np.ndarray, features: Tensor) -> tuple[float, np.ndarray]:
             value, gradient = self(x * scale, features)
@@ -122,16 +121,21 @@ class _PenalizedNLL:
                 self(x * scale, features)
             return self._hessian_product(direction * scale) * scale
 
-        # At the end, the scaled gradient's norm is below gtol, so the gradient's norm is below _GRADIENT_NORM.
-        gtol = _GRADIENT_NORM * scale.min()
-        for features, tolerance in ((self._single, _SINGLE_NORM), (self._exact, gtol)):
-            options: dict[str, Any] = {"gtol": tolerance, "maxiter": 50}
+        for features, tolerance in (*((self._single, norm) for norm in _SINGLE_NORMS), (self._exact, None)):
+            if not np.array_equal(unknowns, self._last):
+                self(unknowns, self._single)
+            # In units of 1/√h, where h is the Hessian's diagonal, all unknowns have about the same curvature.
+            scale = self._curvature().rsqrt_().cpu().numpy()
+            # At the end, the scaled gradient's norm is below gtol, so the gradient's norm is below _GRADIENT_NORM.
+            gtol = tolerance or _GRADIENT_NORM * scale.min()
+            options: dict[str, Any] = {"gtol": gtol, "maxiter": 50}
+            x = unknowns / scale
             found = minimize(scaled, x, features, jac=True, hessp=product, method="trust-ncg", options=options)
-            x = found.x
+            unknowns = found.x * scale
         if not found.success:  # such as from a start where all predictions are certain, so that the Hessian is 0
             options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol / len(scale) ** 0.5}
-            found = minimize(scaled, x, self._exact, jac=True, method="L-BFGS-B", options=options)
-        unknowns = found.x * scale
+            found = minimize(scaled, found.x, self._exact, jac=True, method="L-BFGS-B", options=options)
+            unknowns = found.x * scale
         norm = float(np.linalg.norm(found.jac / scale))
         if norm > _LARGEST_GRADIENT_NORM:
             warnings.warn(f"the fit ended at a gradient of {norm:.2g}: {found.message}", stacklevel=5)
