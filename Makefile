@@ -68,7 +68,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 # The files in benchmarks/results and benchmarks/peers.md, and the tables of benchmarks/README.md at the end:
-# 17 minutes on two cores.
+# 22 minutes on two cores.
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/loss.py --repeats 2 --json benchmarks/results/loss.json
 	$(BIN)/python benchmarks/metrics.py --rounds 3 --json benchmarks/results/metrics.json

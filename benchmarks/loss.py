@@ -1,7 +1,7 @@
 """Time and memory of the losses, forward and backward, against `F.cross_entropy` and common implementations.
 
     python benchmarks/loss.py [--shapes 32x2 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
-                              [--only small | gamma | sigmoid]
+                              [--only cpu_time | gamma | sigmoid]
 
 Times are medians over interleaved rounds, so that the load of the machine affects all alike. Ratios to
 `F.cross_entropy` are medians of the ratios within each round: read these. On busy cores, small operations with several
@@ -171,8 +171,8 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
     return lines
 
 
-def measure_small(runs: int = 5, rounds: int = 60) -> list[dict]:
-    """Return and print a line for each loss and size: CPU time of one thread, relative to the reference.
+def measure_cpu_time(runs: int = 5) -> list[dict]:
+    """Return and print a line for each loss, size, and dtype: CPU time of one thread, relative to the reference.
 
     A line has the median, the least, and the greatest ratio of the runs. The ratio of a run is the median over rounds.
     """
@@ -180,16 +180,18 @@ def measure_small(runs: int = 5, rounds: int = 60) -> list[dict]:
     torch.set_num_threads(1)
     names = [REFERENCE, "focal of F.cross_entropy", *(name for name in IMPLEMENTATIONS if name.startswith("ours"))]
     lines = []
-    for size in [(128, 10), (32, 2)]:
-        logits, labels = inputs(*size, torch.float32, "cpu")
-        steps = {name: partial(step, IMPLEMENTATIONS[name], logits, labels) for name in names}
-        times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
-        for name in names:
-            values = [median_ratio(of_run[name], of_run[REFERENCE]) for of_run in times]
-            numbers = {"median": statistics.median(values), "least": min(values), "most": max(values)}
-            lines.append({"rows": size[0], "classes": size[1], "name": name} | numbers)
-            spread = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
-            print(f"{size[0]:>6} x {size[1]:<6} {name:28} {spread}", flush=True)
+    for size, rounds in [((128, 10), 60), ((32, 2), 60), ((4096, 1000), 9), ((8192, 32000), 2)]:
+        for dtype in DTYPES if size[0] > 128 else DTYPES[:1]:
+            logits, labels = inputs(*size, dtype, "cpu")
+            steps = {name: partial(step, IMPLEMENTATIONS[name], logits, labels) for name in names}
+            times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
+            for name in names:
+                values = [median_ratio(of_run[name], of_run[REFERENCE]) for of_run in times]
+                numbers = {"median": statistics.median(values), "least": min(values), "most": max(values)}
+                of = {"rows": size[0], "classes": size[1], "dtype": str(dtype).removeprefix("torch."), "name": name}
+                lines.append(of | numbers)
+                spread = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
+                print(f"{size[0]:>6} x {size[1]:<6} {of['dtype']:9} {name:28} {spread}", flush=True)
     torch.set_num_threads(threads)
     return lines
 
@@ -283,8 +285,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     parser.add_argument(
         "--only",
-        choices=["small", "gamma", "sigmoid"],
-        help="small batches in CPU time, the choice of γ, or the sigmoid heads alone; the file's other figures stay",
+        choices=["cpu_time", "gamma", "sigmoid"],
+        help="five runs in CPU time, the choice of γ, or the sigmoid heads alone; the file's other figures stay",
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -305,8 +307,8 @@ def main() -> None:
         )
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
-    if args.only in (None, "small") and args.device == "cpu":
-        figures["small"] = measure_small()
+    if args.only in (None, "cpu_time") and args.device == "cpu":
+        figures["cpu_time"] = measure_cpu_time()
     if args.only in (None, "sigmoid"):
         figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
     if args.only in (None, "gamma"):
