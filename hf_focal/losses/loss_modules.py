@@ -48,12 +48,13 @@ def focal_form(u: Tensor, gamma: Any, some_negative: bool = True, p: Tensor | No
     if several is not None or power < 1:
         base = base.clamp_min(torch.finfo(u.dtype).tiny)  # keeps the second derivative finite
     scale = base.pow(power)
-    value = scale * ce
-    # Where the value is infinite (the label is masked), p is 0, and so must be their product.
-    finite = value.clamp_max(torch.finfo(u.dtype).max)
+    # Where ce is infinite (the label is masked), p is 0; p is 0 already where ce is 1000.
+    finite = ce.clamp_max(1000.0)
     if several is None:
-        return Form(value, torch.addcmul(scale * wrong, rate, finite, value=gamma))
-    return Form(value, torch.addcmul(scale * wrong, rate * finite, several))
+        slope = torch.addcmul(wrong, rate, finite, value=gamma)
+    else:
+        slope = torch.addcmul(wrong, rate * finite, several)
+    return Form(scale * ce, scale * slope)
 
 
 def _policy_form(u: Tensor, second: Any, num_classes: int, policy: GammaPolicy) -> Form:
@@ -344,11 +345,9 @@ class DualFocal(MarginLoss):
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         ce, p, wrong = softplus(u), torch.sigmoid(-u), torch.sigmoid(u)
         p_j = p * second.exp()
-        distance = wrong + p_j
-        if self.gamma < 2:  # keeps the second derivative finite
-            distance = distance.clamp_min(torch.finfo(u.dtype).tiny)
-        power = distance.pow(self.gamma - 1)
-        scale, rate = power * distance, power * ce.clamp_max(1000.0) * self.gamma
+        distance = (wrong + p_j).clamp_min(torch.finfo(u.dtype).tiny)
+        scale = distance.pow(self.gamma)
+        rate = ce.clamp_max(1000.0) / distance * scale * self.gamma
         return Form(scale * ce, wrong * torch.addcmul(scale, rate, p - p_j), rate * p_j)
 
 

@@ -162,11 +162,11 @@ def _block_statistics(
     limits = torch.finfo(dtype)
     x = logits if logits.dtype == dtype else logits.to(dtype)
     top = x.amax(-1, keepdim=True)
+    if second == "below":  # before the shift, which rounds
+        of_sample, needed = _nearest_below(x, x.gather(-1, index))
     e = torch.sub(x, top, out=buffer) if x is logits else x.sub_(top)
     label = e.gather(-1, index)
-    if second == "below":
-        of_sample, needed = _nearest_below(e, label)
-    elif second == "mean":
+    if second == "mean":
         of_sample = (e.scatter_(-1, index, 0.0).sum(-1, keepdim=True) / (logits.shape[-1] - 1)).sub_(label)
         # If the label is masked, u is infinite too, and the loss would be inf - inf.
         of_sample.nan_to_num_(limits.max, limits.max, -math.inf)
@@ -190,13 +190,14 @@ def _exp_(x: Tensor) -> Tensor:
 
 
 def _nearest_below(x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x_j - label and j, both (N, 1), where x_j is the largest of x (N, K) below `label` (N, 1).
+    """Return x_j - label and j, both (N, 1), where x_j is the largest number in x (N, K) below `label` (N, 1).
 
-    If there is none, x_j - label is -inf. No label is greater than 0.
+    If there is none, x_j - label is -inf.
     """
     # The bits of the negative d closest to 0 are the smallest integer; those of NaN (the label is masked) and of d ≥ 0
-    # are greater than those of -inf. Comparisons of d with 0 take several times as long on CPUs. This sum is never -0.
-    bits = (x + label.abs()).view(torch.int64 if x.dtype == torch.float64 else torch.int32)
+    # are greater than those of -inf. Comparisons of d with 0 take several times as long on CPUs. Neither 0 - label nor
+    # the sum is -0, which has the smallest bits of all.
+    bits = (x + (0 - label)).view(torch.int64 if x.dtype == torch.float64 else torch.int32)
     smallest, j = _min(bits)
     return smallest.clamp_(max=_BITS_OF_MINUS_INFINITY[bits.dtype]).view(x.dtype), j
 
@@ -347,9 +348,9 @@ def values_and_gradient(
         of_sample = (e / others).square().sum(-1, keepdim=True)
         needed = (e - e * e).sum(-1, keepdim=True) / others / others
     elif second == "below":
-        below = shifted < label
-        needed = shifted.masked_fill(~below, -math.inf).argmax(-1, keepdim=True)
-        of_sample = torch.where(below.any(-1, keepdim=True), shifted.gather(-1, needed) - label, -math.inf)
+        below = z < z.gather(-1, index)  # not of `shifted`, which is rounded
+        needed = z.masked_fill(~below, -math.inf).argmax(-1, keepdim=True)
+        of_sample = torch.where(below.any(-1, keepdim=True), z.gather(-1, needed) - z.gather(-1, index), -math.inf)
     # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
     outputs: Any = tuple(form(u, of_sample, num_classes))
     value, of_margin, of_second = outputs

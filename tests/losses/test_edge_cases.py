@@ -76,11 +76,13 @@ def test_equal_logits_are_at_the_threshold_of_flsd_and_not_below(num_equal, gamm
         ([1.0, 1.0, 2.0, -math.inf], 0.0),  # the masked class has probability 0
         ([1.0, 2.0, 3.0, 4.0], 0.0),
         ([-math.inf, -math.inf, 3.0, 4.0], 0.0),
+        ([0.1, 0.1 - 1e-8, 1.5, -1.0], None),  # minus 1.5, the first two are equal in float32
     ],
 )
 def test_dual_focal_finds_the_largest_probability_below_that_of_the_label(logits, p_j, dtype):
     logits = torch.tensor([logits], dtype=dtype)
     p = logits.softmax(-1)[:, 0]
+    p_j = p if p_j is None else p_j
     dual_focal = build_loss("dual_focal:gamma=2").elementwise
     loss, gradient = rows_and_gradient(dual_focal, logits, torch.tensor([0]), torch.ones(1))
     torch.testing.assert_close(loss, (1 - p + p_j) ** 2 * -p.log())

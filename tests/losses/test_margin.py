@@ -1,6 +1,7 @@
 """The in-place autograd function as part of autograd: blocks, repeated backward, modes, compilation."""
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -66,16 +67,32 @@ def test_values_without_a_backward_keep_no_buffer_alive():
         gc.enable()
 
 
-@pytest.mark.parametrize("config", ["focal:gamma=0.5", "recall:gamma=0.5", "adafocal"])
+DUAL = [f"dual_focal:gamma={gamma}" for gamma in (0, 0.5, 1.5, 5)]
+
+
+@pytest.mark.parametrize("config", ["focal:gamma=0.5", "recall:gamma=0.5", "adafocal", *DUAL])
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
-def test_second_derivatives_are_finite_where_1_minus_p_is_0(config, link):
-    if link == "sigmoid" and config.startswith("recall"):
-        pytest.skip("recall has no sigmoid")
-    logits = torch.tensor([[120.0, 0.0, 0.3]], requires_grad=True)
+@pytest.mark.parametrize("top", [45.0, 60.0, 80.0, 120.0])
+def test_second_derivatives_are_finite_where_1_minus_p_is_0(config, link, top):
+    if link == "sigmoid" and config.startswith(("recall", "dual")):
+        pytest.skip("recall and dual focal loss have no sigmoid")
+    logits = torch.tensor([[top, 0.0, 0.3]], requires_grad=True)
     loss = build_loss(config, link)
     labels = torch.tensor([0]) if link == "softmax" else torch.tensor([[1, 0, 0]])
     if config == "adafocal":
         loss.policy.gammas = [0.5] * len(loss.policy.gammas)
     (gradient,) = torch.autograd.grad(loss(logits, labels), logits, create_graph=True)
     (second,) = torch.autograd.grad(gradient.sum(), logits)
+    assert second.isfinite().all()
+
+
+@pytest.mark.parametrize("config", ["cross_entropy", "focal", "focal:gamma=0.5", "flsd53", "inverse_focal", *DUAL])
+def test_second_derivatives_are_finite_where_labels_are_masked(config):
+    features = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    weight = torch.ones(3, 4, requires_grad=True)
+    mask = torch.tensor([[0.0, 0.0, 0.0], [-math.inf, 0.0, 0.0], [0.0, 0.0, -math.inf]])
+    labels = torch.tensor([0, -100, 2])  # one is ignored, and one is masked
+    loss = build_loss(config)(features @ weight.T + mask, labels, reduction="none")[:2].sum()
+    (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.square().sum(), weight)
     assert second.isfinite().all()
