@@ -2,14 +2,16 @@
 
     OMP_NUM_THREADS=1 python benchmarks/calibration.py --output benchmarks/results/calibration.json
 
-The peers are measured where they are installed, on the same logits, with the ratio to hf_focal's time, each in a
-process of its own that is stopped after `--peer_limit` seconds. probmetrics fits log-probabilities, so its NLL differs
-slightly. netcal's `LogisticCalibration` fits a scale and a bias of each class without a penalty.
+The peers are measured where they are installed, on the same logits, each in a process of its own that is stopped after
+`--peer_limit` seconds, and then not started again. Times are medians of the runs, and ratios to hf_focal's time are
+between times of the same run. probmetrics fits log-probabilities, with penalties of its own, so its NLL differs.
+netcal's `LogisticCalibration` fits a scale and a bias of each class without a penalty.
 """
 
 import argparse
 import json
 import multiprocessing
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -78,23 +80,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="also write the figures as JSON")
     parser.add_argument("--no_peers", action="store_true", help="measure hf_focal only")
-    parser.add_argument("--peer_limit", type=float, default=300, help="seconds that a peer may take")
+    parser.add_argument("--peer_limit", type=float, default=60, help="seconds that a peer may take")
+    parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     rows = []
     for method, size, num_classes, limit in SIZES:
         logits, labels = sample(size, num_classes)
         fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
-        seconds, fit = timed(partial(fit_scaling, logits, labels))
-        row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, **seconds}
+        names = [] if arguments.no_peers else [name for name in PEERS[method] if find_spec(name)]
+        own: list[dict[str, float]] = []
+        of_peers: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        for _ in range(arguments.runs):
+            seconds, fit = timed(partial(fit_scaling, logits, labels))
+            own.append(seconds)
+            for name, found in of_peers.items():
+                if not found or "cpu_s" in found[-1]:
+                    found.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
+        cpu_s = statistics.median(run["cpu_s"] for run in own)
+        row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, "cpu_s": cpu_s}
         row["nll"] = fit.nll_after
-        print(f"{method} {size:,} x {num_classes:,}: {seconds}, limit {limit} s, NLL {fit.nll_after:.4f}", flush=True)
-        for name in () if arguments.no_peers else PEERS[method]:
-            if find_spec(name) is None:
-                print(f"  {name} is not installed")
-                continue
-            row[name] = peer_within(arguments.peer_limit, name, method, size, num_classes)
-            if "cpu_s" in row[name]:
-                row[name]["ratio"] = row[name]["cpu_s"] / seconds["cpu_s"]
+        print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {fit.nll_after:.4f}", flush=True)
+        for name, found in of_peers.items():
+            row[name] = found[-1]
+            if "cpu_s" in found[-1]:
+                ratios = [peer["cpu_s"] / run["cpu_s"] for peer, run in zip(found, own, strict=True)]
+                ratio = {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+                row[name] = {"cpu_s": statistics.median(peer["cpu_s"] for peer in found), "nll": found[-1]["nll"]}
+                row[name]["ratio"] = ratio
             print(f"  {name}: {row[name]}", flush=True)
         rows.append(row)
         if arguments.output:
