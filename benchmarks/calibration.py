@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from commands import spread
 
 from hf_focal import fit_matrix_scaling, fit_vector_scaling
 
@@ -84,12 +85,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     rows = []
+    peers = () if arguments.no_peers else dict.fromkeys(name for names in PEERS.values() for name in names)
+    installed = {name for name in peers if find_spec(name)}
+    for name in peers:
+        if name not in installed:
+            print(f"{name} is not installed")
     for method, size, num_classes, limit in SIZES:
         logits, labels = sample(size, num_classes)
         fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
-        names = [] if arguments.no_peers else [name for name in PEERS[method] if find_spec(name)]
         own: list[dict[str, float]] = []
-        of_peers: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        of_peers: dict[str, list[dict[str, float]]] = {name: [] for name in PEERS[method] if name in installed}
         for _ in range(arguments.runs):
             seconds, fit = timed(partial(fit_scaling, logits, labels))
             own.append(seconds)
@@ -104,9 +109,8 @@ def main() -> None:
             row[name] = found[-1]
             if "cpu_s" in found[-1]:
                 ratios = [peer["cpu_s"] / run["cpu_s"] for peer, run in zip(found, own, strict=True)]
-                ratio = {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
-                row[name] = {"cpu_s": statistics.median(peer["cpu_s"] for peer in found), "nll": found[-1]["nll"]}
-                row[name]["ratio"] = ratio
+                cpu_s = statistics.median(peer["cpu_s"] for peer in found)
+                row[name] = {"cpu_s": cpu_s, "nll": found[-1]["nll"], "ratio": spread(ratios)}
             print(f"  {name}: {row[name]}", flush=True)
         rows.append(row)
         if arguments.output:

@@ -150,6 +150,7 @@ def start_seconds(*command: str) -> float:
 
 
 def spread(ratios: list[float]) -> dict[str, float]:
+    """Return the median, the least, and the greatest of the ratios."""
     return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
 
 

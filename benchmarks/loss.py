@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from commands import spread
 from memory import peak_bytes
 from torch import Tensor
 from torch.nn import functional as F
@@ -186,12 +187,11 @@ def measure_cpu_time(runs: int = 5) -> list[dict]:
             steps = {name: partial(step, IMPLEMENTATIONS[name], logits, labels) for name in names}
             times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
             for name in names:
-                values = [median_ratio(of_run[name], of_run[REFERENCE]) for of_run in times]
-                numbers = {"median": statistics.median(values), "least": min(values), "most": max(values)}
+                numbers = spread([median_ratio(of_run[name], of_run[REFERENCE]) for of_run in times])
                 of = {"rows": size[0], "classes": size[1], "dtype": str(dtype).removeprefix("torch."), "name": name}
                 lines.append(of | numbers)
-                spread = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
-                print(f"{size[0]:>6} x {size[1]:<6} {of['dtype']:9} {name:28} {spread}", flush=True)
+                text = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
+                print(f"{size[0]:>6} x {size[1]:<6} {of['dtype']:9} {name:28} {text}", flush=True)
     torch.set_num_threads(threads)
     return lines
 
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=["cpu_time", "gamma", "sigmoid"],
-        help="five runs in CPU time, the choice of γ, or the sigmoid heads alone; the file's other figures stay",
+        help="measure only the losses in CPU time, the choice of γ, or sigmoid heads; the file's other figures stay",
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -121,7 +121,8 @@ class _PenalizedNLL:
                 self(x * scale, features)
             return self._hessian_product(direction * scale) * scale
 
-        for features, tolerance in (*((self._single, norm) for norm in _SINGLE_NORMS), (self._exact, None)):
+        stages = [*((self._single, norm) for norm in _SINGLE_NORMS), (self._exact, None)]
+        for features, tolerance in stages:
             if not np.array_equal(unknowns, self._last):
                 self(unknowns, self._single)
             # In units of 1/√h, where h is the Hessian's diagonal, all unknowns have about the same curvature.
@@ -129,8 +130,9 @@ class _PenalizedNLL:
             # At the end, the scaled gradient's norm is below gtol, so the gradient's norm is below _GRADIENT_NORM.
             gtol = tolerance or _GRADIENT_NORM * scale.min()
             options: dict[str, Any] = {"gtol": gtol, "maxiter": 50}
-            x = unknowns / scale
-            found = minimize(scaled, x, features, jac=True, hessp=product, method="trust-ncg", options=options)
+            found = minimize(
+                scaled, unknowns / scale, features, jac=True, hessp=product, method="trust-ncg", options=options
+            )
             unknowns = found.x * scale
         if not found.success:  # such as from a start where all predictions are certain, so that the Hessian is 0
             options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol / len(scale) ** 0.5}

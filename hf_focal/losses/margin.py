@@ -194,9 +194,9 @@ def _nearest_below(x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
 
     If there is none, x_j - label is -inf.
     """
-    # The bits of the negative d closest to 0 are the smallest integer; those of NaN (the label is masked) and of d ≥ 0
-    # are greater than those of -inf. Comparisons of d with 0 take several times as long on CPUs. Neither 0 - label nor
-    # the sum is -0, which has the smallest bits of all.
+    # Read as an integer, the negative d = x - label closest to 0 is the smallest one. NaN (the label is masked) and
+    # d ≥ 0 are greater than -inf. Comparisons of d with 0 take several times as long on CPUs. Neither 0 - label nor
+    # the sum is -0, which would be the smallest integer of all.
     bits = (x + (0 - label)).view(torch.int64 if x.dtype == torch.float64 else torch.int32)
     smallest, j = _min(bits)
     return smallest.clamp_(max=_BITS_OF_MINUS_INFINITY[bits.dtype]).view(x.dtype), j
