@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import torch
 from datasets import Dataset
 from torch import Tensor
 
 from ..calibration import Temperature, fit_temperature
-from ..choices.option_scores import SCORES, answer_indices, encode_choices
+from ..choices.option_scores import SCORES, encode_choices
 from ..metrics import CalibrationMetrics
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
@@ -61,7 +62,7 @@ class ChoiceModel(TrainedModel):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         options = self.options
-        if self.task.name != "causal-lm":
+        if not self.task.is_causal:
             raise InputError("question_column", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if self.args.world_size > 1:
             raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
@@ -86,14 +87,15 @@ class ChoiceModel(TrainedModel):
         given = samples["question"][:], choices, options.score, letters, template, options.chat
         model = self.model.to(self.args.device)
         with explained():
-            labels = answer_indices(samples["labels"][:], choices, letters)
             questions = encode_choices(model, self.encoder, *given)
         size = self.args.per_device_eval_batch_size
-        return Questions(labels, partial(questions.score, model, size, options.scores_folder))
+        return Questions(
+            torch.tensor(samples["labels"][:]), partial(questions.score, model, size, options.scores_folder)
+        )
 
 
 def load_trained(*arguments: Any) -> TrainedModel:
     """Return a `ChoiceModel` if there are questions for a language model to answer, or else a `TrainedModel`."""
     trained = TrainedModel(*arguments)
-    scores_options = trained.options.question_column is not None and trained.task.name != "multiple-choice-head"
+    scores_options = trained.options.question_column is not None and not trained.task.has_equal_options
     return ChoiceModel(*arguments) if scores_options else trained

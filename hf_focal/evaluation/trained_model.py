@@ -28,7 +28,7 @@ from ..reports.run_results import known_loss
 from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import label_names_of, task_of_config
-from ..tasks.input_encoding import collator_of, encode_inputs, input_length
+from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained, one_line
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
@@ -100,10 +100,9 @@ class TrainedModel:
             self.task = task_of_config(self.config, task)
             if batch_size < 1:
                 raise InputError("batch_size", f"must be at least 1, got {batch_size}")
-            if self.task.name == "multiple-choice-head" and self.options.question_column is None:
-                raise InputError(
-                    "question_column", f"must be given for {name!r}, a model of multiple choice, got None"
-                )
+            for argument, *_, is_optional in self.task.inputs:
+                if not is_optional and getattr(self.options, argument) is None:
+                    raise InputError(argument, f"must be given for {name!r}, of the task {self.task.name}, got None")
             if self.onnx is not None and not self.task.takes_affine:
                 raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
             if self.config.model_type == "tree_lstm":
@@ -156,7 +155,7 @@ class TrainedModel:
             options = {"add_prefix_space": True} if spaced else {}
             options["trust_remote_code"] = self.options.trust_remote_code
             encoder = AutoTokenizer.from_pretrained(self.name, **options)
-        if self.task.name == "causal-lm":  # padding is not measured, so any token may pad
+        if self.task.is_causal:  # padding is not measured, so any token may pad
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
         elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
@@ -257,7 +256,7 @@ class TrainedModel:
             raise InputError(
                 "model", f"must have a trained head for {self.task.name}, got {self.name!r} without {missing}"
             )
-        if self.task.name == "text-classification":
+        if self.task.takes_texts and self.task.labels == "label_column":
             self._match_padding(model)
         return model
 
@@ -287,10 +286,10 @@ class TrainedModel:
     @cached_property
     def trainer(self) -> FocalTrainer:
         kind = FocalSeq2SeqTrainer if self.is_seq2seq else FocalTrainer
-        model, collator = self.model, collator_of(self.task, self.encoder, self.model)
+        model = self.model
         use_cache = getattr(model.config, "use_cache", None)
         with explained():
-            trainer = kind(model, self.args, data_collator=collator)
+            trainer = kind(model, self.args, data_collator=self.task.collator(self.encoder, model))
         if use_cache is not None:  # Trainer changes it for training
             model.config.use_cache = use_cache
         return trainer

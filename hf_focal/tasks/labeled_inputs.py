@@ -1,5 +1,6 @@
 """Inputs for each kind of trained model, with labels converted to the numbers of the model's classes."""
 
+import string
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,58 +31,80 @@ def select_inputs(
 
     Returns:
         The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
-        "choices"; or "source" and "target". Labels are the model's label numbers, except that the task
-        "multiple-choice" has the answers as they are in the data.
+        "choices"; or "source" and "target". Labels are the model's label numbers, and answers are the indices of the
+        right options.
 
     Raises:
         ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
             label that the model does not have.
     """
-    if task.name == "seq2seq-lm":
-        split = flatten_translations(split, options.source_column)
-    inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in task.inputs]
-    samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
-    of_samples = task.labels == "label_column"
-    named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
-    if of_samples and not named and "labels" in split.column_names:  # as Transformers' batches name them
-        options = replace(options, label_column="labels")
+    if (translations := _argument(task, "source", options)) is not None:
+        split = flatten_translations(split, translations)
+    inputs = [(argument, getattr(options, argument), name, holds) for argument, name, holds, _ in task.inputs]
+    samples = select_columns(source, split, *(Column(*column) for column in inputs if column[1] is not None))
     if not labeled:  # the trainer needs labels even where only the logits are used
         zeros = [0.0] * config.num_labels if config.problem_type == MULTI_LABEL else 0
         samples = samples.add_column("labels", [zeros] * len(samples))
-    elif of_samples and config.problem_type == MULTI_LABEL:
-        samples = samples.add_column("labels", label_sets_of(config, source, split, options))
-    elif of_samples:
-        _check_one_label(config, split, options)
-        samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
-        samples = drop_unlabelled(source, samples, "labels", options.label_column)
-    elif task.labels == "answer_column":
-        answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
-        answers = answers["labels"][:]
-        if task.name == "multiple-choice-head":
-            answers = answer_indices(answers, check_choices(source, samples["choices"][:])).tolist()
-        samples = samples.add_column("labels", answers)
-    elif task.labels == "tag_column":
-        tags = tags_of(config, source, split, options)
-        check_tags(source, samples["tokens"][:], tags)
-        samples = samples.add_column("labels", tags)
+    elif task.labels is not None:
+        if task.has_equal_options:
+            check_choices(source, samples["choices"][:])
+        samples = _LABELS[task.labels](samples, config, source, split, options)
     if options.max_samples is None or options.max_samples >= len(samples):
         return samples
     return samples.shuffle(seed=0).select(range(options.max_samples))
 
 
+def _argument(task: Task, name: str, options: InputOptions) -> str | None:
+    """Return the column that the options name for the task's input `name`, or None if it has no such input."""
+    return next((getattr(options, argument) for argument, column, *_ in task.inputs if column == name), None)
+
+
+def _add_classes(
+    samples: Dataset, config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
+) -> Dataset:
+    named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
+    if not named and "labels" in split.column_names:  # as Transformers' batches name them
+        options = replace(options, label_column="labels")
+    if config.problem_type == MULTI_LABEL:
+        return samples.add_column("labels", label_sets_of(config, source, split, options))
+    _check_one_label(config, split, options)
+    samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
+    return drop_unlabelled(source, samples, "labels", options.label_column)
+
+
+def _add_answers(
+    samples: Dataset, config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
+) -> Dataset:
+    answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
+    letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
+    indices = answer_indices(answers["labels"][:], samples["choices"][:], letters)
+    return samples.add_column("labels", indices.tolist())
+
+
+def _add_tags(
+    samples: Dataset, config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
+) -> Dataset:
+    tags = tags_of(config, source, split, options)
+    check_tags(source, samples["tokens"][:], tags)
+    return samples.add_column("labels", tags)
+
+
+# By the argument that names the column of labels.
+_LABELS = {"label_column": _add_classes, "answer_column": _add_answers, "tag_column": _add_tags}
+
+
 def input_keys(task: Task, samples: Dataset) -> list[tuple[Hashable, ...]]:
     """Return the `sample_keys` of samples that `select_inputs` returned, made from the inputs without the labels."""
-    return sample_keys(samples, *(name for _, name, _ in task.inputs if name in samples.column_names))
+    return sample_keys(samples, *(name for _, name, *_ in task.inputs if name in samples.column_names))
 
 
-def check_choices(source: str, choices: list[list[str]]) -> list[list[str]]:
-    """Return `choices`; raise `ValueError` unless all questions have the same number of options, at least 2."""
+def check_choices(source: str, choices: list[list[str]]) -> None:
+    """Raise `InputError` unless all questions have the same number of options, at least 2."""
     sizes = {len(options) for options in choices}
     if len(sizes) > 1 or min(sizes) < 2:
         raise InputError(
             "choices_column", f"must hold as many options in each row, at least 2, got {some_of(sizes)} in {source}"
         )
-    return choices
 
 
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:

@@ -91,7 +91,9 @@ def load_splits(
     if task == "translation":
         raw = {name: flatten_translations(split, str(named["source_column"])) for name, split in raw.items()}
     inputs = [
-        Column(argument, column, *rest) for argument, *rest in _TASKS[task].inputs if (column := named[argument])
+        Column(argument, column, name, holds)
+        for argument, name, holds, _ in _TASKS[task].inputs
+        if (column := named[argument])
     ]
     splits = DatasetDict({name: select_columns(sources[name], split, *inputs) for name, split in raw.items()})
     names: list[str] = []

@@ -1,7 +1,10 @@
 """The tasks of models: what their data hold, which class loads their models, and what the Hub calls them."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from . import batches
 
 MULTI_LABEL = "multi_label_classification"
 
@@ -12,6 +15,7 @@ class Input(NamedTuple):
     argument: str  # the argument that names the column
     name: str  # its name once it is selected
     holds: str  # what it must hold, a key of `column_selection._HOLDS`
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,12 @@ class Task:
             inputs; without an `auto_class`, `evaluate_model` does not load such models.
         class_endings: what the names of such models' classes end in.
         unit: what has one prediction.
+        encode: a function of a tokenizer and a batch of selected columns that returns the encoded batch; None if the
+            inputs are not texts.
+        sequences: the token sequences of each encoded sample.
+        collator: a function of a processor and a model that returns the function that makes a batch.
+        has_equal_options: whether all questions must have the same number of options.
+        first_label: of a task with a label for each token, the position of the first label that a model predicts.
         generates: whether the model is a language model, whose T can also be applied while it generates.
         trainer: the trainer's name, without "Trainer".
         takes_affine: whether vector and matrix scaling can be fitted and folded: each logit stands for one class.
@@ -41,6 +51,11 @@ class Task:
     processor: str = "AutoTokenizer"
     class_endings: tuple[str, ...] = ()
     unit: str = "samples"
+    encode: Callable[[Callable, batches.Columns], dict[str, Any]] | None = None
+    sequences: Callable[[Any], Iterable[Sequence[list[int]]]] = batches.one_text
+    collator: Callable[[Any, Any], batches.Collator] = batches.pad_texts_and_labels
+    has_equal_options: bool = False
+    first_label: int | None = None
     generates: bool = False
     trainer: str = "Focal"
     takes_affine: bool = False
@@ -49,6 +64,11 @@ class Task:
     @property
     def takes_texts(self) -> bool:
         return self.processor == "AutoTokenizer"
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a model predicts each token from those before it."""
+        return self.first_label == 1
 
     @property
     def peft_class(self) -> str | None:
@@ -68,12 +88,14 @@ _TASKS = [
     Task(
         name="text-classification",
         pipeline="text-classification",
-        inputs=(Input("text_column", "text", "strings"), Input("text_pair_column", "text_pair", "strings")),
+        inputs=(Input("text_column", "text", "strings"), Input("text_pair_column", "text_pair", "strings", True)),
         labels="label_column",
         auto_class="AutoModelForSequenceClassification",
         class_endings=("ForSequenceClassification", "ForNextSentencePrediction"),
         takes_affine=True,
         example='"A text to classify.", top_k=None',
+        encode=batches.encode_texts,
+        collator=batches.pad_texts,
     ),
     Task(
         name="image-classification",
@@ -85,6 +107,7 @@ _TASKS = [
         class_endings=("ForImageClassification",),
         takes_affine=True,
         example='"image.png"',
+        collator=batches.open_images,
     ),
     Task(
         name="audio-classification",
@@ -94,6 +117,7 @@ _TASKS = [
         auto_class="AutoModelForAudioClassification",
         processor="AutoFeatureExtractor",
         takes_affine=True,
+        collator=batches.extract_sounds,
     ),
     Task(
         name="token-classification",
@@ -105,6 +129,8 @@ _TASKS = [
         unit="words",
         takes_affine=True,
         example='"A text whose words are labeled."',
+        encode=batches.encode_words,
+        first_label=0,
     ),
     Task(
         name="multiple-choice-head",
@@ -113,6 +139,10 @@ _TASKS = [
         labels="answer_column",
         auto_class="AutoModelForMultipleChoice",
         class_endings=("ForMultipleChoice",),
+        encode=batches.encode_questions,
+        sequences=batches.each_option,
+        collator=batches.pad_questions,
+        has_equal_options=True,
     ),
     Task(
         name="causal-lm",
@@ -123,6 +153,8 @@ _TASKS = [
         unit="tokens",
         generates=True,
         example="A text to continue",
+        encode=batches.encode_tokens,
+        first_label=1,  # no token predicts the first one
     ),
     Task(
         name="seq2seq-lm",
@@ -133,6 +165,9 @@ _TASKS = [
         generates=True,
         trainer="FocalSeq2Seq",
         example="A sentence to translate.",
+        encode=batches.encode_translations,
+        sequences=batches.both_sides,
+        collator=batches.pad_translations,
     ),
 ]
 # The tasks that `evaluate_model` and `calibrate_model` find in a model's config, by name.

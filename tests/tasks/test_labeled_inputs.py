@@ -4,7 +4,6 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from papers.models import GPCNNConfig
 from transformers import BertConfig, Wav2Vec2FeatureExtractor
 
-from hf_focal.tasks.input_encoding import collator_of
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import column_order, label_sets_of, labels_of, select_inputs, tags_of
 from hf_focal.tasks.task import TASKS
@@ -200,7 +199,7 @@ def test_sounds_are_lists_of_numbers():
     ):
         select_inputs(TASKS["audio-classification"], "test", split, CONFIG, InputOptions())
     with pytest.raises(InputError, match="audio_column must hold lists of numbers, got an empty one in row 7"):
-        collator_of(TASKS["audio-classification"], Wav2Vec2FeatureExtractor(), None)(
+        TASKS["audio-classification"].collator(Wav2Vec2FeatureExtractor(), None)(
             [{"audio": [], "labels": 0, "row": 7}]
         )
 

@@ -16,8 +16,8 @@ from PIL import Image as PILImage
 from torch import Tensor
 from torch.nn import functional as F
 
+from hf_focal.tasks.batches import open_image
 from hf_focal.tasks.column_selection import Column
-from hf_focal.tasks.input_encoding import open_image
 
 from .dataset_splits import labeled_splits, read_splits
 from .label_set_splits import label_set_splits

@@ -19,8 +19,8 @@ from PIL import Image as PILImage
 from torch import Tensor
 from transformers import AutoImageProcessor
 
+from hf_focal.tasks.batches import open_image
 from hf_focal.tasks.column_selection import Column
-from hf_focal.tasks.input_encoding import open_image
 
 from .dataset_splits import check_disjoint, cut_validation, read_splits, select_splits
 

@@ -8,8 +8,8 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, List
 from transformers import PreTrainedTokenizerBase
 
+from hf_focal.tasks.batches import first_token_labels
 from hf_focal.tasks.column_selection import Column
-from hf_focal.tasks.input_encoding import first_token_labels
 from hf_focal.tasks.labeled_inputs import check_tags
 
 from .dataset_splits import check_disjoint, cut_validation, read_splits, select_splits, strip_labels
