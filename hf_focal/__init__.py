@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .scores import load_correction as load_correction
     from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
+    from .tasks.splits import DataArguments as DataArguments
     from .tasks.splits import load_splits as load_splits
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
     from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
@@ -99,7 +100,7 @@ _NAMES = {
         "read_scores",
     ),
     "tasks.input_encoding": ("input_length",),
-    "tasks.splits": ("load_splits",),
+    "tasks.splits": ("DataArguments", "load_splits"),
     "trainer": (
         *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
         "loss_func",

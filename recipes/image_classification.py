@@ -10,34 +10,22 @@ lists, or one column of 0 and 1 for each label. With --resume_from_checkpoint tr
 checkpoint. On several GPUs: accelerate launch.
 """
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from datasets import Image, List
 from transformers import AutoImageProcessor, AutoModelForImageClassification, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal import DataArguments, FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
 
 
-@dataclass
-class RecipeArguments:
+@dataclass(kw_only=True)
+class RecipeArguments(DataArguments):
     model_name_or_path: str = field(metadata={"help": "a Hub id (also of timm) or a folder"})
     revision: str = field(default="main", metadata={"help": "branch, tag or commit of the model on the Hub"})
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
     flip: bool = field(default=True, metadata={"help": "mirror half of the training images"})
     crop: float = field(default=0.1, metadata={"help": "shift training images by up to this share of their side"})
-    dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder of images"})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
-    test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
-    train_file: str | None = field(default=None, metadata={"help": "a parquet file; or csv or json with paths"})
-    validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
-    test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "images to cut from training; default: a tenth"}
-    )
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     label_column: str = field(default="label", metadata={"help": "the column, or columns, of labels"})
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})
@@ -65,13 +53,7 @@ def main() -> None:
     with runs[0].main_process_first(desc="loading the data"):
         splits, labels = load_splits(
             "image-classification",
-            dataset_name=recipe.dataset_name,
-            dataset_config_name=recipe.dataset_config_name,
-            train_file=recipe.train_file,
-            validation_file=recipe.validation_file,
-            test_file=recipe.test_file,
-            test_split=recipe.test_split,
-            validation_size=recipe.validation_size,
+            **recipe.location(),
             image_column=recipe.image_column,
             label_column=recipe.label_column,
             label_format=recipe.label_format,
@@ -110,26 +92,11 @@ def main() -> None:
             processing_class=processor,
         )
         trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images")
-        resume = args.resume_from_checkpoint and os.path.isdir(args.output_dir)
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 
-        # The better default on many tasks: docs/results/fine_tuning.md
-        by_class = not several and len(labels) > 2 and len(validation) >= 100
-        calibration = recipe.calibration or ("auto" if by_class else "temperature")
-        if calibration == "temperature":
-            fitted = trainer.fit_temperature(per_label=several)
-        else:
-            fitted = trainer.fit_calibration(method=calibration, per_label=several)
-        result = trainer.report(test)  # also writes report.html and the folder report
-        trainer.accelerator.print(f"{fitted}\n{result.describe()}")
-        card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}
-        if args.push_to_hub:
-            trainer.push_to_hub(**card)
-        else:
-            trainer.save_calibrated()
-            trainer.create_model_card(**card)
-        trainer.accelerator.print(f"{args.output_dir}: the model with its correction, its card, and report.html")
+        # Fits a correction to the validation data, writes report.html, and saves or publishes the model with its card.
+        trainer.finish(test, method=recipe.calibration, dataset=recipe.data_name)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ with --loss. With --resume_from_checkpoint true, each run goes on from its last 
 launch.
 """
 
-import os
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from datasets import Image
@@ -25,28 +23,18 @@ from transformers import (
     default_data_collator,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal import DataArguments, FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
 
 
-@dataclass
-class RecipeArguments:
+@dataclass(kw_only=True)
+class RecipeArguments(DataArguments):
     model_name_or_path: str = field(metadata={"help": "a Hub id or a folder: SegFormer, UperNet, BEiT, DPT, ..."})
     class_names: str = field(metadata={"help": "the names of classes 0, 1, ...: road,sidewalk,sky"})
     revision: str = field(default="main", metadata={"help": "branch, tag or commit of the model on the Hub"})
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
     flip: bool = field(default=True, metadata={"help": "mirror half of the training images"})
     smallest_crop: float = field(default=0.5, metadata={"help": "the smallest random crop, as a share of each side"})
-    dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
-    test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
-    train_file: str | None = field(default=None, metadata={"help": "a parquet file; or csv or json with paths"})
-    validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
-    test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "images to cut from training; default: a tenth"}
-    )
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     mask_column: str = field(default="mask", metadata={"help": "the column of masks"})
 
@@ -59,13 +47,7 @@ def main() -> None:
     with runs[0].main_process_first(desc="loading the data"):
         splits, _ = load_splits(
             "semantic-segmentation",
-            dataset_name=recipe.dataset_name,
-            dataset_config_name=recipe.dataset_config_name,
-            train_file=recipe.train_file,
-            validation_file=recipe.validation_file,
-            test_file=recipe.test_file,
-            test_split=recipe.test_split,
-            validation_size=recipe.validation_size,
+            **recipe.location(),
             image_column=recipe.image_column,
             mask_column=recipe.mask_column,
             seed=runs[0].seed,
@@ -124,22 +106,13 @@ def main() -> None:
             data_collator=default_data_collator,
         )
         trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images")
-        resume = args.resume_from_checkpoint and os.path.isdir(args.output_dir)
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 
-        temperature = trainer.fit_temperature()
-        result = trainer.report(test)  # also writes report.html and the folder report
-        trainer.accelerator.print(f"{temperature}\n{result.describe()}")
+        # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
+        trainer.finish(test, dataset=recipe.data_name)
         for label, iou in zip(classes, trainer.confusion.by_class()["iou"].tolist(), strict=True):
             trainer.accelerator.print(f"{label}: IoU {100 * iou:.1f}%")
-        card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}
-        if args.push_to_hub:
-            trainer.push_to_hub(**card)
-        else:
-            trainer.save_calibrated()
-            trainer.create_model_card(**card)
-        trainer.accelerator.print(f"{args.output_dir}: the model with its correction, its card, and report.html")
 
 
 if __name__ == "__main__":

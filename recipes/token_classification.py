@@ -10,33 +10,21 @@ on from its last checkpoint. On several GPUs: accelerate launch.
 """
 
 import logging
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, DataCollatorForTokenClassification, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, input_length, load_splits, parse_recipe
+from hf_focal import DataArguments, FocalTrainer, FocalTrainingArguments, input_length, load_splits, parse_recipe
 
 
-@dataclass
-class RecipeArguments:
+@dataclass(kw_only=True)
+class RecipeArguments(DataArguments):
     model_name_or_path: str = field(metadata={"help": "a Hub id or a folder"})
     revision: str = field(default="main", metadata={"help": "branch, tag or commit of the model on the Hub"})
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
     max_length: int | None = field(
         default=None, metadata={"help": "tokens to keep of a sentence; default: the model's"}
-    )
-    dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
-    test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
-    train_file: str | None = field(default=None, metadata={"help": "a json, jsonl or parquet file"})
-    validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
-    test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "sentences to cut from training; default: a tenth"}
     )
     token_column: str = field(default="tokens", metadata={"help": "the column of lists of words"})
     tag_column: str = field(default="tags", metadata={"help": "the column of lists of tags"})
@@ -50,13 +38,7 @@ def main() -> None:
     with runs[0].main_process_first(desc="loading the data"):
         splits, tags = load_splits(
             "token-classification",
-            dataset_name=recipe.dataset_name,
-            dataset_config_name=recipe.dataset_config_name,
-            train_file=recipe.train_file,
-            validation_file=recipe.validation_file,
-            test_file=recipe.test_file,
-            test_split=recipe.test_split,
-            validation_size=recipe.validation_size,
+            **recipe.location(),
             token_column=recipe.token_column,
             tag_column=recipe.tag_column,
             seed=runs[0].seed,
@@ -109,20 +91,11 @@ def main() -> None:
             data_collator=DataCollatorForTokenClassification(tokenizer),
         )
         trainer.accelerator.print(f"\n{args.loss}: training on {len(encoded['train']):,} sentences")
-        resume = args.resume_from_checkpoint and os.path.isdir(args.output_dir)
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 
-        temperature = trainer.fit_temperature()
-        result = trainer.report(encoded["test"])  # also writes report.html and the folder report
-        trainer.accelerator.print(f"{temperature}\n{result.describe()}")
-        card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}
-        if args.push_to_hub:
-            trainer.push_to_hub(**card)
-        else:
-            trainer.save_calibrated()
-            trainer.create_model_card(**card)
-        trainer.accelerator.print(f"{args.output_dir}: the model with its correction, its card, and report.html")
+        # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
+        trainer.finish(encoded["test"], dataset=recipe.data_name)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,15 @@ multilingual models --source_lang and --target_lang. Without --losses, the recip
 --resume_from_checkpoint true, each run goes on from its last checkpoint. On several GPUs: accelerate launch.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from sacrebleu.metrics import BLEU
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
 from hf_focal import (
+    DataArguments,
     FocalSeq2SeqTrainer,
     FocalSeq2SeqTrainingArguments,
     calibrated_generation,
@@ -27,8 +26,8 @@ from hf_focal import (
 )
 
 
-@dataclass
-class RecipeArguments:
+@dataclass(kw_only=True)
+class RecipeArguments(DataArguments):
     model_name_or_path: str = field(metadata={"help": "a Hub id or a folder: Marian, T5, mBART, NLLB, ..."})
     revision: str = field(default="main", metadata={"help": "branch, tag or commit of the model on the Hub"})
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
@@ -37,15 +36,6 @@ class RecipeArguments:
     source_prefix: str = field(default="", metadata={"help": "text before each source, for T5"})
     source_lang: str | None = field(default=None, metadata={"help": "code of the source, for multilingual models"})
     target_lang: str | None = field(default=None, metadata={"help": "code of the target, for multilingual models"})
-    dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
-    test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
-    train_file: str | None = field(default=None, metadata={"help": "a csv, tsv, json, jsonl or parquet file"})
-    validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
-    test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "pairs to cut from training; default: a hundredth"}
-    )
     source_column: str = field(default="source", metadata={"help": "the column of sentences, or their key"})
     target_column: str = field(default="target", metadata={"help": "the column of translations, or their key"})
 
@@ -60,13 +50,7 @@ def main() -> None:
     with runs[0].main_process_first(desc="loading the data"):
         splits, _ = load_splits(
             "translation",
-            dataset_name=recipe.dataset_name,
-            dataset_config_name=recipe.dataset_config_name,
-            train_file=recipe.train_file,
-            validation_file=recipe.validation_file,
-            test_file=recipe.test_file,
-            test_split=recipe.test_split,
-            validation_size=recipe.validation_size,
+            **recipe.location(),
             source_column=recipe.source_column,
             target_column=recipe.target_column,
             seed=runs[0].seed,
@@ -96,27 +80,18 @@ def main() -> None:
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         )
         trainer.accelerator.print(f"\n{args.loss}: training on {len(encoded['train']):,} pairs")
-        resume = args.resume_from_checkpoint and os.path.isdir(args.output_dir)
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 
-        temperature = trainer.fit_temperature()
-        result = trainer.report(encoded["test"])  # also writes report.html and the folder report
-        trainer.accelerator.print(f"{temperature}\n{result.describe()}")
-        for T in (1.0, temperature.value):
+        # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
+        result = trainer.finish(encoded["test"], dataset=recipe.data_name)
+        for T in (1.0, result.temperature.value):
             search = {"max_length": recipe.max_length, "num_beams": recipe.num_beams, **calibrated_generation(T)}
             ids = torch.from_numpy(trainer.predict(encoded["test"], **search).predictions)
             texts = tokenizer.batch_decode(ids.masked_fill(ids < 0, tokenizer.pad_token_id), skip_special_tokens=True)
             if args.process_index == 0:
                 Path(args.output_dir, f"translations_T{T:.4g}.txt").write_text("\n".join(texts), encoding="utf-8")
                 print(f"T = {T:.4g}: {BLEU().corpus_score(texts, [splits['test']['target'][:]])}")
-        card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}
-        if args.push_to_hub:
-            trainer.push_to_hub(**card)
-        else:
-            trainer.save_calibrated()
-            trainer.create_model_card(**card)
-        trainer.accelerator.print(f"{args.output_dir}: the model with its correction, its card, and report.html")
 
 
 if __name__ == "__main__":

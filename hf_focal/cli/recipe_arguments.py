@@ -7,11 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
 import yaml
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import is_torch_bf16_gpu_available
 
 from ..losses import LossConfig
@@ -37,7 +39,8 @@ def parse_recipe(
     Two options are added to those of the dataclasses. ``--config FILE.yaml`` names a file of defaults, whose values
     mean what the same text means on the command line; ``bf16: auto`` means bfloat16 if the device supports it. With
     ``--losses cross_entropy,focal:gamma=3``, there is one run for each loss, with a subfolder of `output_dir` and a
-    Hub repository that are named after the loss.
+    Hub repository that are named after the loss. With ``--resume_from_checkpoint true``, each run's
+    `resume_from_checkpoint` is the last checkpoint in its folder, or None if there is none.
 
     Args:
         recipe_arguments: dataclass of the recipe's own arguments.
@@ -77,7 +80,7 @@ def parse_recipe(
 
     recipe, args, losses = parsed()
     if losses is None:
-        return recipe, [args]
+        return recipe, [_resuming(args)]
     if any(part.partition("=")[0] == "--loss" for part in argv):
         raise InputError("losses", f"must be given without loss, got {losses!r} and {args.loss!r}")
     # A comma is followed by the next loss, or by another option of the same one, which has no colon before its "=".
@@ -90,8 +93,15 @@ def parse_recipe(
         folder = re.sub(r"[^\w.-]+", "_", name)
         model_id = f"{repository}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
         own = [f"--loss={name}", f"--output_dir={Path(args.output_dir, folder)}", f"--hub_model_id={model_id}"]
-        runs.append(parsed(*own)[1])
+        runs.append(_resuming(parsed(*own)[1]))
     return recipe, runs
+
+
+def _resuming(args: Any) -> Any:
+    """Return `args` with the last checkpoint of its folder in place of "true" in `resume_from_checkpoint`."""
+    if str(args.resume_from_checkpoint).lower() in ("true", "1", "yes"):
+        args.resume_from_checkpoint = get_last_checkpoint(args.output_dir) if isdir(args.output_dir) else None
+    return args
 
 
 def _as_command_line(path: Path, parser: _Parser) -> list[str]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,32 @@ _DEFAULT_COLUMNS = {
 } | {"text_pair_column": None, "mask_column": "mask", "label_column": "label", "tag_column": "tags"}
 # Names that datasets on the Hub use for the validation split.
 _VALIDATION_NAMES = ("validation", "valid", "val", "dev")
+
+
+@dataclass(kw_only=True)
+class DataArguments:
+    """The arguments of `load_splits` that say where the data are, for recipes' command lines."""
+
+    dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
+    test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
+    train_file: str | None = field(default=None, metadata={"help": "a csv, tsv, json, jsonl or parquet file"})
+    validation_file: str | None = field(
+        default=None, metadata={"help": "the data to fit the correction to; default: cut from training"}
+    )
+    test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "samples to cut from training; default: a tenth, of translations a hundredth"}
+    )
+
+    def location(self) -> dict[str, Any]:
+        """Return these arguments by name, without those that a subclass adds."""
+        return {part.name: getattr(self, part.name) for part in fields(DataArguments)}
+
+    @property
+    def data_name(self) -> str:
+        """The name of the training data in a model card: the Hub id, or the absolute path of the file."""
+        return self.dataset_name or str(Path(str(self.train_file)).absolute())
 
 
 def load_splits(

@@ -36,9 +36,11 @@ from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
+from ..recommendation import default_correction
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
+from ..tasks.task import task_of_class
 from ..validation import InputError, require
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_and_correction import (
@@ -580,6 +582,45 @@ class FocalTrainer(Trainer):
             fold_saved(model, folder, self.correction, earlier, self._example)
         if self._has_one_sigmoid() and (folder / "config.json").is_file() and self.is_world_process_zero():
             copy_settings(self.model.config.name_or_path, folder, one_logit=True)
+
+    def finish(
+        self, test_dataset: Any, *, method: str | None = None, per_label: bool | None = None, **card: Any
+    ) -> RunResult:
+        """Fit a correction, report on test data, and save or publish the calibrated model with its card.
+
+        Does `fit_temperature` or `fit_calibration` on the held-out data, `report`, and `push_to_hub` if
+        `args.push_to_hub`, otherwise `save_calibrated` and `create_model_card`; prints what was fitted and measured.
+        All processes must call it.
+
+        Args:
+            test_dataset: labeled data that was used neither for training nor for the fit.
+            method: as for `fit_calibration`; by default, `recommendation.default_correction` for a classifier of whole
+                samples, otherwise "temperature".
+            per_label: whether to fit values for each label; by default, for a model with several labels.
+            **card: arguments of `create_model_card`.
+
+        Returns:
+            The result, as of `report`.
+        """
+        held_out = self.held_out_dataset()
+        if method is None:
+            task = task_of_class(type(without_adapter(self.model)).__name__)
+            of_samples = task is not None and task.takes_affine and task.has_independent_predictions
+            classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
+            method = default_correction(classes, len(held_out))
+        per_label = self.head is Head.LABELS and not self._has_one_sigmoid() if per_label is None else per_label
+        fit = self.fit_temperature if method == "temperature" else partial(self.fit_calibration, method=method)
+        fitted = fit(held_out, per_label=per_label)
+        result = self.report(test_dataset)
+        self.accelerator.print(f"{fitted}\n{result.describe()}")
+        if self.args.push_to_hub:
+            self.push_to_hub(result=result, **card)
+        else:
+            self.save_calibrated()
+            self.create_model_card(result=result, **card)
+        folder = self.args.output_dir
+        self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
+        return result
 
     def create_model_card(
         self,
