@@ -19,14 +19,11 @@ from .task import MULTI_LABEL, Task
 _DEFAULTS = InputOptions()
 
 
-def select_inputs(
-    task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions, labeled: bool = True
-) -> Dataset:
+def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     """Select a model's inputs from a split, with "labels" unless they are tokens of the inputs.
 
     `source` is the name of the split in errors, and `config` is the model's config. Texts, images, and sounds without
-    a label are dropped. At most `options.max_samples` samples are kept, drawn at random. With `labeled=False`, for
-    samples with one label or set of labels each, the split needs no labels, and "labels" are zeros.
+    a label are dropped. At most `options.max_samples` samples are kept, drawn at random.
 
     Returns:
         The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
@@ -45,10 +42,7 @@ def select_inputs(
     named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
     if of_samples and not named and "labels" in split.column_names:  # as Transformers' batches name them
         options = replace(options, label_column="labels")
-    if not labeled:  # the trainer needs labels even where only the logits are used
-        zeros = [0.0] * config.num_labels if config.problem_type == MULTI_LABEL else 0
-        samples = samples.add_column("labels", [zeros] * len(samples))
-    elif of_samples and config.problem_type == MULTI_LABEL:
+    if of_samples and config.problem_type == MULTI_LABEL:
         samples = samples.add_column("labels", label_sets_of(config, source, split, options))
     elif of_samples:
         _check_one_label(config, split, options)
