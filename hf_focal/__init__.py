@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
-    from .calibration import AffineScaling as AffineScaling
     from .calibration import CalibrationFit as CalibrationFit
     from .calibration import Correction as Correction
-    from .calibration import LabelTemperatures as LabelTemperatures
-    from .calibration import PlattScaling as PlattScaling
     from .calibration import Temperature as Temperature
     from .calibration import TemperatureStream as TemperatureStream
     from .calibration import Thresholds as Thresholds
     from .calibration import apply_calibrated_generation as apply_calibrated_generation
     from .calibration import apply_thresholds as apply_thresholds
     from .calibration import calibrated_generation as calibrated_generation
-    from .calibration import correction_from_dict as correction_from_dict
-    from .calibration import estimate_prior as estimate_prior
     from .calibration import fit_calibration as fit_calibration
-    from .calibration import fit_matrix_scaling as fit_matrix_scaling
-    from .calibration import fit_platt_scaling as fit_platt_scaling
     from .calibration import fit_temperature as fit_temperature
     from .calibration import fit_thresholds as fit_thresholds
-    from .calibration import fit_vector_scaling as fit_vector_scaling
     from .calibration import fold_calibration as fold_calibration
-    from .calibration import fold_temperature as fold_temperature
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
     from .evaluation import calibrate_model as calibrate_model
@@ -57,7 +48,6 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .scores import calibrate_scores as calibrate_scores
     from .scores import evaluate_scores as evaluate_scores
     from .scores import export_correction as export_correction
-    from .scores import load_correction as load_correction
     from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
     from .tasks.splits import DataArguments as DataArguments
@@ -72,12 +62,10 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
 
 _NAMES = {
     "calibration": (
-        *("AffineScaling", "CalibrationFit", "Correction", "LabelTemperatures", "PlattScaling", "Temperature"),
-        *("TemperatureStream", "Thresholds", "apply_thresholds", "fit_thresholds"),
-        *("estimate_prior", "shift_prior"),
-        *("apply_calibrated_generation", "calibrated_generation", "correction_from_dict"),
-        *("fold_calibration", "fold_temperature"),
-        *("fit_calibration", "fit_matrix_scaling", "fit_platt_scaling", "fit_temperature", "fit_vector_scaling"),
+        *("CalibrationFit", "Correction", "Temperature", "TemperatureStream", "Thresholds"),
+        *("fit_calibration", "fit_temperature", "fold_calibration", "shift_prior"),
+        *("apply_thresholds", "fit_thresholds"),
+        *("apply_calibrated_generation", "calibrated_generation"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
     "evaluation": ("calibrate_model", "evaluate_model"),
@@ -91,14 +79,7 @@ _NAMES = {
     ),
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
-    "scores": (
-        "apply_correction",
-        "calibrate_scores",
-        "evaluate_scores",
-        "export_correction",
-        "load_correction",
-        "read_scores",
-    ),
+    "scores": ("apply_correction", "calibrate_scores", "evaluate_scores", "export_correction", "read_scores"),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("DataArguments", "load_splits"),
     "trainer": (

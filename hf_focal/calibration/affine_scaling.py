@@ -1,10 +1,13 @@
-"""Structured vector and matrix scaling: per-class corrections that can still be folded into the last linear layer.
+"""Bias correction, and structured vector and matrix scaling: corrections that can be folded into the last layer.
 
 T is fitted first, by NLL. Then the centered logits x = (z - mean z) / T become A x + b, as in structured vector and
 matrix scaling [Berta, Holzmüller, Jordan, and Bach, *Structured Matrix Scaling for Multi-Class Calibration*, 2025]. In
 the place of x, the paper uses log-probabilities, which are not linear in z. A ridge penalty keeps A near the identity
 and b near 0, so with few samples, the correction is nearly that of the temperature alone. The penalized mean NLL is
 convex in A and b.
+
+Bias correction is softmax(z / T + b) [Alexandari, Kundaje, and Shrikumar, *Maximum Likelihood with Bias-Corrected
+Calibration is Hard-To-Beat at Label Shift Adaptation*, 2020], here with the same penalty on b, and T without one.
 """
 
 import warnings
@@ -16,7 +19,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..validation import Array, InputError
-from .corrections import AffineScaling
+from .corrections import Correction
+from .platt_scaling import fit_platt_scaling
 from .temperature_grid import CalibrationSamples, refuse_probabilities
 from .temperature_scaling import nll_temperature
 
@@ -29,7 +33,7 @@ _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
 _SINGLE_NORMS = (5e-2, 2e-3)
 
 
-def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
+def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> Correction:
     """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
 
     Unlike with a temperature, predictions may change. `fit_calibration` reports how many of them change, and whether
@@ -47,7 +51,7 @@ def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
     return _fit(logits, labels, "vector", bias, ignore_index)
 
 
-def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
+def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> Correction:
     """Fit softmax((I + diag(v) + M) (z - mean z) / T + b), where M has a zero diagonal.
 
     The penalty has the additional term K(K-1)/N Σ M². Everything else is as in `fit_vector_scaling`.
@@ -55,39 +59,71 @@ def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
     return _fit(logits, labels, "matrix", bias, ignore_index)
 
 
-def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: int) -> AffineScaling:
+def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -100) -> Correction:
+    """Fit softmax(z / T + b), with Σ b = 0: T and b together by NLL + K/N Σ b², so that few samples give nearly T.
+
+    With two classes, it is Platt scaling of the difference of the two logits. Predictions may change.
+
+    Args:
+        logits, labels, ignore_index: as in `fit_vector_scaling`.
+
+    Raises:
+        TypeError, ValueError: as in `fit_vector_scaling`; no T > 0 has the smallest NLL, because the logits rank
+            backwards; and for two classes, as in `fit_platt_scaling`.
+    """
+    samples = _samples(logits, labels, "bias", ignore_index)
+    z = samples.logits().double()
+    if samples.num_classes == 2:
+        platt = fit_platt_scaling((z[:, 1] - z[:, 0])[:, None], samples.labels[:, None])
+        return Correction.bias(1 / platt.A, [-platt.b / 2, platt.b / 2])
+    z = z - z.mean(1, keepdim=True)
+    T, penalty = float(z.square().mean().sqrt()), 0.0
+    if samples.are_constant or not samples.label_gaps.any():  # no T is the best one, so T stays near 1
+        T, penalty = 1.0 if samples.are_constant else nll_temperature(samples), z.shape[1] / len(z)
+    scale, b = _PenalizedNLL(z / T, samples.labels, "bias", True, penalty).minimum()
+    if not float(scale) > 0:
+        raise InputError(
+            "logits",
+            f"must be larger for the labels, got 1/T = {float(scale) / T:.3g} as the best: they rank backwards",
+        )
+    return Correction.bias(T / float(scale), b)
+
+
+def _samples(logits: Array, labels: Array, method: str, ignore_index: int) -> CalibrationSamples:
     samples = CalibrationSamples(logits, labels, ignore_index)
     refuse_probabilities(samples.evidence)
     if not len(samples):
         raise InputError("labels", f"must have one that is not ignore_index {ignore_index}, got none")
-    features = samples.logits().double()
-    if not features.isfinite().all():
+    if not samples.logits().isfinite().all():
         raise InputError(
             "logits", f"must be finite for {method} scaling, got -inf: use a temperature for masked classes"
         )
-    nll_before = float(torch.nn.functional.cross_entropy(features, samples.labels))
-    temperature = 1.0 if samples.are_constant else nll_temperature(samples)
-    features = (features - features.mean(1, keepdim=True)).div_(temperature)
+    return samples
 
-    objective = _PenalizedNLL(features, samples.labels, method == "matrix", bias)
-    matrix, b, nll_after = objective.minimum()
-    matrix = matrix.cpu() if method == "matrix" else matrix.cpu().diag()
-    return AffineScaling(method, temperature, b.cpu(), matrix, nll_before, nll_after, len(samples))
+
+def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: int) -> Correction:
+    samples = _samples(logits, labels, method, ignore_index)
+    temperature = 1.0 if samples.are_constant else nll_temperature(samples)
+    features = samples.logits().double()
+    features = (features - features.mean(1, keepdim=True)).div_(temperature)
+    A, b = _PenalizedNLL(features, samples.labels, method, bias).minimum()
+    return Correction(A / temperature, b, centered=True)
 
 
 class _PenalizedNLL:
     """The mean NLL of softmax(A x + b) plus the penalty, as a function of one vector that holds b and A - I.
 
-    For vector scaling, only the diagonal of A is stored. The part of the NLL that depends on the labels is linear in A
-    and b. Only its coefficients are kept, so a pass over the samples needs nothing but the probabilities.
+    For vector scaling, only the diagonal of A is stored; for bias correction, only its one number, of which
+    `scale_penalty` is the penalty. The part of the NLL that depends on the labels is linear in A and b. Only its
+    coefficients are kept, so a pass over the samples needs nothing but the probabilities.
     """
 
-    def __init__(self, features: Tensor, labels: Tensor, full: bool, bias: bool) -> None:
+    def __init__(self, features: Tensor, labels: Tensor, method: str, bias: bool, scale_penalty: float = 0.0) -> None:
         self._exact, self._single = features, features.float()
-        self._full, self._bias = full, bias
+        self._full, self._shared, self._bias = method == "matrix", method == "bias", bias
         size, num_classes = features.shape
         counts = torch.bincount(labels, minlength=num_classes).to(features) / size
-        if full:
+        if self._full:
             of_labels = features.new_zeros(num_classes, num_classes).index_add_(0, labels, features) / size
             self._identity = torch.eye(num_classes).to(features)
             penalty = torch.full_like(self._identity, num_classes * (num_classes - 1) / size)
@@ -95,8 +131,9 @@ class _PenalizedNLL:
         else:
             own = features.gather(1, labels[:, None]).squeeze(1)
             of_labels = features.new_zeros(num_classes).index_add_(0, labels, own) / size
+            of_labels = of_labels.sum(0, keepdim=True) if self._shared else of_labels
             self._identity = torch.ones_like(of_labels)
-            penalty = torch.full_like(of_labels, num_classes / size)
+            penalty = torch.full_like(of_labels, scale_penalty if self._shared else num_classes / size)
         self._of_labels, self._of_identity = self._joined(counts, of_labels), float((of_labels * self._identity).sum())
         self._penalty = torch.cat([torch.full_like(counts, num_classes / size), penalty.flatten()])
         # The probabilities at the unknowns of the last gradient, for products with the Hessian.
@@ -104,8 +141,8 @@ class _PenalizedNLL:
         block = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK
         self._step = max(1, block // num_classes)
 
-    def minimum(self) -> tuple[Tensor, Tensor, float]:
-        """Return the A (for vector scaling, its diagonal) and b that minimize the function, and the NLL there.
+    def minimum(self) -> tuple[Tensor, Tensor]:
+        """Return the A (of vector scaling, its diagonal) and b that minimize the function.
 
         Newton's method in a trust region. Conjugate gradients solve for its steps; their products with the Hessian,
         most of the work, are in float32, and so are the gradients until they are small.
@@ -142,8 +179,7 @@ class _PenalizedNLL:
         if norm > _LARGEST_GRADIENT_NORM:
             warnings.warn(f"the fit ended at a gradient of {norm:.2g}: {found.message}", stacklevel=5)
         change, b = self._split(unknowns, self._exact)
-        penalty = float(np.square(unknowns) @ self._penalty.cpu().numpy())
-        return self._identity + change, b, found.fun - penalty
+        return self._identity + change, b
 
     def __call__(self, unknowns: np.ndarray, features: Tensor) -> tuple[float, np.ndarray]:
         """Return the function and its gradient, in the precision of `features`; keep the probabilities."""
@@ -191,7 +227,7 @@ class _PenalizedNLL:
         if self._full:
             by_matrix.addmm_(terms.T, block)
         else:
-            by_matrix += (terms * block).sum(0)
+            by_matrix += (terms * block).sum() if self._shared else (terms * block).sum(0)
 
     def _split(self, unknowns: np.ndarray, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return A - I (for vector scaling, its diagonal) and b, in the dtype and on the device of `like`."""

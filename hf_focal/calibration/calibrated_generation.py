@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..validation import check_positive
-from .corrections import Temperature, as_temperature, calibration_record, is_folded, recorded_calibration
+from .corrections import Temperature, as_correction, calibration_record, is_folded, recorded_calibration
 
 if TYPE_CHECKING:  # fitting and folding do not need Transformers
     from transformers import LogitsProcessor, PreTrainedModel
@@ -68,13 +68,13 @@ def apply_calibrated_generation(
 
     Args:
         model: changed in place, and returned.
-        temperature: recorded in `model.config.calibration` with the ECE and NLL of its fit, replacing any temperature
-            recorded there. It acts on top of a temperature that is folded into the weights.
+        temperature: recorded in `model.config.calibration`, replacing any temperature recorded there. It acts on top
+            of a temperature that is folded into the weights.
     """
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")
     if temperature is not None:
-        model.config.calibration = calibration_record(as_temperature(temperature))
+        model.config.calibration = calibration_record(as_correction(temperature))
     calibrated_generation(model)  # raises now rather than during generation
     model.generate = functools.partial(_generate, model)
     return model

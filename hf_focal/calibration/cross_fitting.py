@@ -12,13 +12,18 @@ from torch.nn.functional import cross_entropy, softplus
 
 from ..metrics.metrics_accumulator import CalibrationMetrics
 from ..validation import Array, InputError, check_scores, check_sigmoid_scores
-from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
-from .corrections import Correction, Temperature
+from .affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
 from .temperature_scaling import fit_temperature
 
-METHODS = ("temperature", "vector", "matrix", "platt")
-OF_LINK = {"softmax": (*METHODS[:3], "auto"), "sigmoid": ("temperature", "platt", "auto")}
+METHODS = ("none", "temperature", "bias", "platt", "vector", "matrix")
+OF_LINK = {
+    "softmax": ("none", "temperature", "bias", "vector", "matrix", "auto"),
+    "sigmoid": ("none", "temperature", "platt", "auto"),
+}
+# What "auto" tries with a softmax, from the simplest on.
+_CANDIDATES = ("temperature", "vector", "matrix")
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
 # two classes, where it is the same as vector scaling.
@@ -34,8 +39,8 @@ class CalibrationFit:
     Attributes:
         correction: the fitted `Correction`.
         before: the scores without a correction.
-        scores: the cross-fitted scores of each correction that was tried: "temperature", "vector", "matrix", or
-            "platt"; with a sigmoid, also "none" and, with values for each label, names that end in " per label".
+        scores: the cross-fitted scores of each correction that was tried: "none", "temperature", "bias", "vector",
+            "matrix", or "platt"; with values for each label of a sigmoid, names that end in " per label".
         excess_nll: for each correction that was tried, its cross-fitted NLL minus the smallest one, and the standard
             error of this difference over the samples.
         reason: why "auto" chose the correction, in one line; "" if the method was given or there was only one.
@@ -44,6 +49,7 @@ class CalibrationFit:
         num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
         chosen: the key of the correction in `scores`.
         changed_top_labels: with a sigmoid, of how many samples the most probable label changes.
+        temperature: if the correction is a temperature, its fit to all samples, or else None.
     """
 
     correction: Correction
@@ -56,11 +62,13 @@ class CalibrationFit:
     num_folds: int
     chosen: str
     changed_top_labels: int = 0
+    temperature: Temperature | None = None
 
     @property
     def method(self) -> str:
         """The kind of correction; "none" if none was better, and `correction` is a T of 1."""
-        return "none" if self.chosen == "none" and self.correction.method == "temperature" else self.correction.method
+        kind, of_map = self.chosen.partition(_PER_LABEL)[0], self.correction.method
+        return of_map if kind in ("none", "temperature") and of_map != "temperature" else kind  # by a prior shift
 
     @property
     def after(self) -> dict[str, float]:
@@ -107,6 +115,8 @@ def scaling_name(method: str) -> str:
     "platt per label" becomes "Platt scaling per label".
     """
     name, own, _ = method.partition(_PER_LABEL)
+    if name == "bias":
+        return "bias correction"
     return f"{'Platt' if name == 'platt' else name} scaling{own}"
 
 
@@ -126,11 +136,12 @@ def fit_calibration(
 
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
-        method: "temperature"; or, with a softmax, "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto" for the
-            first of these whose cross-fitted NLL exceeds the smallest one by at most one standard error of the
-            difference. "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if any logit is
-            infinite. With a sigmoid, "auto" first tries no correction and, for several labels, also a temperature and
-            then Platt scaling per label, whatever `per_label` says.
+        method: "none", which only measures; "temperature"; or, with a softmax, "bias" (see `fit_bias_correction`),
+            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto" for the first of temperature, vector and
+            matrix scaling, or Platt scaling, whose cross-fitted NLL exceeds the smallest one by at most one standard
+            error of the difference. "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if
+            any logit is infinite. With a sigmoid, "auto" first tries no correction and, for several labels, also a
+            temperature and then Platt scaling per label, whatever `per_label` says.
         num_folds: number of folds, each with about the same share of every class.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
@@ -158,15 +169,17 @@ def fit_calibration(
         logits, labels = check_scores("logits", logits, labels, ignore_index)
         kept = labels != ignore_index
         logits, labels = logits[kept], labels[kept]
-        groups, tried = labels, METHODS[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
+        groups, tried = labels, _CANDIDATES[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
         if method != "auto":
-            tried = tuple(dict.fromkeys(["temperature", method]))
+            tried = _tried(method)
         elif logits.isinf().any():  # masked classes
             tried = ("temperature",)
-    if not 2 <= num_folds <= len(labels):
+    if method == "bias" and not bias:
+        raise InputError("bias", "must be True for the method 'bias', got False")
+    if method != "none" and not 2 <= num_folds <= len(labels):
         raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
 
-    def fit(name: str, logits: Tensor, labels: Tensor) -> Correction:
+    def fit(name: str, logits: Tensor, labels: Tensor) -> Correction | Temperature:
         kind, own, _ = name.partition(_PER_LABEL)
         if kind == "none":
             return Temperature.unfitted(metrics_of(logits, labels), num_bins)
@@ -174,7 +187,9 @@ def fit_calibration(
             options: Any = {"ignore_index": ignore_index, "link": link, "per_label": bool(own)}
             return fit_temperature(logits, labels, "nll", num_bins, **options)
         if kind == "platt":
-            return fit_platt_scaling(logits, labels, per_label=bool(own), num_bins=num_bins, ignore_index=ignore_index)
+            return fit_platt_scaling(logits, labels, per_label=bool(own), ignore_index=ignore_index)
+        if kind == "bias":
+            return fit_bias_correction(logits, labels)
         return (fit_vector_scaling if kind == "vector" else fit_matrix_scaling)(logits, labels, bias=bias)
 
     def metrics_of(logits: Tensor, labels: Tensor) -> dict[str, float]:
@@ -189,38 +204,43 @@ def fit_calibration(
     folds, held_out = _folds(groups, num_folds), {}
     for name in tried:
         try:
-            held_out[name] = _held_out(fit, name, logits, labels, folds)
+            held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
         except InputError:  # such as a head that ranks backwards, which no Platt scaling corrects
             if method != "auto" or not name.startswith("platt"):
                 raise
-    scores = {name: scores_of(corrected) for name, corrected in held_out.items()}
+    before = scores_of(logits)
+    scores = {name: before if name == "none" else scores_of(corrected) for name, corrected in held_out.items()}
     excess_nll = _excess_nll(held_out, labels, link)
     chosen, reason = tried[-1], ""
     if method == "auto":  # from the simplest on; the best one exceeds nothing
         chosen = next(name for name in held_out if excess_nll[name][0] <= excess_nll[name][1])
         reason = _reason(chosen, excess_nll)
     _warn_if_no_better(scores, chosen, tried[0])
-    correction = fit(chosen, logits, labels)
+    fitted = fit(chosen, logits, labels)
+    correction = as_correction(fitted)
     changed, top_changed = 0, 0
     corrected = correction.apply(logits)
     if link == "sigmoid":
         changed = int(((corrected >= 0) != (logits >= 0))[labels != ignore_index].sum())
         top_changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
-    elif correction.changes_predictions:
+    elif correction.method != "temperature":
         changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
-    before, size = scores_of(logits), len(labels)
-    return CalibrationFit(
-        correction, before, scores, excess_nll, reason, changed, size, num_folds, chosen, top_changed
-    )
+    temperature = fitted if isinstance(fitted, Temperature) else None
+    sizes, of_labels = (len(labels), num_folds), (chosen, top_changed)
+    return CalibrationFit(correction, before, scores, excess_nll, reason, changed, *sizes, *of_labels, temperature)
 
 
 def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
     """Return the names of the corrections to try for a sigmoid head; the last one is that of a given `method`."""
     if method != "auto":
-        own = _PER_LABEL if per_label else ""
-        return tuple(dict.fromkeys([f"temperature{own}", f"{method}{own}"]))
-    kinds = OF_LINK["sigmoid"][: 1 if infinite else 2]
+        return _tried(method, _PER_LABEL if per_label else "")
+    kinds = ("temperature", "platt")[: 1 if infinite else 2]
     return ("none", *kinds, *(f"{kind}{_PER_LABEL}" for kind in kinds if num_labels > 1))
+
+
+def _tried(method: str, own: str = "") -> tuple[str, ...]:
+    """Return a method that was asked for, after a temperature, to compare it with."""
+    return ("none",) if method == "none" else tuple(dict.fromkeys([f"temperature{own}", f"{method}{own}"]))
 
 
 def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, simple: str) -> None:
@@ -274,13 +294,15 @@ def _reason(chosen: str, excess_nll: Mapping[str, tuple[float, float]]) -> str:
     return f"{best} is more complex, and its cross-fitted NLL is lower by only {excess:.4f} ± {error:.4f}"
 
 
-def _held_out(fit: Callable[..., Correction], name: str, logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:
+def _held_out(
+    fit: Callable[..., Correction | Temperature], name: str, logits: Tensor, labels: Tensor, folds: Tensor
+) -> Tensor:
     """Return the corrected logits (N, K), float64. Each fold is corrected by a fit on the other folds."""
     corrected = torch.empty_like(logits, dtype=torch.float64)
     for fold in folds.unique():
         held_out = folds == fold
         try:
-            correction = fit(name, logits[~held_out], labels[~held_out])
+            correction = as_correction(fit(name, logits[~held_out], labels[~held_out]))
         except InputError as error:
             argument, problem = error.args
             raise InputError(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None

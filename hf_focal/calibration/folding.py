@@ -6,6 +6,7 @@ correction of the old ones. If they are not, the weights are restored.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -35,28 +36,43 @@ class _Place(NamedTuple):
     offset: int = 0
 
 
-def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> None:
-    """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`."""
+def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> "Correction":
+    """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`.
+
+    Returns the correction that was folded, whose b is 0 if it was left out.
+    """
     if hasattr(model, "fold_correction"):  # a graph of another runtime
         model.fold_correction(correction)
-        return
+        return correction
     generates = check_whole(model)
     if generates or is_masked_language_model(model):
-        if correction.method != "temperature" or hasattr(correction, "values"):
+        if correction.method != "temperature" or correction.T is None:
             name = type(model).__name__
             raise TypeError(f"model must be a classifier for {correction.method} scaling, got {name}")
         place, trial, probe = _in_language_model(model)
     else:
         _check_classifier(model, correction)
         place, trial, probe = _in_classifier(model, example)
-        size, shift = len(place.tensors[0]), correction.shift
-        if shift is not None and any(len(shift) not in (1, len(tensor)) for tensor in place.tensors):
-            raise InputError("correction", f"must have the model's {size} classes, got one of {len(shift)}")
-        if correction.method == "platt" and any(layer.bias is None for layer in place.layers):
-            raise TypeError(
-                f"model must have a head with a bias, which takes the intercept, got {type(model).__name__}"
-            )
+        if any(correction.size not in (None, len(tensor)) for tensor in place.tensors):
+            size = len(place.tensors[0])
+            raise InputError("correction", f"must have the model's {size} classes, got one of {correction.size}")
+        if correction.method != "temperature" and any(layer.bias is None for layer in place.layers):
+            correction = _without_b(correction, type(model).__name__)
     _write(place, trial, probe, correction)
+    return correction
+
+
+def _without_b(correction: "Correction", name: str) -> "Correction":
+    if correction.method in ("bias", "platt"):
+        part = "intercept" if correction.method == "platt" else "offset"
+        raise TypeError(f"model must have a head with a bias, which takes the {part}, got {name}")
+    if isinstance(correction.b, Tensor):
+        warnings.warn(
+            f"the head of {name} has no bias, so the bias of the {correction.method} scaling is left out: fit with "
+            "bias=False",
+            stacklevel=4,
+        )
+    return replace(correction, b=0.0)
 
 
 def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
@@ -84,19 +100,11 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
     `probe` returns logits (..., K) of random inputs. If tensors or logits overflow, or if the trial's logits are not
     the correction of those before, restore the tensors and raise.
     """
-    if getattr(correction, "value", None) == 1 and not getattr(correction, "values", ()):
+    if correction.is_identity:
         return
     tensors, dtype = place.tensors, place.tensors[0].dtype
     before, probed, kept = trial.logits(), probe(), [tensor.detach().clone() for tensor in tensors]
     expected = correction.apply(before.double().cpu())
-    if correction.shift is not None and any(layer.bias is None for layer in place.layers):
-        expected -= correction.shift
-        if correction.shift.any():
-            warnings.warn(
-                f"the head of {trial.name} has no bias, so the bias of the {correction.method} scaling is left out: "
-                "fit with bias=False",
-                stacklevel=4,
-            )
     try:
         _change(tensors, correction.fold_rows, place.offset)
         after, changed = trial.logits(), probe()
@@ -111,7 +119,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
     except BaseException:
         _restore(tensors, kept)
         raise
-    problem, name = getattr(trial.model.config, "problem_type", None), str(correction).partition(" (")[0]
+    problem, name = getattr(trial.model.config, "problem_type", None), str(correction)
     if problem == MULTI_LABEL:
         wanted = correction.apply(probed.double().cpu())
         off = float((torch.sigmoid(changed.double().cpu()) - torch.sigmoid(wanted)).abs().max())
@@ -171,17 +179,14 @@ def _check_classifier(model: Any, correction: "Correction") -> None:
     """Raise unless the model's probabilities are a softmax over at least two classes, or one sigmoid per label, and
     the correction has as many classes or labels."""
     problem, num_labels = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
-    values = getattr(correction, "values", ())
-    per_class = correction.method in ("vector", "matrix")
-    if per_class and (problem == MULTI_LABEL or hasattr(model, "qa_outputs")):
+    mixes = correction.method in ("vector", "matrix")
+    if (mixes and problem == MULTI_LABEL) or (correction.size and hasattr(model, "qa_outputs")):
         name = type(model).__name__
         raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
     if problem == MULTI_LABEL:
-        if len(values) not in (0, num_labels):
-            raise InputError("temperature", f"must have {num_labels} values, got {len(values)}")
         return
-    if values:
-        raise InputError("temperature", f"must be one number for a softmax, got {len(values)} values")
+    if correction.method == "temperature" and correction.T is None:
+        raise InputError("temperature", f"must be one number for a softmax, got {correction.size} values")
     if correction.method == "platt":
         raise InputError("model", f"must have problem_type {MULTI_LABEL!r} for Platt scaling, got {problem!r}")
     if problem not in (None, "single_label_classification"):

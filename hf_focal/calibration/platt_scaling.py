@@ -12,23 +12,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..metrics import CalibrationMetrics
 from ..validation import Array, InputError, check_sigmoid_scores
-from .corrections import PlattScaling
+from .corrections import Correction
 
 _MIN_COUNT = 20  # with fewer ones or zeros, a label says too little about its own slope and intercept
 _MOST_STEPS = 100  # Newton's method needs about 10
 
 
 def fit_platt_scaling(
-    logits: Array,
-    labels: Array,
-    *,
-    per_label: bool = False,
-    smooth: bool = True,
-    num_bins: int = 15,
-    ignore_index: int = -100,
-) -> PlattScaling:
+    logits: Array, labels: Array, *, per_label: bool = False, smooth: bool = True, ignore_index: int = -100
+) -> Correction:
     """Fit the slope a and the intercept b of σ(a z + b), by NLL, on a calibration set.
 
     Args:
@@ -38,7 +31,6 @@ def fit_platt_scaling(
             would not be positive, gets the shared ones, which are fitted to all labels together.
         smooth: minimize the NLL against Platt's targets. False takes the plain labels 0 and 1, for which there is no
             minimum if a threshold separates them.
-        num_bins: number of equal-width bins of the ECE that is reported.
         ignore_index: the label to leave out.
 
     Raises:
@@ -59,19 +51,9 @@ def fit_platt_scaling(
         raise InputError(
             "logits", f"must be larger for ones than for zeros, got a slope of {slope:.3g}: the head ranks backwards"
         )
-    own: tuple[tuple[float, ...], tuple[float, ...], tuple[int, ...]] = ((), (), ())
-    if per_label:
-        own = _per_label(z, one, known, smooth, slope, intercept)
-    scales, offsets = (torch.tensor(values, dtype=z.dtype) for values in (own[0] or slope, own[1] or intercept))
-
-    def measured(values: Tensor) -> dict[str, float]:
-        metrics = CalibrationMetrics(num_bins, keep_samples=False, link="sigmoid")
-        metrics.update(values, one.long().masked_fill(~known, -100))
-        return metrics.compute()
-
-    before, after = measured(z), measured(z * scales + offsets)
-    scores = before["ece"], after["ece"], before["nll"], after["nll"]
-    return PlattScaling(slope, intercept, *scores, int(before["num_entries"]), num_bins, *own)
+    return Correction.platt(
+        *(_per_label(z, one, known, smooth, slope, intercept) if per_label else (slope, intercept))
+    )
 
 
 def check_platt(z: Tensor, one: Tensor, known: Tensor) -> None:
@@ -89,8 +71,8 @@ def check_platt(z: Tensor, one: Tensor, known: Tensor) -> None:
 
 def _per_label(
     z: Tensor, one: Tensor, known: Tensor, smooth: bool, slope: float, intercept: float
-) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, ...]]:
-    """Return the slopes and the intercepts of the labels, and which labels share `slope` and `intercept`."""
+) -> tuple[Tensor, Tensor]:
+    """Return the slopes and the intercepts of the labels, which are the shared ones where a label has too few."""
     ones, zeros = (one & known).sum(0), (~one & known).sum(0)
     low, high = z.masked_fill(~known, torch.inf).amin(0), z.masked_fill(~known, -torch.inf).amax(0)
     fits = (ones >= _MIN_COUNT) & (zeros >= _MIN_COUNT) & (low < high)
@@ -99,8 +81,7 @@ def _per_label(
         a, b, found = _fit(z[:, fits].T, one[:, fits].T, known[:, fits].T, smooth)
         good = found & (a > 0)
         slopes[fits], intercepts[fits] = torch.where(good, a, slope), torch.where(good, b, intercept)
-        fits[fits.clone()] = good
-    return tuple(slopes.tolist()), tuple(intercepts.tolist()), tuple((~fits).nonzero().flatten().tolist())
+    return slopes, intercepts
 
 
 def _fit(z: Tensor, one: Tensor, known: Tensor, smooth: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from ..metrics import CalibrationMetrics, adaptive_calibration_error
 from ..metrics.bins import bin_index
 from ..validation import Array, InputError, check_count, check_sigmoid_scores
-from .corrections import LabelTemperatures, Temperature
+from .corrections import Temperature
 from .temperature_grid import (
     LOG2E,
     OBJECTIVES,
@@ -34,7 +33,6 @@ from .temperature_grid import (
 )
 
 _MIN_POSITIVES = 20  # with fewer positives, a label says too little about its own T
-_LIMITS = math.log(1e-3), math.log(1e3)  # the range of log(mean |logit| / T) that is searched with a sigmoid
 
 
 def fit_temperature(
@@ -61,7 +59,7 @@ def fit_temperature(
         ignore_index: the label to leave out.
         link: "sigmoid" for several labels per sample, or for a single logit. Then the logits and labels are both
             `(..., L)`, and each label is 0 or 1 or, if unknown, `ignore_index` or NaN.
-        per_label: fit one T per label and return a `LabelTemperatures`; only with the sigmoid and `"nll"`.
+        per_label: fit one T per label (`Temperature.values`), too; only with the sigmoid and `"nll"`.
 
     Returns:
         A `Temperature`, accurate to float64: a T from the grid is the one that a float64 loop would find, although
@@ -149,7 +147,15 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
 
 
 def nll_temperature(samples: CalibrationSamples) -> float:
-    """Return the T with the smallest mean NLL, or warn and return 1 if there is none.
+    """Return the T with the smallest mean NLL, or warn and return 1 if there is none."""
+    value, problem = _nll_optimum(samples)
+    if problem:
+        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
+    return value
+
+
+def _nll_optimum(samples: CalibrationSamples) -> tuple[float, str]:
+    """Return the T with the smallest mean NLL and "", or, if there is none, 1 and why.
 
     The derivative of the NLL with respect to β = 1/T, `mean d_y - mean E_β[d]`, increases with β and is 0 at this T.
     `E_β` is the expectation over the classes under softmax(βz).
@@ -158,14 +164,10 @@ def nll_temperature(samples: CalibrationSamples) -> float:
     if not math.isfinite(label_gap):
         raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     chance_gap, has_masks = _mean_gap(samples)
-    problem = None
     if label_gap == 0:
-        problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
-    elif label_gap >= (1 - 1e-9) * chance_gap:
-        problem = "the predictions are no better than chance (are the labels those of these logits?)"
-    if problem is not None:
-        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
-        return 1.0
+        return 1.0, f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
+    if label_gap >= (1 - 1e-9) * chance_gap:
+        return 1.0, "the predictions are no better than chance (are the labels those of these logits?)"
 
     # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
     # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
@@ -182,7 +184,7 @@ def nll_temperature(samples: CalibrationSamples) -> float:
             step = (low + high) / 2 - log_beta
         log_beta += step
         if dtype == torch.float64 and abs(step) < 1e-7:  # the convergence is quadratic
-            return math.exp(-log_beta)
+            return math.exp(-log_beta), ""
         if dtype == torch.float32 and abs(step) < 1e-3:
             low, high, dtype = -math.inf, math.inf, torch.float64  # rounding may have moved the bounds past the root
 
@@ -248,7 +250,7 @@ def _fit_sigmoid(
         value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)
     else:
-        shared = _nll_optimum(signed[known])
+        shared = _sigmoid_optimum(signed[known])
         if shared is None:
             warnings.warn(
                 "no T can be fitted, so T = 1: the signs of the logits predict all labels, or no more of them than by "
@@ -261,32 +263,25 @@ def _fit_sigmoid(
         for label in range(z.shape[1]):
             of_label = known[:, label]
             enough = int(one[of_label, label].sum()) >= _MIN_POSITIVES
-            own = _nll_optimum(signed[of_label, label]) if enough else None
+            own = _sigmoid_optimum(signed[of_label, label]) if enough else None
             values.append(value if own is None else own)
             fallback += [label] if own is None else []
         divisor = torch.tensor(values, dtype=z.dtype)
     after = measured(z / divisor)
     scores = before["ece"], after["ece"], before["nll"], after["nll"]
-    fitted = value, objective, *scores, int(before["num_entries"]), num_bins, at_grid_end
-    return LabelTemperatures(*fitted, tuple(values), tuple(fallback)) if per_label else Temperature(*fitted)
+    sizes = int(before["num_entries"]), num_bins
+    return Temperature(value, objective, *scores, *sizes, at_grid_end, tuple(values), tuple(fallback))
 
 
-def _nll_optimum(signed: Tensor) -> float | None:
+def _sigmoid_optimum(signed: Tensor) -> float | None:
     """Return the T with the smallest mean of softplus(-s / T), or None if there is none.
 
-    Each s in `signed` is the logit z of an entry with label 1, or -z for label 0. This mean, an NLL, is convex in
-    β = 1/T, so its slope, -mean s σ(-βs), crosses 0 at most once.
+    Each s in `signed` is the logit z of an entry with label 1, or -z for label 0: σ(s / T) is the last probability of
+    softmax([0, s] / T).
     """
-
-    def slope(log_beta: float) -> float:
-        return -float((signed * torch.sigmoid(-math.exp(log_beta) * signed)).mean())
-
     signed = signed[signed.isfinite()]  # where it is infinite, the NLL is 0 at every T
-    scale = float(signed.abs().mean()) if len(signed) else 0.0
-    if not scale:
+    if not signed.any():
         return None
-    signed = signed / scale
-    low, high = _LIMITS
-    if not slope(low) < 0 < slope(high):
-        return None
-    return scale * math.exp(-brentq(slope, low, high, xtol=1e-12, rtol=1e-13))
+    pairs = torch.stack([torch.zeros_like(signed), signed], 1)
+    value, problem = _nll_optimum(CalibrationSamples(pairs, torch.ones(len(pairs), dtype=torch.long), -100))
+    return None if problem else value

@@ -284,7 +284,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     data.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
     correction.add_argument(
-        "--calibration", metavar="METHOD", help="temperature, vector, matrix, platt or auto [by the data]"
+        "--calibration", metavar="METHOD", help="none, temperature, bias, vector, matrix, platt or auto [by the data]"
     )
     correction.add_argument("--objective", metavar="NAME", help="nll, or ece (on the grid 0.1 ... 10) [nll]")
     correction.add_argument(
@@ -295,9 +295,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="P",
         type=_numbers,
         help="shift to this share of positives, or to P,P,... of each label or class, in the data in use",
-    )
-    correction.add_argument(
-        "--unlabelled", metavar="DATA", help="or to the shares that EM estimates from these samples"
     )
     output.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     output.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")

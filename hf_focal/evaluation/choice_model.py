@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from ..calibration import Temperature, fit_temperature
+from ..calibration import Correction, Temperature, fit_temperature
 from ..choices.option_scores import SCORES, encode_choices
 from ..metrics import CalibrationMetrics
 from ..tasks.input_errors import explained
@@ -40,11 +40,12 @@ class ChoiceTrainer:
 
     def __init__(self, num_bins: int):
         self.num_bins = num_bins
-        self.correction: Temperature | None = None
+        self.correction: Correction | None = None
 
     def fit_temperature(self, questions: Questions, objective: str, per_label: bool) -> Temperature:
-        self.correction = fit_temperature(questions.scores, questions.labels, objective, self.num_bins)
-        return self.correction
+        temperature = fit_temperature(questions.scores, questions.labels, objective, self.num_bins)
+        self.correction = temperature.correction
+        return temperature
 
     def measure(self, questions: Questions) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         # An option's position in the list is not a class, so a classwise error would mean nothing.

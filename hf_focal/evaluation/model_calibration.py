@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from ..calibration import PlattScaling, Temperature, apply_calibrated_generation, fold_calibration, fold_temperature
+from ..calibration import apply_calibrated_generation, fold_calibration
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
 from ..calibration.folding import has_bias
@@ -45,7 +45,6 @@ def calibrate_model(
     recall: float | None = None,
     confidence: float = 0.95,
     new_prior: float | Sequence[float] | None = None,
-    unlabelled: str | None = None,
     onnx: str | Path | None = None,
     task: str | None = None,
     batch_size: int = 16,
@@ -67,10 +66,10 @@ def calibrate_model(
             "test". But if neither is given, the correction is measured on the data that it is fitted to, so the
             results are optimistic.
         objective: what a temperature minimizes, "nll" or "ece".
-        calibration: the correction: "temperature"; or, for classifiers, "auto", "vector", or "matrix" or, with a
-            sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see `fit_calibration`). By
-            default "auto" for a classifier of whole samples with more than two classes, one label per sample, and at
-            least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
+        calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
+            or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
+            `fit_calibration`). By default "auto" for a classifier of whole samples with more than two classes, one
+            label per sample, and at least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
             thresholds on the data that the correction is fitted to, which hold with this confidence (see
@@ -78,8 +77,6 @@ def calibrate_model(
         new_prior: the share of positives, or of each label or class, in the data in which the model will be used, if
             it differs from that in `dataset`. The fitted correction is shifted to it (see `shift_prior`). A recall
             holds there, too; a precision does not, and must not be given.
-        unlabelled: instead of `new_prior`, a file or dataset of such data without labels, from which the shares are
-            estimated (see `estimate_prior`); the split of a dataset is "test" if it names none.
         onnx: an ONNX file, as in `evaluate_model`, for example a quantized one. The correction is fitted to its
             logits, and `output` gets a ``model.onnx`` that computes corrected logits, in place of the model's weights
             and the model card.
@@ -105,7 +102,7 @@ def calibrate_model(
             expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
             raise InputError("per_label", f"{expected}, got {given}")
     check_goals(confidence, precision=precision, recall=recall)
-    shifting = check_new_prior(new_prior, unlabelled, objective, precision)
+    check_new_prior(new_prior, objective, precision)
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
     if private is not None and push_to_hub is None:
@@ -125,8 +122,8 @@ def calibrate_model(
             raise InputError("recall", f"must not be given for {trained.name!r}, which has no sigmoid for each label")
         if precision is not None and not trained.task.takes_affine:
             raise InputError("precision", f"must not be given for {trained.name!r}, of the task {trained.task.name}")
-        if shifting is not None:
-            trained.check_shift(shifting, new_prior)
+        if new_prior is not None:
+            trained.check_shift(new_prior)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         if calibration is None:
@@ -138,29 +135,26 @@ def calibrate_model(
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task is MULTIPLE_CHOICE and trained.options.score == "text":
             raise InputError("output and push_to_hub", "must not be given if score is 'text': its T cannot be folded")
-        if shifting is not None:
+        if new_prior is not None:
             train_prior = trained.shares_of(samples)
-        new_source, new_samples = (
-            trained.load("unlabelled", unlabelled, None, "test", False) if unlabelled else ("", None)
-        )
         if saves and not trained.task.generates:
             _check_foldable(trained)
-        if saves and shifting is not None and not has_bias(trained.model) and trained.link == "softmax":
-            raise InputError(shifting, f"must not be given for {trained.name!r}, whose head has no bias for the shift")
+        if saves and new_prior is not None and not has_bias(trained.model) and trained.link == "softmax":
+            raise InputError(
+                "new_prior", f"must not be given for {trained.name!r}, whose head has no bias for the shift"
+            )
         encoded = trained.encode(source, samples)
         encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
-        encoded_new = trained.encode(new_source, new_samples) if unlabelled else None
         repository = None
         if push_to_hub is not None and is_main:
             with explained():
                 repository = create_repository(push_to_hub, private=private)
 
-        temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit=shifting is not None)
+        temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit=new_prior is not None)
         details: dict[str, Any] = {}
-        if shifting is not None:
+        if new_prior is not None:
             temperature = None
-            details["prior_shift"], of_shift = trained.shift(train_prior, new_prior, encoded_new, new_source)
-            notes += of_shift
+            details["prior_shift"] = trained.shift(train_prior, new_prior)
         before, after = trained.measure(encoded_test)
         fit = trained.trainer.calibration_fit
         details |= {} if fit is None else {"calibration": fit.to_dict()}
@@ -182,14 +176,13 @@ def calibrate_model(
             notes.append(
                 "the thresholds in the model's config are removed: give precision or recall to choose new ones"
             )
-        if shifting is not None:
+        if new_prior is not None:
             shares = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
             trained.model.config.prior_shift = shares
         elif getattr(trained.model.config, "prior_shift", None) is not None:
             del trained.model.config.prior_shift  # the fit replaces it
         on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
-        per_label_before = "values" in trained.calibration
-        if type(temperature) is Temperature and earlier is not None and not per_label_before:
+        if temperature is not None and not temperature.values and earlier is not None:
             on_top += f", T = {earlier * temperature.value:.4g} together"
         notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
         result = trained.result(
@@ -217,7 +210,7 @@ def calibrate_model(
 def _check_foldable(trained: TrainedModel) -> None:
     """Raise `InputError` if temperatures cannot be folded into this classifier's head; the weights do not change."""
     try:
-        fold_temperature(trained.model, 1.0)  # does not change the weights
+        fold_calibration(trained.model, 1.0)  # does not change the weights
     except (TypeError, ValueError) as error:
         raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
     if trained.calibration:  # perhaps of a correction outside of the weights
@@ -239,7 +232,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:
             correction = trained.trainer.correction
-            if isinstance(correction, PlattScaling):
+            if correction is not None and correction.method == "platt":
                 trained.model.config.calibration = calibration_record(correction, folded=False)
                 notes.append(
                     f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): apply "

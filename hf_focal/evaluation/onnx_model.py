@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from ..calibration import Correction
-from ..calibration.corrections import affine_map
 from ..tasks.input_errors import one_line
 from ..validation import InputError
 
@@ -111,7 +110,7 @@ class OnnxClassifier(nn.Module):
         """
         import onnxruntime
 
-        if correction.to_dict().get("value") == 1 and correction.method == "temperature":
+        if correction.is_identity:
             return
         corrected = _appended(self.graph_file, self.output, correction)
         try:
@@ -165,8 +164,8 @@ def _appended(graph_file: Any, output: str, correction: Correction) -> Any:
     corrected = ModelProto()
     corrected.CopyFrom(graph_file)
     graph = corrected.graph
-    factor, offset = affine_map(correction)
-    constants = {"MatMul" if len(factor) > 1 else "Mul": factor, "Add": offset}
+    A, b = correction.dense()
+    constants = {"MatMul" if A.ndim == 2 else "Mul": A.T, "Add": b}
     (dtype,) = [part.type.tensor_type.elem_type for part in graph.output if part.name == output]
     wide = TensorProto.DOUBLE if dtype == TensorProto.DOUBLE else TensorProto.FLOAT
 

@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
-from ..calibration import PlattScaling, Temperature
+from ..calibration import Correction, Temperature
 from ..calibration.corrections import is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import has_bias
@@ -34,7 +34,6 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
 from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..trainer.evaluation_and_correction import CollectedLogits
 from ..validation import InputError
 from .new_prior import shares_of, shift_fit
 from .onnx_model import OnnxClassifier
@@ -294,9 +293,7 @@ class TrainedModel:
             model.config.use_cache = use_cache
         return trainer
 
-    def load(
-        self, argument: str, name: str, split: str | None, default: str, labeled: bool = True
-    ) -> tuple[str, Dataset]:
+    def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
         """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
         with explained():
             path, config, part = dataset_location(argument, name, split, default)
@@ -306,8 +303,8 @@ class TrainedModel:
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with explained():
-                samples = select_inputs(self.task, source, loaded, self.config, self.options, labeled)
-        several = labeled and self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
+                samples = select_inputs(self.task, source, loaded, self.config, self.options)
+        several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
             labels = some_of(self.config.id2label.values())
             self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
@@ -347,7 +344,7 @@ class TrainedModel:
         if labels and calibration not in OF_LINK["sigmoid"]:
             kind = "a model with a sigmoid for each label"
             raise InputError(
-                "calibration", f"must be 'temperature', 'platt', or 'auto' for {kind}, got {calibration!r}"
+                "calibration", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {calibration!r}"
             )
         if not labels and calibration == "platt":
             problem = self.config.problem_type
@@ -363,36 +360,24 @@ class TrainedModel:
     def link(self) -> str:
         return "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
 
-    def check_shift(self, argument: str, new_prior: Any) -> None:
-        """Raise `InputError` if the prior of this kind of model cannot be shifted, or not to `new_prior`."""
+    def check_shift(self, new_prior: Any) -> None:
+        """Raise `InputError` if the prior of this kind of model cannot be shifted to `new_prior`."""
         if not (self.task.takes_affine and self.task.has_independent_predictions):
-            raise InputError(argument, f"must not be given for {self.name!r}, of the task {self.task.name}")
-        if new_prior is not None:
-            check_shares("new_prior", new_prior, self.config.num_labels, self.link)
+            raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
+        check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
     def shares_of(self, samples: Dataset) -> np.ndarray:
         """Return the share of each label or class in data that `load` returned."""
         labels, names = np.array(samples["labels"][:]), [*self.config.id2label.values()]
         return shares_of(labels, self.config.num_labels, self.link, "dataset", names)
 
-    def shift(
-        self, train_prior: np.ndarray, new_prior: Any, unlabelled: Any, source: str
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Shift the correction that `fit` left in the trainer, as `shift_fit` does. Return its details and notes.
-
-        `unlabelled` is encoded data, named `source`, to estimate the shares from if `new_prior` is None.
-        """
-        trainer, logits = self.trainer, None
-        if unlabelled is not None:
-            with self._measured():
-                logits, _ = trainer.collect(unlabelled, CollectedLogits(link=self.link))
-        names = [*self.config.id2label.values()]
+    def shift(self, train_prior: np.ndarray, new_prior: Any) -> dict[str, Any]:
+        """Shift the correction that `fit` left in the trainer, as `shift_fit` does. Return its details."""
+        trainer, names = self.trainer, [*self.config.id2label.values()]
         assert trainer.calibration_fit is not None  # `fit` cross-fitted it
-        fit, details, notes = shift_fit(
-            trainer.calibration_fit, train_prior, new_prior, self.link, names, logits, source or None
-        )
+        fit, details = shift_fit(trainer.calibration_fit, train_prior, new_prior, self.link, names)
         trainer.calibration_fit, trainer.temperature = fit, None
-        return details, notes
+        return details
 
     def fit(
         self, encoded: Any, objective: str, calibration: str, per_label: bool, cross_fit: bool = False
@@ -410,8 +395,8 @@ class TrainedModel:
     @property
     def folds(self) -> bool:
         """Whether the fitted correction can be folded: the intercepts of Platt scaling need a head with a bias."""
-        is_platt = isinstance(self.trainer.correction, PlattScaling)
-        return not is_platt or self.onnx is not None or has_bias(self.model)
+        correction = self.trainer.correction
+        return correction is None or correction.method != "platt" or self.onnx is not None or has_bias(self.model)
 
     def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():
@@ -463,12 +448,10 @@ class TrainedModel:
         record = self.calibration
         if not record:
             return []
-        method = record.get("method", "temperature")
-        if method == "platt":
-            value = f"a slope of {record['slope']:.4g} and an intercept of {record['intercept']:.4g}"
-        else:
-            value = f"T = {record['temperature']:.4g}" if method == "temperature" else f"{method} scaling"
-            value = "one T for each label" if "values" in record else value
+        try:
+            value = str(Correction.from_dict(record))
+        except ValueError:  # version 0.2 did not record A and b of vector and matrix scaling
+            value = f"{record['method']} scaling"
         if is_folded(record, self.task.generates):
             return [f"the model is already calibrated: its weights have {value}{if_folded}"]
         return [f"the model's config has {value}, which its weights lack{if_not_folded}"]

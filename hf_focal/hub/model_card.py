@@ -8,10 +8,11 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..calibration import LabelTemperatures
+from ..calibration import Correction
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
 from ..reports.base_rate_warnings import base_rate_warnings
@@ -135,11 +136,15 @@ def model_card(
     sources += ["Guo et al. 2017"] * fitted.is_fitted
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     calibration = result.details.get("calibration")
+    platt = None
+    if calibration is not None and "correction" in calibration:  # the slopes and the intercepts
+        numbers = Correction.from_dict(calibration["correction"]).dense()
+        platt = [part.tolist() for part in np.broadcast_arrays(*numbers)]
     scaled = calibration is not None and calibration["method"] not in ("temperature", "none")
     pairs |= bool(result.details.get("options", {}).get("text_pair_column"))
     pairs &= task == "text-classification"
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
-    divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
+    divisor = f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}"
     unit = unit_of(result.details.get("task", task), unit_of(task))
     of_task = PIPELINES.get(task, Task(name=task, pipeline=task))
     shown_count = "" if isnan(count) else f"{int(count):,}"
@@ -187,7 +192,7 @@ def model_card(
         warnings=base_rate_warnings(result),
         thresholds=result.details.get("thresholds"),
         prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
-        platt=(calibration or {}).get("correction"),
+        platt=platt,
         serving=_serving_note(result, task, folded, of_task.generates),
         config=config,
         spec=config and LOSSES[config.name],

@@ -150,8 +150,7 @@ def _recorded(result: RunResult) -> dict[str, Any]:
         recorded = {"model": details["model"], "dataset": fitted[0], "split": fitted[1]}
         recorded |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
     if shift := details.get("prior_shift"):
-        source = shift["estimated_on"]
-        recorded |= {"unlabelled": _data(source)[0]} if source else {"new_prior": shift["new_prior"]}
+        recorded["new_prior"] = shift["new_prior"]
     return recorded | details.get("options", {})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..calibration import LabelTemperatures, Temperature
+from ..calibration import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..validation import Array, check_positive
 from .figure_style import (
@@ -64,7 +64,7 @@ def reliability_diagram(
         metrics: accumulated metrics or their bins, instead of logits and labels.
         num_bins: the number of equal-width bins; used only with logits and labels.
         temperature: the finite and positive number by which the logits are divided. With `link="sigmoid"`, it can be a
-            `LabelTemperatures`. It must be None with `metrics`.
+            `Temperature` with one T per label. It must be None with `metrics`.
         title: a title above the diagram.
         link: "softmax", or "sigmoid" for models with several labels per sample or one logit. A `CalibrationMetrics`
             has its own link, which replaces this one.
@@ -88,7 +88,7 @@ def reliability_diagram(
     if logits is not None and labels is not None:
         if temperature is not None:
             check_positive("temperature", temperature)
-            if link == "softmax" and isinstance(temperature, LabelTemperatures):
+            if link == "softmax" and isinstance(temperature, Temperature) and temperature.values:
                 raise ValueError(f"temperature must be one number with link='softmax', got {temperature}")
             logits = scaled(logits, temperature)
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False, link=link)

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..calibration import Correction, LabelTemperatures, Temperature
+from ..calibration import Correction, Temperature
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins, RiskCoverageCurve
@@ -106,7 +106,9 @@ class RunResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
-        write_json(path, asdict(self))
+        values = asdict(self)
+        values["temperature"] = {name: value for name, value in values["temperature"].items() if value != ()}
+        write_json(path, values)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -115,14 +117,20 @@ class RunResult:
 
     @classmethod
     def measure(
-        cls, loss: str, correction: Correction, logits: Tensor, labels: Tensor, num_bins: int = 15, **options: Any
+        cls,
+        loss: str,
+        fit: Temperature | Correction,
+        logits: Tensor,
+        labels: Tensor,
+        num_bins: int = 15,
+        **options: Any,
     ) -> "RunResult":
         """Make a result from a test set's logits (..., K) and labels (...) by applying a correction to the logits.
 
         Samples with the label -100 are ignored. `options` are keyword arguments of `of`.
         """
-        temperature = correction if isinstance(correction, Temperature) else None
-        corrected = correction.apply(logits.float()) if temperature is None else scaled(logits, temperature.value)
+        temperature = fit if isinstance(fit, Temperature) else None
+        corrected = fit.apply(logits.float()) if isinstance(fit, Correction) else scaled(logits, fit.value)
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
         after.update(corrected, labels)
@@ -161,7 +169,7 @@ class RunResult:
             balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
             details["class_balance"] = balance
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
-            correction = details.get("calibration", {}).get("correction", {})
+            correction = details.get("calibration", {}).get("correction")
             details["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
         elif pre.get("num_samples"):
             sides = {"before": before} | ({} if after is None else {"after": after})
@@ -185,14 +193,14 @@ class RunResult:
 def _of_labels(
     names: Sequence[str],
     temperature: Temperature | None,
-    platt: dict[str, Any],
+    platt: dict[str, Any] | None,
     before: LabelMetrics,
     after: LabelMetrics,
 ) -> dict[str, Any]:
     own, corrected = before.per_label(), after.per_label()
     ece = corrected["ece"]
     names = [*names] or [f"label {index}" for index in range(len(ece))]
-    values = getattr(temperature, "values", [None if temperature is None else temperature.value] * len(ece))
+    values: Any = (temperature and temperature.values) or [temperature and temperature.value] * len(ece)
     worst = np.argsort(-np.nan_to_num(own["ece"]), kind="stable")[:_NUM_WORST]
     bins = {names[index]: [asdict(side.bins(index)) for side in (before, after)] for index in worst}
     columns: dict[str, Any] = {
@@ -202,7 +210,8 @@ def _of_labels(
         "after": ece,
     }
     if platt:
-        columns |= {one: list(platt.get(f"{one}s", [platt[one]] * len(ece))) for one in ("slope", "intercept")}
+        numbers = zip(("slope", "intercept"), Correction.from_dict(platt).dense(), strict=True)
+        columns |= {name: np.broadcast_to(part, len(ece)).tolist() for name, part in numbers}
     return {"name": names, **columns, "temperature": values, "worst": bins}
 
 
@@ -255,7 +264,7 @@ def scaled(logits: Array, temperature: Temperature | float) -> Tensor:
     """Divide logits by T in at least float32, as rounding to half precision would create ties."""
     logits = torch.as_tensor(logits)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return temperature.apply(logits) if isinstance(temperature, Temperature) else logits / temperature
+    return temperature.correction.apply(logits) if isinstance(temperature, Temperature) else logits / temperature
 
 
 def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
@@ -309,7 +318,6 @@ def _read(kind: Any, value: Any) -> Any:
     """Convert a JSON value to `kind`, the type of a dataclass field."""
     origin, arguments = get_origin(kind), get_args(kind)
     if hasattr(kind, "__dataclass_fields__"):
-        kind = LabelTemperatures if kind is Temperature and "values" in value else kind
         return kind(**{part.name: _read(part.type, value[part.name]) for part in fields(kind) if part.name in value})
     if origin is dict:
         return {arguments[0](key): _read(arguments[1], item) for key, item in value.items()}

@@ -201,16 +201,14 @@ def _threshold_lines(thresholds: Mapping[str, Any]) -> list[str]:
 
 
 def prior_shift_sentence(shift: Mapping[str, Any]) -> str:
-    """Say from which shares to which the prior is shifted, and whether these are estimates."""
+    """Say from which shares to which the prior is shifted."""
     pairs = [
         f"{100 * old:.3g}% to {100 * new:.3g}%" + (f" for {name!r}" if len(shift["names"]) > 1 else "")
         for name, old, new in zip(shift["names"], shift["train_prior"], shift["new_prior"], strict=True)
     ]
     rest = f", ... ({len(pairs)} in all)" if len(pairs) > _MOST_SHARES else ""
-    source = shift["estimated_on"]
-    estimated = f", estimated by EM on {shift['num_samples']:,} samples of {source} without labels" if source else ""
     return (
-        f"The prior is shifted from a share of {', '.join(pairs[:_MOST_SHARES])}{rest}{estimated}. Cross-fitted "
+        f"The prior is shifted from a share of {', '.join(pairs[:_MOST_SHARES])}{rest}. Cross-fitted "
         "numbers are those before the shift; those on test data have it."
     )
 

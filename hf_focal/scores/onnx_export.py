@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration import correction_from_dict
-from ..calibration.corrections import affine_map
+from ..calibration import Correction
 from ..evaluation.output_folder import check_new_file
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
@@ -35,9 +34,9 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
         raise InputError("onnx", f"needs the package onnx, pip install hf_focal[onnx]: {error}") from error
     saved = read_correction(correction)
     check_new_file("onnx", output)
-    fitted, is_softmax = correction_from_dict(saved["correction"]), saved["link"] == "softmax"
-    factor, offset = affine_map(fitted)
-    constants = {"factor": factor, "offset": offset}
+    fitted, is_softmax = Correction.from_dict(saved), saved["link"] == "softmax"
+    A, b = fitted.dense()
+    constants = {"factor": A.T, "offset": b}
     nodes: list[Any] = []
 
     def add(operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
@@ -54,10 +53,10 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
             logits = add("Sub", logits, add("Log", add("Max", add("Sub", "certain", source), "floor")))
     if is_softmax:  # it takes only differences, which are exact where logits have a large number in common
         logits = add("Sub", logits, add("ReduceMax", logits, axes=[-1], keepdims=1))
-    corrected = add("Add", add("MatMul" if len(factor) > 1 else "Mul", logits, "factor"), "offset")
+    corrected = add("Add", add("MatMul" if A.ndim == 2 else "Mul", logits, "factor"), "offset")
     add("Softmax" if is_softmax else "Sigmoid", corrected, output="calibrated")
 
-    shape = ["samples", offset.shape[1] if offset.shape[1] > 1 else "scores"]
+    shape = ["samples", fitted.size or "scores"]
     first, last = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (source, "calibrated"))
     arrays = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "correction", [first], [last], arrays)

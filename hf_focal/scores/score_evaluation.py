@@ -14,7 +14,7 @@ import torch
 from pyarrow import csv
 from tqdm.auto import tqdm
 
-from ..calibration import Correction, Temperature, correction_from_dict, fit_calibration
+from ..calibration import Correction, Temperature, fit_calibration
 from ..calibration.prior_shift import check_shares
 from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
 from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
@@ -104,9 +104,8 @@ def calibrate_scores(
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
         precision, recall, confidence: as for `calibrate_model`. The thresholds are in ``correction.json``, for
             `apply_thresholds`.
-        new_prior: as for `calibrate_model`; to estimate it, apply the correction without it to scores without labels,
-            and pass the logits to `estimate_prior`.
-        output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, the
+        new_prior: as for `calibrate_model`.
+        output: a new or empty folder for ``correction.json``, which `Correction.load` and `apply_correction` read, the
             report, and the card, ``README.md``.
 
     Raises:
@@ -114,7 +113,7 @@ def calibrate_scores(
             probabilities.
     """
     check_goals(confidence, precision=precision, recall=recall)
-    check_new_prior(new_prior, None, "nll", precision)
+    check_new_prior(new_prior, "nll", precision)
     with new_folder(output):
         # Groups are measured, not fitted.
         table = read_scores(scores, **columns | ({} if test_scores is None else {"group": None}))
@@ -141,7 +140,7 @@ def calibrate_scores(
         )
         details: dict[str, Any] = {}
         if new_prior is not None:
-            fit, details["prior_shift"], _ = shift_fit(fit, train_prior, new_prior, table.link, table.score_names)
+            fit, details["prior_shift"] = shift_fit(fit, train_prior, new_prior, table.link, table.score_names)
         correction = fit.correction
         after = _measured(test, num_bins, correction)
         details |= {
@@ -157,8 +156,7 @@ def calibrate_scores(
             thresholds = choose_thresholds(chosen, precision, recall, confidence)
             names = [*table.score_names] or [str(number) for number in range(shapes[0])]
             details["thresholds"] = described(thresholds, names, table.source, after)
-        temperature = correction if isinstance(correction, Temperature) else None
-        result = _result(test, temperature, _measured(test, num_bins), after, details, columns)
+        result = _result(test, fit.temperature, _measured(test, num_bins), after, details, columns)
         if on_result is not None:
             on_result(result)
         if output is not None:
@@ -195,18 +193,6 @@ def calibrate_scores(
     return result
 
 
-def load_correction(path: str | Path) -> Correction:
-    """Read the correction in a file that `calibrate_scores` wrote; its `apply` corrects logits (..., K).
-
-    Logits of probabilities p are log p with a softmax, and log p - log(1 - p) with a sigmoid, where numbers below the
-    file's ``floor`` are replaced by it, as `read_scores` does.
-
-    Raises:
-        InputError: the file is missing, or holds something else.
-    """
-    return correction_from_dict(read_correction(path)["correction"])
-
-
 def apply_correction(correction: str | Path, scores: str | Path, output: str | Path, **columns: Any) -> int:
     """Correct the scores in a file, in batches, and write the file with the calibrated probabilities added.
 
@@ -226,7 +212,7 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
         InputError: a file or a row is wrong.
     """
     saved, source, target = read_correction(correction), Path(scores), Path(output)
-    fitted = correction_from_dict(saved["correction"])
+    fitted = Correction.from_dict(saved)
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
@@ -244,10 +230,9 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
                     )
                 table = read_scores(batch, needs_labels=False, classes=saved["classes"], **given)
-                size = _size(saved["correction"])
-                if size and size != table.scores.shape[1]:
+                if fitted.size not in (None, size := table.scores.shape[1]):
                     raise InputError(
-                        "correction", f"must be for {table.scores.shape[1]} classes like scores, got one for {size}"
+                        "correction", f"must be for {size} classes like scores, got one for {fitted.size}"
                     )
                 if fitted.method in ("vector", "matrix") and (infinite := ~np.isfinite(table.scores).all(1)).any():
                     where = batch.where(int(infinite.argmax()))
@@ -293,18 +278,14 @@ def read_correction(path: str | Path) -> dict[str, Any]:
                 "correction", f"must be a file that calibrate wrote, got {name} {saved[name]!r} in {path}"
             )
     try:
-        fitted = correction_from_dict(saved["correction"])
+        fitted = Correction.from_dict(saved)
     except (TypeError, ValueError) as error:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
-    needed = {"platt": "sigmoid", "vector": "softmax", "matrix": "softmax"}.get(fitted.method, saved["link"])
-    if saved["link"] != ("sigmoid" if "values" in saved["correction"] else needed):
+    links = {"platt": "sigmoid", "bias": "softmax", "vector": "softmax", "matrix": "softmax"}
+    links["temperature"] = saved["link"] if fitted.T is not None else "sigmoid"
+    if saved["link"] != links[fitted.method]:
         raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
     return saved
-
-
-def _size(correction: dict[str, Any]) -> int:
-    """Return how many classes or labels a correction has numbers for, or 0 if it fits any number of them."""
-    return len(next((correction[name] for name in ("values", "slopes", "bias") if correction.get(name)), ()))
 
 
 def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:

@@ -154,7 +154,7 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
     if head not in (Head.CLASSES, Head.LABELS):
         raise InputError("model", f"must classify samples or words, got {head}: use fit_temperature")
     name = type(without_adapter(model)).__name__
-    if method != "temperature" and name.endswith("ForMultipleChoice"):  # one logit for each choice
+    if method not in ("none", "temperature") and name.endswith("ForMultipleChoice"):  # one logit for each choice
         raise InputError("method", f"must be 'temperature' for multiple choice, got {method!r} for {name}")
 
 

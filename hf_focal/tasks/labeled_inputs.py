@@ -20,14 +20,11 @@ from .task import MULTI_LABEL, Task
 _DEFAULTS = InputOptions()
 
 
-def select_inputs(
-    task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions, labeled: bool = True
-) -> Dataset:
+def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     """Select a model's inputs from a split, with "labels" unless they are tokens of the inputs.
 
     `source` is the name of the split in errors, and `config` is the model's config. Texts, images, and sounds without
-    a label are dropped. At most `options.max_samples` samples are kept, drawn at random. With `labeled=False`, for
-    samples with one label or set of labels each, the split needs no labels, and "labels" are zeros.
+    a label are dropped. At most `options.max_samples` samples are kept, drawn at random.
 
     Returns:
         The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
@@ -42,10 +39,7 @@ def select_inputs(
         split = flatten_translations(split, translations)
     inputs = [(argument, getattr(options, argument), name, holds) for argument, name, holds, _ in task.inputs]
     samples = select_columns(source, split, *(Column(*column) for column in inputs if column[1] is not None))
-    if not labeled:  # the trainer needs labels even where only the logits are used
-        zeros = [0.0] * config.num_labels if config.problem_type == MULTI_LABEL else 0
-        samples = samples.add_column("labels", [zeros] * len(samples))
-    elif task.labels is not None:
+    if task.labels is not None:
         if task.has_equal_options:
             check_choices(source, samples["choices"][:])
         samples = _LABELS[task.labels](samples, config, source, split, options)

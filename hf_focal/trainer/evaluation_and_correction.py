@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import has_length
 
-from ..calibration import Correction, Temperature, TemperatureStream
+from ..calibration import Correction, TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..tasks.heads import Head
@@ -104,10 +104,11 @@ class StreamedEvaluation:
             metrics["nll_refined"] = self.refined.compute()
         if self.correction is not None and self.after is not None:
             after = self.after.compute()
-            same = _INVARIANT if isinstance(self.correction, Temperature) else ("num_samples", "num_entries")
+            of_temperature = self.correction.method == "temperature"
+            same = _INVARIANT if of_temperature else ("num_samples", "num_entries")
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in same}
-            if isinstance(self.correction, Temperature):
-                metrics["temperature"] = self.correction.value
+            if of_temperature and self.correction.T is not None:
+                metrics["temperature"] = self.correction.T
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 

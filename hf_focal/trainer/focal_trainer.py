@@ -482,8 +482,8 @@ class FocalTrainer(Trainer):
 
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
-            method: "temperature", "auto", or, with one softmax, "vector" or "matrix", or, with sigmoids, "platt"; see
-                `hf_focal.fit_calibration`.
+            method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
+                sigmoids, "platt"; see `hf_focal.fit_calibration`.
             per_label: fit values for each label; only with sigmoids.
 
         Raises:
@@ -497,18 +497,18 @@ class FocalTrainer(Trainer):
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options["bias"] = has_bias(self.model, self._example)
         fit = fit_calibration(logits, labels, method, **options)
-        self._keep_fit(dataset, fit.correction, fit)
+        self._keep_fit(dataset, fit.temperature, fit)
         return fit
 
-    def _keep_fit(self, dataset: Any, correction: Correction, fit: Any = None, curves: Any = None) -> None:
-        self.temperature = correction if isinstance(correction, Temperature) else None
-        self.calibration_fit, self.temperature_curves = fit, curves
+    def _keep_fit(self, dataset: Any, temperature: Temperature | None, fit: Any = None, curves: Any = None) -> None:
+        self.temperature, self.calibration_fit, self.temperature_curves = temperature, fit, curves
         self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
 
     @property
     def correction(self) -> Correction | None:
         """The correction that `fit_temperature` or `fit_calibration` fitted last, or None."""
-        return self.calibration_fit.correction if self.calibration_fit is not None else self.temperature
+        fit = self.calibration_fit or self.temperature
+        return None if fit is None else fit.correction
 
     def calibration(self) -> dict[str, Any]:
         """Return a copy of `model.config.calibration`, or an empty dict if there is none."""

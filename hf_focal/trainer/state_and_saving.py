@@ -22,7 +22,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import HubStrategy
 
-from ..calibration import Correction, Temperature, fold_calibration
+from ..calibration import Correction, fold_calibration
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.corrections import calibration_record, is_folded
 from ..hub.hub_publishing import HubError, published_files, upload
@@ -254,13 +254,13 @@ def fold_saved(
             values = json.loads(config.read_text(encoding="utf-8"))
             values["calibration"] = calibration_record(correction, folded=False)
             write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
-        elif adapter and head_of(model).generates and isinstance(correction, Temperature):
+        elif adapter and head_of(model).generates and correction.T is not None:
             generation = copy.deepcopy(model.generation_config)
-            generation.update(do_sample=True, temperature=correction.value)
+            generation.update(do_sample=True, temperature=correction.T)
             generation.save_pretrained(folder)
         _logger.warning(
             "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
-            f"T = {correction:.6g}" if isinstance(correction, Temperature) else correction,
+            correction,
             error,
         )
 

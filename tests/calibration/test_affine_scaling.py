@@ -1,4 +1,4 @@
-"""Vector and matrix scaling: the optimum, laws that hold for any input, and agreement with the authors' package."""
+"""Bias correction, vector and matrix scaling: the optimum, laws, and agreement with the authors' package."""
 
 import math
 
@@ -8,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal import fit_matrix_scaling, fit_temperature, fit_vector_scaling
+from hf_focal import fit_temperature
+from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from hf_focal.calibration.platt_scaling import fit_platt_scaling
 
 FITS = {"vector": fit_vector_scaling, "matrix": fit_matrix_scaling}
 
@@ -29,6 +31,18 @@ def features(logits, temperature):
     return (logits - logits.mean(1, keepdim=True)) / temperature
 
 
+def parts(fit, logits, labels):
+    """Return T by NLL, and the matrix and the bias with which the fit is softmax(matrix (z - mean z) / T + bias)."""
+    T = fit_temperature(logits, labels, "nll").value
+    matrix = T * fit.A
+    bias = torch.as_tensor(fit.b, dtype=torch.float64).expand(logits.shape[-1])
+    return T, matrix if matrix.ndim == 2 else matrix.diag(), bias
+
+
+def nll_of(fit, logits, labels):
+    return float(torch.nn.functional.cross_entropy(fit.apply(logits.double()), labels))
+
+
 def objective(x, labels, matrix, bias):
     """NLL + λ_b Σ b² + λ_v Σ v² + λ_M Σ_{i≠j} M_ij², from its definition."""
     size, num_classes = x.shape
@@ -44,18 +58,14 @@ def objective(x, labels, matrix, bias):
 def test_the_gradient_of_the_definition_is_zero_at_the_result(method, size, num_classes):
     logits, labels = sample(size, num_classes)
     fit = FITS[method](logits, labels)
-    x = features(logits, fit.temperature)
-    matrix, bias = fit.matrix.clone().requires_grad_(), fit.bias.clone().requires_grad_()
+    T, matrix, bias = parts(fit, logits, labels)
+    x = features(logits, T)
+    matrix, bias = matrix.clone().requires_grad_(), bias.clone().requires_grad_()
     objective(x, labels, matrix, bias).backward()
     by_matrix = matrix.grad if method == "matrix" else matrix.grad.diagonal()
     assert torch.cat([by_matrix.flatten(), bias.grad]).norm() < 1e-6
-    if method == "vector":
-        assert torch.equal(fit.matrix, fit.scale.diag())
-    assert fit.temperature == pytest.approx(fit_temperature(logits, labels, "nll").value, rel=1e-9)
-    nll = torch.nn.functional.cross_entropy
-    assert fit.nll_before == pytest.approx(float(nll(logits.double(), labels)), rel=1e-9)
-    assert fit.nll_after == pytest.approx(float(nll(fit.apply(logits.double()), labels)), rel=1e-9)
-    assert fit.nll_after < float(nll(logits.double() / fit.temperature, labels))
+    assert fit.method == method and fit.A.ndim == (2 if method == "matrix" else 1)
+    assert nll_of(fit, logits, labels) < float(torch.nn.functional.cross_entropy(logits.double() / T, labels))
 
 
 @pytest.mark.parametrize(("method", "name"), [("vector", "SVSCalibrator"), ("matrix", "SMSCalibrator")])
@@ -67,7 +77,7 @@ def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_clas
 
     logits, labels = sample(size, num_classes)
     fit = FITS[method](logits, labels)
-    x = features(logits, fit.temperature)
+    x = features(logits, parts(fit, logits, labels)[0])
     peer = getattr(logistic, name)()
     ridge = num_classes / size
     if method == "vector":
@@ -77,7 +87,7 @@ def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_clas
         both = peer._fit_bfgs(x, labels, num_classes, ridge, ridge, num_classes * (num_classes - 1) / size)
         matrix, bias = both[:, :-1], both[:, -1]
     theirs = torch.nn.functional.cross_entropy(x @ torch.tensor(matrix).T + torch.tensor(bias), labels)
-    assert fit.nll_after == pytest.approx(float(theirs), abs=1e-4)
+    assert nll_of(fit, logits, labels) == pytest.approx(float(theirs), abs=1e-4)
 
 
 @settings(max_examples=20, deadline=None)
@@ -89,8 +99,8 @@ def test_neither_shift_nor_scale_nor_order_of_the_logits_matters(size, num_class
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
     shifted = scale * logits[order] + torch.arange(size)[:, None]
     other = FITS[method](shifted, labels[order])
-    assert other.temperature == pytest.approx(scale * fit.temperature, rel=1e-6)
-    torch.testing.assert_close(other.matrix, fit.matrix, rtol=0, atol=1e-4)
+    T = parts(fit, logits, labels)[0]
+    torch.testing.assert_close(scale * T * other.A, T * fit.A, rtol=0, atol=1e-4)
     expected = fit.apply(logits[order]).softmax(1)
     torch.testing.assert_close(other.apply(shifted).softmax(1), expected, rtol=0, atol=1e-4)
 
@@ -101,16 +111,18 @@ def test_the_search_leaves_a_start_where_all_predictions_are_certain_and_wrong(m
     logits = 300 * torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = logits.argmin(1)
     fit = FITS[method](logits, labels)
-    x = features(logits, fit.temperature)
+    T, matrix, bias = parts(fit, logits, labels)
+    x = features(logits, T)
     start = objective(x, labels, torch.eye(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64))
-    assert fit.temperature == 1 and start > 500
-    assert objective(x, labels, fit.matrix, fit.bias) < 3
+    assert T == 1 and start > 500
+    assert objective(x, labels, matrix, bias) < 3
 
 
 def test_few_samples_give_nearly_the_temperature():
     logits, labels = sample(20, 10, noise=3.0)
     fit = fit_matrix_scaling(logits, labels)
-    torch.testing.assert_close(fit.matrix, torch.eye(10, dtype=torch.float64), rtol=0, atol=0.1)
+    matrix = parts(fit, logits, labels)[1]
+    torch.testing.assert_close(matrix, torch.eye(10, dtype=torch.float64), rtol=0, atol=0.1)
 
 
 def test_what_needs_a_scale_and_a_bias_gets_them():
@@ -120,15 +132,16 @@ def test_what_needs_a_scale_and_a_bias_gets_them():
     distorted = (true - true.mean(1, keepdim=True)) * torch.tensor([0.5, 1.0, 2.0]) + torch.tensor([1.0, 0.0, -1.0])
     fit = fit_vector_scaling(distorted, labels)
     nll = torch.nn.functional.cross_entropy
-    assert fit.nll_after < float(nll(true, labels)) + 0.02
-    assert fit.nll_after < float(nll(distorted / fit.temperature, labels)) - 0.05
+    found, T = nll_of(fit, distorted, labels), fit_temperature(distorted, labels).value
+    assert found < float(nll(true, labels)) + 0.02
+    assert found < float(nll(distorted / T, labels)) - 0.05
 
 
 def test_without_a_bias_there_is_none():
     logits, labels = sample(300, 4)
     fit = fit_vector_scaling(logits, labels, bias=False)
-    assert not fit.bias.any()
-    assert fit.nll_after > fit_vector_scaling(logits, labels).nll_after
+    assert fit.b == 0
+    assert nll_of(fit, logits, labels) > nll_of(fit_vector_scaling(logits, labels), logits, labels)
 
 
 @pytest.mark.parametrize("method", FITS)
@@ -137,7 +150,7 @@ def test_apply_keeps_the_form_and_ignored_labels_leave_no_trace(method):
     fit = FITS[method](logits, labels)
     padded = torch.cat([logits, torch.full((3, 5), 9.0)]).view(3, 41, 5)
     other = FITS[method](padded, torch.cat([labels, torch.full((3,), -100)]).view(3, 41))
-    assert torch.equal(other.matrix, fit.matrix) and other.num_samples == 120
+    assert other == fit
     corrected = fit.apply(padded.numpy())
     assert corrected.dtype == np.float32 and corrected.shape == padded.shape
     np.testing.assert_allclose(corrected, fit.apply(padded.double()), atol=1e-5)
@@ -154,3 +167,54 @@ def test_errors_name_the_argument_and_the_value():
         fit_vector_scaling(logits, torch.full_like(labels, -100))
     with pytest.warns(UserWarning, match="all 30 samples are predicted correctly"):
         fit_matrix_scaling(logits, logits.argmax(1))
+
+
+@pytest.mark.parametrize(("size", "num_classes"), [(300, 3), (900, 20), (40, 30)])
+def test_the_gradient_of_a_bias_correction_is_zero_at_the_result(size, num_classes):
+    logits, labels = sample(size, num_classes)
+    fit = fit_bias_correction(logits, labels)
+    assert fit.method == "bias" and abs(float(fit.b.sum())) < 1e-12
+    beta, b = (torch.as_tensor(part, dtype=torch.float64).clone().requires_grad_() for part in (fit.A, fit.b))
+    nll = torch.nn.functional.cross_entropy(beta * logits.double() + b, labels)
+    (nll + num_classes / size * b.square().sum()).backward()
+    assert abs(float(beta.grad)) < 1e-6 and b.grad.norm() < 1e-6
+    assert float(nll) < float(
+        torch.nn.functional.cross_entropy(logits.double() / fit_temperature(logits, labels).value, labels)
+    )
+
+
+def test_a_bias_correction_with_few_samples_is_nearly_the_temperature():
+    logits, labels = sample(20_000, 5)
+    few = fit_bias_correction(logits[:15], labels[:15])
+    assert few.b.abs().max() < 0.1 < fit_bias_correction(logits, labels).b.abs().max()
+    assert pytest.approx(fit_temperature(logits[:15], labels[:15]).value, rel=0.1) == few.T
+
+
+def test_a_bias_correction_undoes_an_offset_of_each_class():
+    """Such as that of the first tokens with which a language model answers."""
+    generator = torch.Generator().manual_seed(0)
+    true = 2 * torch.randn(20_000, 4, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(true.softmax(1), 1, generator=generator).squeeze(1)
+    offset = torch.tensor([4.0, -3.0, 0.0, -1.0], dtype=torch.float64)
+    fit = fit_bias_correction(1.5 * true + offset, labels)
+    assert pytest.approx(1.5, rel=0.05) == fit.T
+    torch.testing.assert_close(fit.b, -offset / 1.5, rtol=0, atol=0.1)
+
+
+def test_a_bias_correction_of_two_classes_is_platt_scaling_of_their_difference():
+    logits, labels = sample(300, 2)
+    fit = fit_bias_correction(logits, labels)
+    difference = (logits[:, 1] - logits[:, 0]).double()[:, None]
+    platt = fit_platt_scaling(difference, labels[:, None])
+    torch.testing.assert_close(fit.apply(logits.double()).softmax(1)[:, 1:], platt.apply(difference).sigmoid())
+
+
+def test_a_bias_correction_where_no_temperature_is_the_best_one():
+    logits, labels = sample(60, 3)
+    with pytest.warns(UserWarning, match="all 60 samples are predicted correctly"):
+        right = fit_bias_correction(logits, logits.argmax(1))
+    assert 0.5 < right.T < 2
+    constant = fit_bias_correction(torch.ones(90, 3), torch.tensor([0, 0, 1] * 30))
+    assert constant.apply(torch.zeros(1, 3)).softmax(1)[0, 0] == pytest.approx(2 / 3, abs=0.05)
+    with pytest.raises(ValueError, match=r"logits must be larger for the labels, got 1/T = -.* backwards"):
+        fit_bias_correction(-5 * torch.nn.functional.one_hot(labels, 3) + logits, labels)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, Temperature, fit_calibration, fit_temperature
+from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature
 from hf_focal.calibration.cross_fitting import _folds
 
 
@@ -35,8 +35,9 @@ def test_auto_takes_what_helps_and_tells_what_it_gains():
 def test_auto_keeps_the_temperature_where_nothing_else_helps():
     logits, labels = distorted(200, (1.5,) * 3, (0.0,) * 3, seed=4)
     fit = fit_calibration(logits, labels)
-    assert fit.method == "temperature" and isinstance(fit.correction, Temperature)
-    assert fit.correction == fit_temperature(logits, labels, "nll")
+    assert fit.method == "temperature"
+    assert fit.temperature == fit_temperature(logits, labels, "nll")
+    assert fit.correction == fit.temperature.correction
     assert fit.changed_predictions == 0
     with pytest.warns(UserWarning, match="vector scaling is no better than a temperature .*: NLL 0.* against 0"):
         assert fit_calibration(logits, labels, "vector").method == "vector"
@@ -78,7 +79,7 @@ def test_the_callers_logits_stay_as_they_are():
     before = logits.clone()
     fit = fit_calibration(logits, labels, "temperature")
     assert torch.equal(logits, before)
-    assert fit.correction == fit_temperature(before, labels, "nll")
+    assert fit.temperature == fit_temperature(before, labels, "nll")
 
 
 def test_masked_classes_get_a_temperature():
@@ -90,8 +91,27 @@ def test_masked_classes_get_a_temperature():
 def test_errors_name_the_argument_and_the_value():
     logits, labels = distorted(20)
     with pytest.raises(
-        ValueError, match="method must be one of temperature, vector, matrix, platt, auto, got 'dirichlet'"
+        ValueError, match="method must be one of none, temperature, bias, platt, vector, matrix, auto, got 'dirichlet'"
     ):
         fit_calibration(logits, labels, "dirichlet")
     with pytest.raises(ValueError, match="num_folds must be from 2 to the number of samples, 20, got 1"):
         fit_calibration(logits, labels, num_folds=1)
+
+
+def test_none_only_measures():
+    logits, labels = distorted(100)
+    fit = fit_calibration(logits, labels, "none")
+    assert fit.method == fit.chosen == "none" and fit.correction.is_identity
+    assert fit.after == fit.before and list(fit.scores) == ["none"] and fit.changed_predictions == 0
+    of_sigmoid = fit_calibration(logits, torch.nn.functional.one_hot(labels, 3), "none", link="sigmoid")
+    assert of_sigmoid.method == "none" and of_sigmoid.after == of_sigmoid.before
+    assert fit_calibration(logits[:3], labels[:3], "none").num_samples == 3
+
+
+def test_a_bias_is_cross_fitted_beside_a_temperature():
+    fit = fit_calibration(*distorted(1000, (1.5,) * 3, (2.0, 0.0, -2.0)), "bias")
+    assert fit.method == fit.correction.method == "bias" and list(fit.scores) == ["temperature", "bias"]
+    assert fit.after["nll"] < fit.scores["temperature"]["nll"] - 0.1 and fit.temperature is None
+    assert str(fit).startswith("bias correction, cross-fitted on 1,000 samples")
+    with pytest.raises(ValueError, match="bias must be True for the method 'bias', got False"):
+        fit_calibration(*distorted(100), "bias", bias=False)

@@ -1,20 +1,12 @@
-"""Folding vector and matrix scaling into classifiers, saved and loaded again."""
+"""Folding corrections into classifiers, saved and loaded again, and the record of all that was folded."""
 
 import pytest
 import torch
 import transformers
 from test_folding import IMAGE, TINY, build, logits_of
 
-from hf_focal import (
-    LabelTemperatures,
-    PlattScaling,
-    Temperature,
-    correction_from_dict,
-    fit_matrix_scaling,
-    fit_vector_scaling,
-    fold_calibration,
-    fold_temperature,
-)
+from hf_focal import Correction, Temperature, fold_calibration
+from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.corrections import folded_temperature
 
 MODELS = {
@@ -43,7 +35,7 @@ def test_the_loaded_model_is_corrected(name, fit, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(loaded).double().softmax(-1), expected, rtol=0, atol=1e-6)
-    assert loaded.config.calibration == scaling.summary()
+    assert Correction.from_dict(loaded.config.calibration) == scaling
     assert folded_temperature(loaded.config.calibration, generates=False) is None
 
 
@@ -62,25 +54,28 @@ def test_a_bias_without_a_place_is_told():
     before = logits_of(model).double()
     with pytest.warns(UserWarning, match="head of LlamaForSequenceClassification has no bias, .* fit with bias=False"):
         fold_calibration(model, scaling)
-    expected = (scaling.apply(before) - scaling.bias).softmax(-1)
+    expected = (scaling.apply(before) - scaling.b).softmax(-1)
     torch.testing.assert_close(logits_of(model).double().softmax(-1), expected, rtol=0, atol=1e-6)
+    recorded = Correction.from_dict(model.config.calibration)
+    torch.testing.assert_close(recorded.apply(before).softmax(-1), expected, rtol=0, atol=1e-12)
 
 
 def test_a_temperature_is_folded_as_ever():
     model, other = (build("BertForSequenceClassification", **TINY) for _ in range(2))
-    torch.testing.assert_close(logits_of(fold_calibration(model, 1.7)), logits_of(fold_temperature(other, 1.7)))
+    fold_calibration(other, Temperature(1.7))
+    torch.testing.assert_close(logits_of(fold_calibration(model, 1.7)), logits_of(other))
     assert model.config.calibration == {"temperature": 1.7}
 
 
 @pytest.mark.parametrize(
     "folded",
     [
-        (PlattScaling(2.0, -1.0), Temperature(1.0)),
-        (PlattScaling(2.0, -1.0), Temperature(4.0)),
-        (PlattScaling(2.0, -1.0), LabelTemperatures(4.0, values=(1.0, 2.0, 4.0))),
-        (PlattScaling(2.0, -1.0, slopes=(1.0, 2.0, 3.0), intercepts=(1.0, 0.0, -1.0)), Temperature(0.5)),
-        (Temperature(2.0), Temperature(0.75)),
-        (LabelTemperatures(1.5, values=(0.5, 2.0, 1.0)),),
+        (Correction.platt(2.0, -1.0), Correction.temperature(1.0)),
+        (Correction.platt(2.0, -1.0), Correction.temperature(4.0)),
+        (Correction.platt(2.0, -1.0), Correction.temperature((1.0, 2.0, 4.0))),
+        (Correction.platt((1.0, 2.0, 3.0), (1.0, 0.0, -1.0)), Correction.temperature(0.5)),
+        (Correction.temperature(2.0), Correction.temperature(0.75)),
+        (Correction.temperature((0.5, 2.0, 1.0)), Correction.platt(0.5, 0.25), Correction.platt(2.0, [0, 1, 2])),
     ],
 )
 def test_the_record_is_of_all_that_was_folded(folded):
@@ -91,19 +86,37 @@ def test_the_record_is_of_all_that_was_folded(folded):
         fold_calibration(model, correction)
         expected = correction.apply(expected)
     torch.testing.assert_close(logits_of(model), expected)
-    torch.testing.assert_close(correction_from_dict(model.config.calibration).apply(before), expected)
+    torch.testing.assert_close(Correction.from_dict(model.config.calibration).apply(before), expected)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
+def test_the_record_of_a_softmax_is_the_composition_too(order, tmp_path):
+    fits = [correction(fit) for fit in (fit_bias_correction, fit_vector_scaling, fit_matrix_scaling)]
+    model = build("BertForSequenceClassification", **TINY, num_labels=3)
+    before = logits_of(model).double()
+    expected = before
+    for number in order:
+        fold_calibration(model, fits[number])
+        fold_calibration(model, 1.25)
+        expected = fits[number].apply(expected) / 1.25
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).eval()
+    recorded = Correction.from_dict(loaded.config.calibration).apply(before)
+    torch.testing.assert_close(recorded, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(logits_of(loaded).double().softmax(-1), expected.softmax(-1), rtol=0, atol=1e-5)
 
 
 def test_a_temperature_of_1_leaves_no_record():
-    assert not hasattr(fold_temperature(build("BertForSequenceClassification", **TINY), 1.0).config, "calibration")
+    assert not hasattr(fold_calibration(build("BertForSequenceClassification", **TINY), 1.0).config, "calibration")
 
 
-def test_a_temperature_over_vector_scaling_keeps_its_record():
+def test_the_record_of_a_map_that_is_not_known_stays_so():
+    """Version 0.2 recorded no A and b of vector scaling that was folded."""
     model = build("BertForSequenceClassification", **TINY, num_labels=3)
-    fold_calibration(model, correction(fit_vector_scaling))
-    fold_temperature(model, 1.0)
-    assert model.config.calibration["num_samples"] > 0
-    fold_temperature(model, 1.5)
+    model.config.calibration = {"method": "vector", "nll_before": 1.0, "nll_after": 0.9, "num_samples": 300}
+    fold_calibration(model, 1.0)
+    assert model.config.calibration["num_samples"] == 300
+    fold_calibration(model, 1.5)
     assert model.config.calibration == {"method": "vector"}
 
 
@@ -126,7 +139,7 @@ def test_models_that_it_does_not_fit_are_refused():
     half = build("BertForSequenceClassification", **TINY).half()
     half.classifier.weight.data[:] = torch.tensor([6e4, -6e4, 0.0])[:, None]
     before = half.classifier.weight.clone()
-    scaling.matrix.mul_(10)
+    scaling = Correction.vector(10 * scaling.A, scaling.b)
     with pytest.raises(ValueError, match=r"correction must keep weights and logits finite in torch\.float16"):
         fold_calibration(half, scaling)
     assert torch.equal(half.classifier.weight, before)

@@ -17,14 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from hf_focal import (
-    CalibrationMetrics,
-    PlattScaling,
-    correction_from_dict,
-    fit_calibration,
-    fit_platt_scaling,
-    fold_calibration,
-)
+from hf_focal import CalibrationMetrics, Correction, fit_calibration, fold_calibration
+from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.validation import InputError
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -60,7 +54,7 @@ def test_plain_targets_give_scikit_learns_logistic_regression():
         reference = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000, solver="newton-cholesky")
         reference.fit(z[:, [label]].numpy(), y[:, label].numpy())
         expected = reference.coef_.item(), reference.intercept_.item()
-        assert (found.slopes[label], found.intercepts[label]) == pytest.approx(expected, abs=1e-6)
+        assert (float(found.A[label]), float(found.b[label])) == pytest.approx(expected, abs=1e-6)
 
 
 class Margin(LogisticRegression):
@@ -83,7 +77,7 @@ def test_at_the_fit_the_gradient_is_zero():
     z, y = samples(200)
     y[::7, 0] = -100
     found = fit_platt_scaling(z, y)
-    known, unknowns = y >= 0, torch.tensor([found.slope, found.intercept], dtype=torch.float64, requires_grad=True)
+    known, unknowns = y >= 0, torch.tensor([found.A, found.b], dtype=torch.float64, requires_grad=True)
     ones = int((y[known] == 1).sum())
     zeros = int(known.sum()) - ones
     target = torch.where(y[known] == 1, (ones + 1) / (ones + 2), 1 / (zeros + 2)).double()
@@ -104,7 +98,7 @@ def test_the_fit_does_not_depend_on_the_scale_of_the_logits(seed, rows, scale, s
         assert "ranks backwards" in str(error)
         return
     found = fit_platt_scaling((z + shift) * 10**scale, y)
-    assert math.isfinite(found.slope) and math.isfinite(found.intercept) and found.slope > 0
+    assert math.isfinite(found.A) and math.isfinite(found.b) and found.A > 0
     wanted = torch.sigmoid(expected.apply(z))
     torch.testing.assert_close(torch.sigmoid(found.apply((z + shift) * 10**scale)), wanted, rtol=0, atol=1e-6)
     order = z[:, 0].argsort()
@@ -115,9 +109,9 @@ def test_the_fit_does_not_depend_on_the_scale_of_the_logits(seed, rows, scale, s
 @given(seed=st.integers(0, 10**6), labels=st.integers(1, 4))
 def test_a_correction_is_the_same_after_it_is_saved(seed, labels):
     rng = np.random.default_rng(seed)
-    own = {"slopes": tuple(rng.random(labels) + 0.1), "intercepts": tuple(rng.normal(size=labels))} if seed % 2 else {}
-    made = PlattScaling(float(rng.random() + 0.1), float(rng.normal()), **own)
-    read = correction_from_dict(json.loads(json.dumps(made.to_dict())))
+    size = labels if seed % 2 else None
+    made = Correction.platt(rng.random(size) + 0.1, rng.normal(size=size))
+    read = Correction.from_dict(json.loads(json.dumps(made.to_dict())))
     assert read == made
     z = rng.normal(size=(5, labels)).astype(np.float32)
     assert read.apply(z).dtype == np.float32
@@ -127,7 +121,7 @@ def test_a_correction_is_the_same_after_it_is_saved(seed, labels):
 def test_separable_labels_have_a_finite_fit():
     z = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]], dtype=torch.float64)
     found = fit_platt_scaling(z, (z > 0).long())
-    assert 0 < found.slope < 10 and abs(found.intercept) < 1e-9
+    assert 0 < found.A < 10 and abs(found.b) < 1e-9
     with pytest.raises(ValueError, match="labels must overlap for plain targets"):
         fit_platt_scaling(z, (z > 0).long(), smooth=False)
 
@@ -152,12 +146,10 @@ def test_labels_that_say_too_little_share_the_slope_and_the_intercept():
     y[:, 2] = 0
     y[:19, 2] = 1
     y[:, 3] = 1 - y[:, 3]  # this label's logits rank backwards
-    found = fit_platt_scaling(z, y, per_label=True)
-    assert found.fallback == (2, 3)
-    assert found.slopes[2:] == (found.slope,) * 2 and found.intercepts[2:] == (found.intercept,) * 2
+    found, shared = fit_platt_scaling(z, y, per_label=True), fit_platt_scaling(z, y)
+    assert found.A[2:].tolist() == [shared.A] * 2 and found.b[2:].tolist() == [shared.b] * 2
     alone = fit_platt_scaling(z[:, [0]], y[:, [0]])
-    assert (found.slopes[0], found.intercepts[0]) == pytest.approx((alone.slope, alone.intercept))
-    assert "2 of them the shared ones" in str(found)
+    assert (float(found.A[0]), float(found.b[0])) == pytest.approx((alone.A, alone.b))
 
 
 def test_auto_corrects_a_head_that_was_trained_with_pos_weight():
@@ -177,7 +169,7 @@ def test_auto_corrects_a_head_that_was_trained_with_pos_weight():
 def test_auto_takes_one_slope_and_intercept_per_label_where_they_differ():
     logits, labels = samples()
     fit = fit_calibration(logits, labels, link="sigmoid")
-    assert fit.chosen == "platt per label" and len(fit.correction.slopes) == 2
+    assert fit.chosen == "platt per label" and fit.correction.size == 2
     assert fit.changed_top_labels == int((fit.correction.apply(logits).argmax(1) != logits.argmax(1)).sum()) > 0
     assert list(fit.scores)[-2:] == ["temperature per label", "platt per label"]
     assert fit_calibration(logits, labels, "platt", link="sigmoid").changed_top_labels == 0
@@ -204,12 +196,12 @@ def test_the_error_of_a_fold_says_that_it_is_one():
 
 
 def test_a_softmax_has_no_platt_scaling():
-    message = "method must be 'temperature', 'vector', 'matrix', or 'auto' with a softmax, got 'platt'"
+    message = "method must be 'none', 'temperature', 'bias', 'vector', 'matrix', or 'auto' with a softmax, got 'platt'"
     with pytest.raises(ValueError, match=message):
         fit_calibration(*samples(), "platt")
     model = BertForSequenceClassification(BertConfig(vocab_size=30, **SIZES, num_labels=2))
     with pytest.raises(ValueError, match=f"model must have problem_type '{MULTI_LABEL}' for Platt scaling, got None"):
-        fold_calibration(model, PlattScaling(2.0, 1.0))
+        fold_calibration(model, Correction.platt(2.0, 1.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -219,14 +211,13 @@ def test_a_fold_gives_the_corrected_logits(num_labels, dtype):
     config = BertConfig(vocab_size=30, **SIZES, num_labels=num_labels, problem_type=MULTI_LABEL, initializer_range=0.5)
     model = BertForSequenceClassification(config).eval().to(dtype)
     ids = torch.randint(30, (4, 6))
-    per_label = {"slopes": (0.5, 2.0, 1.0), "intercepts": (-1.0, 0.5, 3.0)} if num_labels == 3 else {}
-    correction = PlattScaling(2.0, -1.0, **per_label)
+    correction = Correction.platt(*(((0.5, 2.0, 1.0), (-1.0, 0.5, 3.0)) if num_labels == 3 else (2.0, -1.0)))
     with torch.no_grad():
         before = model(ids).logits
         after = fold_calibration(model, correction)(ids).logits
     tolerance = 1e-5 if dtype == torch.float32 else 5e-2
     torch.testing.assert_close(after.float(), correction.apply(before.float()), rtol=tolerance, atol=tolerance)
-    assert correction_from_dict(model.config.calibration) == correction
+    assert Correction.from_dict(model.config.calibration) == correction
 
 
 def test_a_head_without_a_bias_is_refused():
@@ -235,7 +226,7 @@ def test_a_head_without_a_bias_is_refused():
     model = LlamaForSequenceClassification(config).eval()
     before = model.score.weight.clone()
     with pytest.raises(TypeError, match="model must have a head with a bias, which takes the intercept"):
-        fold_calibration(model, PlattScaling(2.0, -1.0))
+        fold_calibration(model, Correction.platt(2.0, -1.0))
     assert torch.equal(model.score.weight, before)
 
 
@@ -246,7 +237,7 @@ def test_probabilities_that_change_by_rounding_are_told():
     with torch.no_grad():
         model.classifier.weight.mul_(500)
     with pytest.warns(UserWarning, match="weights gives probabilities that are off by up to .* by rounding"):
-        fold_calibration(model.bfloat16(), PlattScaling(1.0, -30.0))
+        fold_calibration(model.bfloat16(), Correction.platt(1.0, -30.0))
 
 
 READ = """

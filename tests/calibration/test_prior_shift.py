@@ -1,4 +1,4 @@
-"""Prior shift: its closed form, its estimate from unlabeled data, and its fold into a model."""
+"""Prior shift: its closed form, and its fold into a model."""
 
 import json
 import math
@@ -8,17 +8,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import (
-    AffineScaling,
-    CalibrationMetrics,
-    LabelTemperatures,
-    PlattScaling,
-    Temperature,
-    correction_from_dict,
-    estimate_prior,
-    shift_prior,
-)
-from hf_focal.calibration.prior_shift import shifted_correction
+from hf_focal import CalibrationMetrics, Correction, fold_calibration, shift_prior
+from hf_focal.calibration.prior_shift import prior_shift
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
@@ -36,23 +27,12 @@ def nll_and_ece(logits, labels):
     return metrics.compute()["nll"], metrics.compute()["ece"]
 
 
-def test_the_share_of_positives_is_estimated_and_corrected_for():
+def test_another_share_of_positives_is_corrected_for():
     z, y = drawn(0.19, 40_000, np.random.default_rng(0))
-    estimate = estimate_prior(z, 0.07)
-    assert estimate.shape == (1,) and estimate[0] == pytest.approx(y.mean(), abs=0.01)
     shifted = shift_prior(z, 0.07, 0.19)
     np.testing.assert_allclose(shifted, z + math.log(0.19 / 0.81) - math.log(0.07 / 0.93))
     (before, ece_before), (after, ece_after) = nll_and_ece(z, y), nll_and_ece(shifted, y)
     assert ece_before > 0.07 and ece_after < 0.01 and after < before
-    assert nll_and_ece(shift_prior(z, 0.07, estimate), y)[0] == pytest.approx(after, abs=1e-3)
-
-
-def test_the_estimate_is_a_fixed_point_of_the_mean_posterior():
-    rng = np.random.default_rng(1)
-    z = torch.from_numpy(np.concatenate([drawn(0.3, 3000, rng)[0], drawn(0.01, 3000, rng)[0]], 1))
-    estimate = estimate_prior(z, [0.07, 0.07])
-    posterior = torch.sigmoid(shift_prior(z, [0.07, 0.07], estimate)).mean(0)
-    torch.testing.assert_close(posterior, torch.from_numpy(estimate), rtol=0, atol=1e-6)
 
 
 def test_the_classes_of_a_softmax_are_shifted():
@@ -60,8 +40,6 @@ def test_the_classes_of_a_softmax_are_shifted():
     y = rng.choice(3, 20_000, p=new)
     x = 2 * np.eye(3)[y] + rng.normal(size=(20_000, 3))
     z = 2 * x + np.log(old)  # up to a constant of each sample, the log posterior under the old shares
-    estimate = estimate_prior(z, old, link="softmax")
-    np.testing.assert_allclose(estimate, new, atol=0.02)
     metrics = [CalibrationMetrics(), CalibrationMetrics()]
     metrics[0].update(z, y)
     metrics[1].update(shift_prior(z, old, new, link="softmax"), y)
@@ -102,38 +80,44 @@ BIAS = torch.tensor([0.5, -0.2, 0.1], dtype=torch.float64)
 @pytest.mark.parametrize(
     ("correction", "link"),
     [
-        (Temperature(1.7), "sigmoid"),
-        (LabelTemperatures(1.7, values=(1.2, 2.0, 0.8)), "sigmoid"),
-        (PlattScaling(0.7, -1.1), "sigmoid"),
-        (PlattScaling(0.7, -1.1, slopes=(0.7, 0.5, 1.4), intercepts=(-1.1, 0.3, 2.0), fallback=(0,)), "sigmoid"),
-        (Temperature(1.7, "nll", 0.2, 0.1, 1.0, 0.9, 10, 15), "softmax"),
-        (AffineScaling("vector", 1.3, BIAS, MATRIX.diagonal().diag(), 1.0, 0.9, 10), "softmax"),
-        (AffineScaling("matrix", 1.3, BIAS, MATRIX, 1.0, 0.9, 10), "softmax"),
+        (Correction.temperature(1.7), "sigmoid"),
+        (Correction.temperature((1.2, 2.0, 0.8)), "sigmoid"),
+        (Correction.platt(0.7, -1.1), "sigmoid"),
+        (Correction.platt((0.7, 0.5, 1.4), (-1.1, 0.3, 2.0)), "sigmoid"),
+        (Correction.temperature(1.7), "softmax"),
+        (Correction.bias(1.7, BIAS), "softmax"),
+        (Correction.vector(MATRIX.diagonal(), BIAS, 1.3), "softmax"),
+        (Correction.matrix(MATRIX, BIAS, 1.3), "softmax"),
     ],
     ids=lambda value: getattr(value, "method", value),
 )
 def test_a_shift_follows_every_correction(correction, link):
-    z, shift = np.random.default_rng(0).normal(size=(50, 3)), torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
-    shifted = correction_from_dict(shifted_correction(correction, shift, link).to_dict())  # as it is saved
-    expected, found = correction.apply(z) + shift.numpy(), shifted.apply(z)
+    z, old, new = np.random.default_rng(0).normal(size=(50, 3)), [0.6, 0.3, 0.1], [0.2, 0.3, 0.5]
+    shifted = Correction.from_dict(correction.then(prior_shift(old, new, 3, link)).to_dict())  # as it is saved
+    assert shifted.method == ("platt" if link == "sigmoid" else correction.method.replace("temperature", "bias"))
+    expected, found = shift_prior(correction.apply(z), old, new, link=link), shifted.apply(z)
     if link == "softmax":  # up to a constant of each sample
         expected, found = (values - values.mean(1, keepdims=True) for values in (expected, found))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_an_estimate_at_the_end_of_its_range_is_told():
-    with pytest.warns(UserWarning, match=r"the estimated shares are \[1.0\], at the end of their range"):
-        estimate_prior(np.full((100, 1), 3.0), 0.07)
+def test_the_record_of_a_folded_correction_has_the_shift_that_follows_it():
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(vocab_size=30, **SIZES, num_labels=3)).eval()
+    ids, old, new = torch.randint(30, (4, 6)), [0.6, 0.3, 0.1], [0.2, 0.3, 0.5]
+    with torch.no_grad():
+        before = model(ids).logits
+        after = shift_prior(fold_calibration(model, 1.7), old, new)(ids).logits
+    recorded = Correction.from_dict(model.config.calibration)
+    torch.testing.assert_close(recorded.apply(before), after)
 
 
 def test_shares_that_cannot_be_are_told():
     z = np.zeros((4, 2))
     with pytest.raises(ValueError, match=r"train_prior must be 2 shares between 0 and 1, got \[0.0, 0.0\]"):
-        estimate_prior(z, 0.0)
+        shift_prior(z, 0.0, 0.5)
     for share in (0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match=r"new_prior must be a share between 0 and 1, got"):
             shift_prior(z[:, :1], 0.5, share)
     with pytest.raises(ValueError, match=r"new_prior must sum to 1, got a sum of 0.8"):
         shift_prior(z, [0.5, 0.5], [0.4, 0.4], link="softmax")
-    with pytest.raises(ValueError, match="logits must be finite"):
-        estimate_prior(np.full((1, 1), np.inf), 0.5)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fold_temperature
+from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperature, fold_calibration
 
 
 def overconfident(rows=4000, temperatures=(3.0, 1.0, 0.5), seed=0):
@@ -33,7 +33,7 @@ def test_each_label_gets_the_temperature_that_its_labels_follow():
         loss = F.binary_cross_entropy_with_logits(beta * z[:, label], y[:, label].double())
         assert abs(torch.autograd.grad(loss, beta)[0]) < 1e-10
     calibrated = CalibrationMetrics(link="sigmoid")
-    calibrated.update(fitted.apply(z), y)
+    calibrated.update(fitted.correction.apply(z), y)
     assert calibrated.compute()["ece"] == pytest.approx(fitted.ece_after)
 
 
@@ -110,10 +110,10 @@ def test_pipelines_in_a_fresh_process_without_hf_focal_are_calibrated(tmp_path):
         with torch.no_grad():
             logits = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in ("sun and rain", "wind")]
         folder = tmp_path / f"{num_labels}_{per_label}"
-        expected[str(folder)] = torch.sigmoid(fitted.apply(torch.stack(logits)))
-        fold_temperature(model, fitted).save_pretrained(folder)
+        expected[str(folder)] = torch.sigmoid(fitted.correction.apply(torch.stack(logits)))
+        fold_calibration(model, fitted).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        assert model.config.calibration.get("values") == getattr(fitted, "values", None)
+        assert Correction.from_dict(model.config.calibration) == fitted.correction
     command = [sys.executable, "-c", READ, *expected]
     printed = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True).stdout
     for texts, probabilities in zip(json.loads(printed), expected.values(), strict=True):
@@ -127,7 +127,7 @@ def test_a_softmax_takes_one_temperature():
     model = BertForSequenceClassification(BertConfig(vocab_size=30, **sizes, num_labels=3))
     fitted = fit_temperature(*overconfident(), "nll", link="sigmoid", per_label=True)
     with pytest.raises(ValueError, match="temperature must be one number for a softmax, got 3 values"):
-        fold_temperature(model, fitted)
+        fold_calibration(model, fitted)
 
 
 def test_probabilities_given_as_logits_are_told():
