@@ -417,6 +417,8 @@ def _made(kind: type[Correction], given: dict[str, Any]) -> Correction:
         expected = {"objective": str, "at_grid_end": bool, "method": str}.get(name)
         if expected is not None and not isinstance(value, expected):
             raise InputError(name, f"must be of type {expected.__name__}, got {value!r}")
+        if name in ("nll_before", "nll_after") and isinstance(value, Real) and abs(value) == math.inf:
+            continue  # a label with the probability 0
         if expected is None and not isinstance(value, Tensor):
             _check_finite(name, value)
     return kind(**given)

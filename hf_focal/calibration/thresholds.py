@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import betainc, expit
 from scipy.stats import binom
 from scipy.stats import t as student_t
+from torch import Tensor
 
 from ..validation import Array, InputError, as_scores, check_fraction, check_scores, check_sigmoid_scores
 from .clusters import cluster_keys
@@ -108,10 +109,10 @@ class Thresholds:
 
     def decide(self, logits: Array) -> np.ndarray:
         """Return whether each label of logits (..., L) applies or, for a softmax, whether (...,) get an answer."""
-        scores = as_scores("logits", logits).cpu().double().numpy()
+        scores = as_scores("logits", logits)
         if self.link == "softmax":
             return _log_odds_of_top(scores) >= _bounds(self.log_odds)[0]
-        return scores >= _bounds(self.log_odds)
+        return scores.cpu().double().numpy() >= _bounds(self.log_odds)
 
     def measure(self, logits: Array, labels: Array, ignore_index: int = -100) -> tuple[np.ndarray, np.ndarray]:
         """Return the precision and the recall (for a softmax, the coverage) on other data, NaN where undefined."""
@@ -522,12 +523,15 @@ def samples_of(
     if link == "softmax":
         values, classes = (part.cpu() for part in check_scores("scores", scores, labels, ignore_index))
         kept = classes != ignore_index
-        wide, classes = values[kept].double(), classes[kept]
-        log_odds = _log_odds_of_top(wide.numpy())
-        if np.isnan(log_odds).any():  # also of a row whose logits are all -inf
-            row = int(kept.nonzero()[int(np.isnan(log_odds).argmax())])
-            raise InputError("scores", f"must have a finite largest value in each row, got {values[row]} in row {row}")
-        hits = (wide.argmax(-1) == classes).numpy()
+        values, classes = values[kept], classes[kept]
+        largest, predicted = values.max(-1)
+        if not largest.isfinite().all():
+            row = int((~largest.isfinite()).nonzero()[0])
+            expected = "a finite largest value in each row (no NaN, no inf, not -inf everywhere)"
+            raise InputError(
+                "scores", f"must have {expected}, got {float(largest[row])} in row {int(kept.nonzero()[row])}"
+            )
+        log_odds, hits = _log_odds_of_top(values), (predicted == classes).numpy()
         own = None if numbers is None else [numbers[kept.numpy()]]
         return ThresholdSamples([log_odds], [hits], own, is_flat or own is not None)
     z, one, known = (part.numpy() for part in check_sigmoid_scores("scores", scores, labels, ignore_index))
@@ -544,10 +548,11 @@ def samples_of(
     )
 
 
-def _log_odds_of_top(logits: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the most probable class, which do not saturate."""
-    ordered = np.sort(logits, -1)
-    return ordered[..., -1] - np.logaddexp.reduce(ordered[..., :-1], -1)
+def _log_odds_of_top(logits: Tensor) -> np.ndarray:
+    """Return the log-odds of the most probable class, float64, which do not saturate."""
+    wide = logits.cpu().double()
+    largest, place = wide.max(-1, keepdim=True)
+    return (largest.squeeze(-1) - wide.scatter(-1, place, -math.inf).logsumexp(-1)).numpy()
 
 
 def _bounds(log_odds: Sequence[float | None]) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..calibration import CalibrationFit, estimate_prior
@@ -84,7 +85,8 @@ def shift_fit(
         ends = at_end(new_prior)
         new_prior = np.where(ends if link == "sigmoid" else ends.any(), train_prior, new_prior)
     shift = log_odds_shift(train_prior, new_prior, size, link)
-    shifted = replace(fit, correction=shifted_correction(fit.correction, shift, link))
+    moved = fit.cross_fitted_logits + torch.as_tensor(shift, dtype=torch.float64).cpu()
+    shifted = replace(fit, correction=shifted_correction(fit.correction, shift, link), cross_fitted_logits=moved)
     new = np.broadcast_to(np.asarray(new_prior, float), size).tolist()
     details = {"names": list(names) or [str(number) for number in range(size)], "train_prior": train_prior.tolist()}
     details |= {"new_prior": new, "estimated_on": source}

@@ -17,6 +17,7 @@ from .input_options import InputOptions
 from .task import MULTI_LABEL, Task
 
 _DEFAULTS = InputOptions()
+CLUSTER = "cluster"  # the column of clusters, as strings
 
 
 def select_inputs(
@@ -30,8 +31,8 @@ def select_inputs(
 
     Returns:
         The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
-        "choices"; or "source" and "target". Labels are the model's label numbers, except that the task
-        "multiple-choice" has the answers as they are in the data.
+        "choices"; or "source" and "target"; with `options.cluster_column`, also `CLUSTER`. Labels are the model's
+        label numbers, except that the task "multiple-choice" has the answers as they are in the data.
 
     Raises:
         ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
@@ -41,6 +42,8 @@ def select_inputs(
         split = flatten_translations(split, options.source_column)
     inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in task.inputs]
     samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
+    if options.cluster_column is not None:
+        samples = samples.add_column(CLUSTER, _clusters(source, split, options.cluster_column))
     of_samples = task.labels == "label_column"
     named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
     if of_samples and not named and "labels" in split.column_names:  # as Transformers' batches name them
@@ -67,6 +70,15 @@ def select_inputs(
     if options.max_samples is None or options.max_samples >= len(samples):
         return samples
     return samples.shuffle(seed=0).select(range(options.max_samples))
+
+
+def _clusters(source: str, split: Dataset, column: str) -> list[str]:
+    if column not in split.column_names:
+        raise InputError("cluster_column", f"must be a column of {source}, {split.column_names}, got {column!r}")
+    values = split[column][:]
+    if None in values:
+        raise InputError("cluster_column", f"must have no missing values, got one in {column!r} of {source}")
+    return [str(value) for value in values]
 
 
 def input_keys(task: Task, samples: Dataset) -> list[tuple[Hashable, ...]]:
