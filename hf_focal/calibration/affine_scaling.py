@@ -28,6 +28,7 @@ from .temperature_scaling import nll_temperature
 _CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24
 # The gradient norm at which the search ends, and the norm above which a result causes a warning.
 _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
+_ENOUGH = 5  # samples of a class
 # Norms of the scaled gradient at which the search in float32 is scaled anew, and at which it ends: above the second,
 # values in float32 differ by more than their rounding.
 _SINGLE_NORMS = (5e-2, 2e-3)
@@ -37,7 +38,8 @@ def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
     """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
 
     Unlike with a temperature, predictions may change. `fit_calibration` reports how many of them change, and whether
-    vector scaling is better than a temperature on held-out samples.
+    vector scaling is better than a temperature on held-out samples. A class that (nearly) no sample has keeps the
+    parameters that all classes share: T, the mean factor of the others, and the offset 0.
 
     Args:
         logits: `(..., K)`, any floating dtype, on any device, all finite.
@@ -79,7 +81,7 @@ def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -10
     z = z - z.mean(1, keepdim=True)
     T, penalty = float(z.square().mean().sqrt()), 0.0
     if samples.are_constant or not samples.label_gaps.any():  # no T is the best one, so T stays near 1
-        T, penalty = 1.0 if samples.are_constant else nll_temperature(samples), z.shape[1] / len(z)
+        T, penalty = 1.0 if samples.are_constant else nll_temperature(samples)[0], z.shape[1] / len(z)
     scale, b = _PenalizedNLL(z / T, samples.labels, "bias", True, penalty).minimum()
     if not float(scale) > 0:
         raise InputError(
@@ -103,11 +105,41 @@ def _samples(logits: Array, labels: Array, method: str, ignore_index: int) -> Ca
 
 def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: int) -> Correction:
     samples = _samples(logits, labels, method, ignore_index)
-    temperature = 1.0 if samples.are_constant else nll_temperature(samples)
     features = samples.logits().double()
+    temperature, says_nothing = (1.0, False) if samples.are_constant else nll_temperature(samples)
+    if says_nothing:  # so large a T would leave nothing for A to correct
+        temperature = float((features.amax(1) - features.mean(1)).mean())
     features = (features - features.mean(1, keepdim=True)).div_(temperature)
-    A, b = _PenalizedNLL(features, samples.labels, method, bias).minimum()
-    return Correction(A / temperature, b, centered=True)
+
+    num_classes = features.shape[1]
+    fitted = torch.ones(num_classes, dtype=torch.bool)
+    fitted[absent_classes(samples.labels, num_classes)] = False
+    if fitted.all():
+        A, b = _PenalizedNLL(features, samples.labels, method, bias).minimum()
+        return Correction(A / temperature, b, centered=True)
+    matrix, b = torch.eye(num_classes, dtype=torch.float64), torch.zeros(num_classes, dtype=torch.float64)
+    if fitted.sum() > 1:
+        # The others are fitted among themselves, given that the label is one of them, so nothing drives the absent
+        # classes out. These get the mean factor and, like the mean of the others, the offset 0.
+        columns = fitted.to(features.device)
+        kept = columns[samples.labels]
+        numbers = (columns.cumsum(0) - 1)[samples.labels[kept]]
+        of_fitted = features[kept][:, columns].contiguous()
+        found, offsets = _PenalizedNLL(of_fitted, numbers, method, bias).minimum()
+        found = found.cpu() if method == "matrix" else found.cpu().diag()
+        matrix *= found.diagonal().mean()
+        matrix[fitted.nonzero(), fitted.nonzero().T] = found
+        b[fitted] = offsets.cpu() - offsets.cpu().mean()
+    return Correction((matrix if method == "matrix" else matrix.diagonal()) / temperature, b, centered=True)
+
+
+def absent_classes(labels: Tensor, num_classes: int) -> list[int]:
+    """Return the numbers of the classes that labels (N,) say too little about to fit parameters of their own.
+
+    These have no samples, or fewer than 5 and than a fifth of the classes' mean number.
+    """
+    counts = torch.bincount(labels, minlength=num_classes)
+    return (counts < min(_ENOUGH, len(labels) / num_classes / 5)).nonzero().flatten().tolist()
 
 
 class _PenalizedNLL:

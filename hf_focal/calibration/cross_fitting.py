@@ -1,8 +1,8 @@
 """Fitting a correction, chosen if wanted, and measuring it on samples that it was not fitted on."""
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from torch.nn.functional import cross_entropy, softplus
 
 from ..metrics.metrics_accumulator import CalibrationMetrics
 from ..validation import Array, InputError, check_scores, check_sigmoid_scores
-from .affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from .affine_scaling import absent_classes, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from .clusters import are_clustered, cluster_keys, folds_of
 from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
-from .temperature_scaling import fit_temperature
+from .temperature_scaling import NO_INFORMATION, fit_temperature
+from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
 METHODS = ("none", "temperature", "bias", "platt", "vector", "matrix")
 OF_LINK = {
@@ -50,6 +52,11 @@ class CalibrationFit:
         chosen: the key of the correction in `scores`.
         changed_top_labels: with a sigmoid, of how many samples the most probable label changes.
         temperature: if the correction is a temperature, its fit to all samples, or else None.
+        cross_fitted_logits: the samples' corrected logits, float64 (N, K); each fold's by a fit on the others.
+        labels: their labels, (N,) or, with a sigmoid, (N, K) with NaN where unknown; without the ignored samples.
+        clusters: a key of the cluster of each sample, int64 (N,); None if each sample is a draw of its own.
+        absent_classes: with a softmax, the numbers of the classes that (nearly) no sample has, for which vector and
+            matrix scaling fit no parameters of their own.
     """
 
     correction: Correction
@@ -63,6 +70,43 @@ class CalibrationFit:
     chosen: str
     changed_top_labels: int = 0
     temperature: Temperature | None = None
+    cross_fitted_logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0), repr=False, compare=False)
+    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64), repr=False, compare=False)
+    clusters: np.ndarray | None = field(default=None, repr=False, compare=False)
+    absent_classes: tuple[int, ...] = ()
+    link: str = "softmax"
+
+    def fit_thresholds(self, precision: float | None = None, **options: Any) -> Thresholds:
+        """Choose thresholds of the corrected probabilities on the samples that the correction was fitted to.
+
+        The scores are the cross-fitted ones, because the correction knows the labels of its own samples. Samples are
+        drawn by the clusters of the fit. The arguments are `precision`, `recall`, `coverage`, `f1`, `cost`,
+        `confidence`, and `simultaneous` of the function `fit_thresholds`.
+        """
+        given = {"clusters": self.clusters, "link": self.link, **options}
+        return fit_thresholds(self.cross_fitted_logits, self.labels, precision, **given)
+
+    def threshold_samples(self, are_independent: bool = True) -> ThresholdSamples:
+        """Return the cross-fitted log-odds and the hits, on which `fit_thresholds` chooses.
+
+        `are_independent` is False for samples that depend on each other in a way that clusters do not describe.
+        """
+        samples = samples_of(self.cross_fitted_logits, self.labels, self.link, clusters=self.clusters)
+        return replace(samples, are_independent=are_independent)
+
+    def notes(self, names: Sequence[str] = ()) -> list[str]:
+        """Return what a reader of the fit should know, in sentences; `names` are those of the classes."""
+        notes = []
+        if self.temperature is not None and self.temperature.at_grid_end:
+            notes.append(NO_INFORMATION[self.link])
+        if self.absent_classes:
+            classes = ", ".join(repr(names[number]) if names else str(number) for number in self.absent_classes[:10])
+            more = ", ..." if len(self.absent_classes) > 10 else ""
+            notes.append(
+                f"the calibration data have no samples, or too few, of {len(self.absent_classes)} of the "
+                f"{self.cross_fitted_logits.shape[1]} classes, {classes}{more}: these get no parameters of their own"
+            )
+        return notes
 
     @property
     def method(self) -> str:
@@ -130,6 +174,7 @@ def fit_calibration(
     num_folds: int = 5,
     num_bins: int = 15,
     bias: bool = True,
+    clusters: Any = None,
     ignore_index: int = -100,
 ) -> CalibrationFit:
     """Fit a correction by NLL, and measure it by cross-fitting.
@@ -142,9 +187,12 @@ def fit_calibration(
             error of the difference. "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if
             any logit is infinite. With a sigmoid, "auto" first tries no correction and, for several labels, also a
             temperature and then Platt scaling per label, whatever `per_label` says.
-        num_folds: number of folds, each with about the same share of every class.
+        num_folds: number of folds, each with about the same share of every class, and with whole clusters.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
+        clusters: `(...)`, without the last dimension of the logits: numbers or strings, such as an id or a text, that
+            say which samples may depend on each other. If given, the folds depend neither on the order of the samples
+            nor on their number in a cluster.
 
     Returns:
         A `CalibrationFit`. Warns if its method is not a temperature, but the cross-fitted NLL of this method is not
@@ -152,7 +200,7 @@ def fit_calibration(
 
     Raises:
         TypeError, ValueError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
-            number of samples; what the function of the method raises, such as `fit_temperature` or
+            number of samples or clusters; what the function of the method raises, such as `fit_temperature` or
             `fit_platt_scaling`.
     """
     if method not in (*METHODS, "auto"):
@@ -164,10 +212,12 @@ def fit_calibration(
         logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
         labels = one.long().masked_fill(~known, ignore_index)
         groups = torch.where(known, one, False).sum(1)  # rows without ones are shared out evenly
+        keys = None if clusters is None else cluster_keys(clusters, len(labels))
         tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
         kept = labels != ignore_index
+        keys = None if clusters is None else cluster_keys(clusters, len(labels))[kept.cpu().numpy()]
         logits, labels = logits[kept], labels[kept]
         groups, tried = labels, _CANDIDATES[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
         if method != "auto":
@@ -178,6 +228,8 @@ def fit_calibration(
         raise InputError("bias", "must be True for the method 'bias', got False")
     if method != "none" and not 2 <= num_folds <= len(labels):
         raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
+    if keys is not None and num_folds > (most := len(np.unique(keys))):
+        raise InputError("num_folds", f"must be at most the number of clusters, {most}, got {num_folds}")
 
     def fit(name: str, logits: Tensor, labels: Tensor) -> Correction | Temperature:
         kind, own, _ = name.partition(_PER_LABEL)
@@ -201,16 +253,19 @@ def fit_calibration(
         values = metrics_of(logits, labels)
         return {name: values[name] for name in ("nll", "brier", "ece")}
 
-    folds, held_out = _folds(groups, num_folds), {}
+    folds = torch.from_numpy(folds_of(groups.cpu().numpy(), num_folds, keys)).to(labels.device)
+    held_out = {}
     for name in tried:
         try:
-            held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="the logits say less")  # `notes` says it of the whole fit
+                held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
         except InputError:  # such as a head that ranks backwards, which no Platt scaling corrects
             if method != "auto" or not name.startswith("platt"):
                 raise
     before = scores_of(logits)
     scores = {name: before if name == "none" else scores_of(corrected) for name, corrected in held_out.items()}
-    excess_nll = _excess_nll(held_out, labels, link)
+    excess_nll = _excess_nll(held_out, labels, link, keys)
     chosen, reason = tried[-1], ""
     if method == "auto":  # from the simplest on; the best one exceeds nothing
         chosen = next(name for name in held_out if excess_nll[name][0] <= excess_nll[name][1])
@@ -225,9 +280,16 @@ def fit_calibration(
         top_changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
     elif correction.method != "temperature":
         changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
-    temperature = fitted if isinstance(fitted, Temperature) else None
-    sizes, of_labels = (len(labels), num_folds), (chosen, top_changed)
-    return CalibrationFit(correction, before, scores, excess_nll, reason, changed, *sizes, *of_labels, temperature)
+    size = len(labels)
+    return CalibrationFit(
+        *(correction, before, scores, excess_nll, reason, changed, size, num_folds, chosen, top_changed),
+        temperature=fitted if isinstance(fitted, Temperature) else None,
+        cross_fitted_logits=held_out[chosen],
+        labels=torch.where(known, one.double(), torch.nan) if link == "sigmoid" else labels,
+        clusters=keys if are_clustered(keys) else None,
+        absent_classes=() if link == "sigmoid" else tuple(absent_classes(labels, logits.shape[1])),
+        link=link,
+    )
 
 
 def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
@@ -252,17 +314,12 @@ def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, s
         )
 
 
-def _folds(labels: Tensor, num_folds: int) -> Tensor:
-    """Return the number of each sample's fold, (N,). Shuffled samples of each class are dealt to the folds in turn."""
-    order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels))).to(labels.device)
-    order = order[labels[order].argsort(stable=True)]
-    folds = torch.empty_like(labels)
-    folds[order] = torch.arange(len(labels), device=labels.device) % num_folds
-    return folds
-
-
-def _excess_nll(held_out: Mapping[str, Tensor], labels: Tensor, link: str) -> dict[str, tuple[float, float]]:
+def _excess_nll(
+    held_out: Mapping[str, Tensor], labels: Tensor, link: str, clusters: np.ndarray | None
+) -> dict[str, tuple[float, float]]:
     """Return each method's mean NLL minus the smallest one, and the standard error of the mean over paired samples.
+
+    With clusters, it is that over the draw of clusters.
 
     With a sigmoid, a sample's NLL is the sum over its labels, which depend on each other, in units of the mean number
     of known labels of a sample.
@@ -280,7 +337,14 @@ def _excess_nll(held_out: Mapping[str, Tensor], labels: Tensor, link: str) -> di
         nll = {name: cross_entropy(logits, labels, reduction="none") for name, logits in held_out.items()}
     best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
     excess = {name: of_samples - best for name, of_samples in nll.items()}
-    return {name: (float(of.mean()), float(of.std()) / len(labels) ** 0.5) for name, of in excess.items()}
+    if clusters is None or not are_clustered(clusters):
+        return {name: (float(of.mean()), float(of.std()) / len(labels) ** 0.5) for name, of in excess.items()}
+    numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(labels.device)
+    count = int(numbers.max()) + 1
+    sums = {name: of.new_zeros(count).index_add_(0, numbers, of - of.mean()) for name, of in excess.items()}
+    return {
+        name: (float(of.mean()), float(sums[name].std()) * count**0.5 / len(labels)) for name, of in excess.items()
+    }
 
 
 def _reason(chosen: str, excess_nll: Mapping[str, tuple[float, float]]) -> str:

@@ -92,9 +92,10 @@ def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklev
     ends = (temperatures.min(), temperatures.max())
     at_grid_end = bool(ends[0] < ends[1] and value in ends)
     if at_grid_end:
+        beyond = "or the scores carry no information about the labels; " if value == ends[1] else ""
         warnings.warn(
             f"the fitted T = {value:.4g} is at an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
-            f"beyond; {advice}",
+            f"beyond, {beyond}{advice}",
             stacklevel=stacklevel,
         )
     return at_grid_end

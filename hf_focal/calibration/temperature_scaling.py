@@ -33,6 +33,18 @@ from .temperature_grid import (
 )
 
 _MIN_POSITIVES = 20  # with fewer positives, a label says too little about its own T
+_END = 1e6  # the end of the range of T, in units of the logits
+# What to say of a T at the end of its range.
+NO_INFORMATION = {
+    "softmax": (
+        "the logits say less about the labels than chance, so T makes all classes about equally likely: are the "
+        "labels those of these logits? Vector scaling or a bias may help"
+    ),
+    "sigmoid": (
+        "the logits say less about the labels than a probability of 1/2 would, so T moves all probabilities there: "
+        "are the labels those of these logits? Platt scaling, whose intercept moves all alike, may help"
+    ),
+}
 
 
 def fit_temperature(
@@ -65,7 +77,8 @@ def fit_temperature(
         A `Temperature`, accurate to float64: a T from the grid is the one that a float64 loop would find, although
         most of the grid may be evaluated only approximately (see `_screen`). Warns if T is at an end of the grid, or
         if T makes both ECE and NLL worse. Warns and returns T = 1 for constant logits and, with `"nll"`, if all
-        predictions are correct or the logits carry no information about the labels.
+        predictions are correct. With `"nll"`, logits that say less about the labels than chance get a T so large that
+        all classes are about equally likely; `at_grid_end` is then True, and a warning says so.
 
     Raises:
         TypeError, ValueError: arguments with the wrong dtype, shape, or range; softmax probabilities given as logits;
@@ -96,7 +109,12 @@ def fit_temperature(
     elif objective == "adaece":
         candidates = temperatures[[np.argmin([_adaece(samples, t, num_bins) for t in temperatures])]]
     else:
-        candidates = np.array([nll_temperature(samples)])
+        value, at_grid_end = nll_temperature(samples)
+        if at_grid_end:
+            warnings.warn(NO_INFORMATION["softmax"], stacklevel=2)
+        if at_grid_end:
+            warnings.warn(NO_INFORMATION["softmax"], stacklevel=2)
+        candidates = np.array([value])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
@@ -146,28 +164,33 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
     return adaptive_calibration_error(torch.cat(parts), samples.correct, num_bins, inputs="confidences")
 
 
-def nll_temperature(samples: CalibrationSamples) -> float:
-    """Return the T with the smallest mean NLL, or warn and return 1 if there is none."""
-    value, problem = _nll_optimum(samples)
-    if problem:
-        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
-    return value
+def nll_temperature(samples: CalibrationSamples) -> tuple[float, bool]:
+    """Return the T with the smallest mean NLL, and whether it is the end of its range. If there is none, T is 1."""
+    value, at_end = _nll_optimum(samples)
+    if value is None:
+        warnings.warn(
+            f"no T can be fitted, so T = 1: all {len(samples)} samples are predicted correctly, and the NLL falls as "
+            "T -> 0; use a larger calibration set",
+            stacklevel=3,
+        )
+    return value or 1.0, at_end
 
 
-def _nll_optimum(samples: CalibrationSamples) -> tuple[float, str]:
-    """Return the T with the smallest mean NLL and "", or, if there is none, 1 and why.
+def _nll_optimum(samples: CalibrationSamples) -> tuple[float | None, bool]:
+    """Return the T with the smallest mean NLL, and whether it is the end of its range.
 
     The derivative of the NLL with respect to β = 1/T, `mean d_y - mean E_β[d]`, increases with β and is 0 at this T.
-    `E_β` is the expectation over the classes under softmax(βz).
+    `E_β` is the expectation over the classes under softmax(βz). If the derivative is not negative at β = 0, the logits
+    say less about the labels than chance, and T is the end of its range. If all predictions are correct, T is None.
     """
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
         raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     chance_gap, has_masks = _mean_gap(samples)
     if label_gap == 0:
-        return 1.0, f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
+        return None, False
     if label_gap >= (1 - 1e-9) * chance_gap:
-        return 1.0, "the predictions are no better than chance (are the labels those of these logits?)"
+        return max(1.0, _END * chance_gap), True
 
     # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
     # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
@@ -184,7 +207,7 @@ def _nll_optimum(samples: CalibrationSamples) -> tuple[float, str]:
             step = (low + high) / 2 - log_beta
         log_beta += step
         if dtype == torch.float64 and abs(step) < 1e-7:  # the convergence is quadratic
-            return math.exp(-log_beta), ""
+            return math.exp(-log_beta), False
         if dtype == torch.float32 and abs(step) < 1e-3:
             low, high, dtype = -math.inf, math.inf, torch.float64  # rounding may have moved the bounds past the root
 
@@ -250,11 +273,13 @@ def _fit_sigmoid(
         value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)
     else:
-        shared = _sigmoid_optimum(signed[known])
-        if shared is None:
+        shared, at_grid_end = _sigmoid_optimum(signed[known])
+        if at_grid_end:
+            warnings.warn(NO_INFORMATION["sigmoid"], stacklevel=3)
+        elif shared is None:
             warnings.warn(
-                "no T can be fitted, so T = 1: the signs of the logits predict all labels, or no more of them than by "
-                "chance; use a larger calibration set",
+                "no T can be fitted, so T = 1: the signs of the logits predict all labels, or the logits are 0; use a "
+                "larger calibration set",
                 stacklevel=3,
             )
         value = 1.0 if shared is None else shared
@@ -263,7 +288,7 @@ def _fit_sigmoid(
         for label in range(z.shape[1]):
             of_label = known[:, label]
             enough = int(one[of_label, label].sum()) >= _MIN_POSITIVES
-            own = _sigmoid_optimum(signed[of_label, label]) if enough else None
+            own = _sigmoid_optimum(signed[of_label, label])[0] if enough else None
             values.append(value if own is None else own)
             fallback += [label] if own is None else []
         divisor = torch.tensor(values, dtype=z.dtype)
@@ -273,15 +298,17 @@ def _fit_sigmoid(
     return Temperature(value, objective, *scores, *sizes, at_grid_end, tuple(values), tuple(fallback))
 
 
-def _sigmoid_optimum(signed: Tensor) -> float | None:
-    """Return the T with the smallest mean of softplus(-s / T), or None if there is none.
+def _sigmoid_optimum(signed: Tensor) -> tuple[float | None, bool]:
+    """Return the T with the smallest mean of softplus(-s / T), and whether it is the end of its range.
+
+    T is the end of its range if the logits say less about the labels than p = 1/2, and None if the mean falls as T ->
+    0, or if all logits are 0.
 
     Each s in `signed` is the logit z of an entry with label 1, or -z for label 0: σ(s / T) is the last probability of
     softmax([0, s] / T).
     """
     signed = signed[signed.isfinite()]  # where it is infinite, the NLL is 0 at every T
     if not signed.any():
-        return None
+        return None, False
     pairs = torch.stack([torch.zeros_like(signed), signed], 1)
-    value, problem = _nll_optimum(CalibrationSamples(pairs, torch.ones(len(pairs), dtype=torch.long), -100))
-    return None if problem else value
+    return _nll_optimum(CalibrationSamples(pairs, torch.ones(len(pairs), dtype=torch.long), -100))

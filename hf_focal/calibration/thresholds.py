@@ -1,9 +1,18 @@
-"""Thresholds for decisions whose precision or recall is guaranteed over the draw of the calibration data.
+"""Thresholds for decisions whose precision, recall, or coverage is guaranteed over the draw of the calibration data.
 
-The guarantee follows from Learn-then-Test with fixed-sequence testing [Angelopoulos, Bates, Candès, Jordan, and Lei,
-*Learn then Test: Calibrating Predictive Algorithms to Achieve Risk Control*, 2021]. Candidates are quantiles of the
-scores, from the strictest on. Each is kept if an exact binomial test rejects that its precision is below the target;
-the first that is not kept ends the search. So the tests need no correction for their number.
+The guarantee of a precision follows from Learn-then-Test [Angelopoulos, Bates, Candès, Jordan, and Lei, *Learn then
+Test: Calibrating Predictive Algorithms to Achieve Risk Control*, 2021]. Candidates are quantiles of the scores, from
+the strictest on. A candidate is kept if a binomial test rejects that its precision is below the goal. The tests run in
+a fixed order, so they need no correction for their number: each passes its error probability on to the next one as
+long as the tests reject. At the strictest quantiles, noise would often end such a sequence at once. So it starts where
+one error is tolerated, and again, with a part of the error probability, where eight are (a fallback procedure: Wiens
+and Dmitrienko, *The Fallback Procedure for Evaluating a Single Family of Hypotheses*, 2005). Recall and coverage only
+grow as a threshold falls, so their sequence starts at the lowest threshold.
+
+Samples of one cluster, such as the answers to one question, depend on each other. Then the tests take the effective
+number of samples, from the variance between clusters and the quantiles of Student's t [Korn and Graubard, *Confidence
+Intervals for Proportions with Small Expected Number of Positive Counts Estimated from Survey Data*, 1998].
+docs/research/thresholds.md simulates all of this.
 """
 
 import math
@@ -12,13 +21,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import betainc, expit
 from scipy.stats import binom
+from scipy.stats import t as student_t
+from torch import Tensor
 
 from ..validation import Array, InputError, as_scores, check_fraction, check_scores, check_sigmoid_scores
+from .clusters import cluster_keys
 
 _NUM_QUANTILES = 100
-_TARGETS = ("precision", "recall", "f1", "cost")
+_TARGETS = ("precision", "recall", "coverage", "f1", "cost")
+GUARANTEED = _TARGETS[:3]
+# The sequence of tests starts where this number of errors is tolerated, the second time with this share of the error
+# probability, if that takes at most a fifth of the samples.
+_EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
+# An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
+_PRIOR_ERRORS = 2
+_POWER = 0.8  # of the test after as many more samples as a reason names
 
 
 @dataclass(frozen=True)
@@ -26,9 +45,10 @@ class Thresholds:
     """Thresholds of labels, or of the confidence, as `fit_thresholds` chose them. Each tuple has one value per label.
 
     Attributes:
-        target: "precision", "recall", "f1", or "cost".
-        goal: the least precision or recall, or NaN.
-        confidence: the probability, over draws of the calibration data, with which the goal holds, or NaN.
+        target: "precision", "recall", "coverage", "f1", or "cost".
+        goal: the least precision, recall, or coverage, or NaN.
+        confidence: the probability, over draws of the calibration data, with which the goal holds; NaN without a
+            guarantee.
         link: "sigmoid"; "softmax" for a threshold of the confidence of the most probable class.
         values: the least probability of a yes (of an answer), or None if no threshold reaches the goal.
         log_odds: the same as log-odds, for logits whose probability is 1.0 in float32.
@@ -36,6 +56,9 @@ class Thresholds:
         precision, recall: on the calibration data, NaN where undefined. For a softmax, the recall is the coverage: the
             share of samples that get an answer.
         num_samples: the number of samples of the calibration data with a known label.
+        simultaneous: whether the guarantees of all labels hold together, rather than each by itself.
+        num_clusters: the number of clusters in which the samples come, whose draws the guarantee is over; None if each
+            sample is a draw of its own.
     """
 
     target: str
@@ -48,6 +71,8 @@ class Thresholds:
     precision: tuple[float, ...]
     recall: tuple[float, ...]
     num_samples: tuple[int, ...]
+    simultaneous: bool = False
+    num_clusters: int | None = None
 
     def __str__(self) -> str:
         lines = []
@@ -61,21 +86,38 @@ class Thresholds:
         return f"thresholds for {self.describe()}: " + "; ".join(lines)
 
     def describe(self) -> str:
-        """Say what the thresholds are for, such as "precision >= 90% with 95% confidence"."""
-        if self.target in ("precision", "recall"):
-            return f"{self.target} >= {100 * self.goal:g}% with {100 * self.confidence:g}% confidence"
-        return "the largest F1" if self.target == "f1" else "the smallest cost"
+        """Say what the thresholds are for, such as "precision >= 90% with 95% confidence, each label by itself"."""
+        if self.target not in GUARANTEED:
+            return "the largest F1" if self.target == "f1" else "the smallest cost"
+        goal = f"{self.target} >= {100 * self.goal:g}%"
+        if math.isnan(self.confidence):
+            return f"{goal}, without a guarantee"
+        labels = "all labels together" if self.simultaneous else "each label by itself"
+        return f"{goal} with {100 * self.confidence:g}% confidence" + (f", {labels}" if len(self.values) > 1 else "")
+
+    def conditions(self) -> str:
+        """Say in one sentence under which conditions the goal holds; "" for the targets "f1" and "cost"."""
+        if self.target not in GUARANTEED:
+            return ""
+        if math.isnan(self.confidence):
+            return "The samples depend on each other, so nothing is promised for other data."
+        drawn = "samples" if self.num_clusters is None else f"clusters ({self.num_clusters:,} of them) of samples"
+        return (
+            f"This holds in {100 * self.confidence:g}% of all draws of the calibration data, if its {drawn} are "
+            "independent draws of the data in use."
+        )
 
     def decide(self, logits: Array) -> np.ndarray:
         """Return whether each label of logits (..., L) applies or, for a softmax, whether (...,) get an answer."""
-        scores = as_scores("logits", logits).cpu().double().numpy()
+        scores = as_scores("logits", logits)
         if self.link == "softmax":
             return _log_odds_of_top(scores) >= _bounds(self.log_odds)[0]
-        return scores >= _bounds(self.log_odds)
+        return scores.cpu().double().numpy() >= _bounds(self.log_odds)
 
     def measure(self, logits: Array, labels: Array, ignore_index: int = -100) -> tuple[np.ndarray, np.ndarray]:
         """Return the precision and the recall (for a softmax, the coverage) on other data, NaN where undefined."""
-        return self.measure_log_odds(*_samples(logits, labels, self.link, len(self.values) > 1, ignore_index))
+        samples = samples_of(logits, labels, self.link, len(self.values) > 1, ignore_index)
+        return self.measure_log_odds(samples.scores, samples.hits)
 
     def measure_log_odds(
         self, scores: Sequence[np.ndarray], hits: Sequence[np.ndarray]
@@ -97,8 +139,29 @@ class Thresholds:
         """
         values = self.values if len(self.values) == len(names) else self.values * len(names)
         kept = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        goal = {"goal": self.goal, "confidence": self.confidence} if self.target in ("precision", "recall") else {}
-        return {"target": self.target, **goal, "link": self.link, "values": kept}
+        goal: dict[str, Any] = {}
+        if self.target in GUARANTEED:
+            goal = {"goal": self.goal, "guarantee": self.describe(), "conditions": self.conditions()}
+            if not math.isnan(self.confidence):
+                goal["confidence"] = self.confidence
+        return {"target": self.target, **goal, "link": self.link, "labels": list(names), "values": kept}
+
+
+@dataclass(frozen=True)
+class ThresholdSamples:
+    """Samples to choose thresholds on: lists with an array (N,) per label, without samples whose label is unknown.
+
+    Attributes:
+        scores: log-odds, float64.
+        hits: whether the label is 1 or, for a softmax, whether the prediction is right.
+        clusters: the number of each sample's cluster; None if each sample is a draw of its own.
+        are_independent: False if the samples depend on each other in a way that clusters do not describe.
+    """
+
+    scores: Sequence[np.ndarray]
+    hits: Sequence[np.ndarray]
+    clusters: Sequence[np.ndarray] | None = None
+    are_independent: bool = True
 
 
 def fit_thresholds(
@@ -109,57 +172,71 @@ def fit_thresholds(
     per_label: bool = True,
     *,
     recall: float | None = None,
+    coverage: float | None = None,
     f1: bool = False,
     cost: tuple[float, float] | None = None,
     simultaneous: bool = False,
+    clusters: Any = None,
     link: str = "sigmoid",
     ignore_index: int = -100,
 ) -> Thresholds:
-    """Choose thresholds on a calibration set; give exactly one of `precision`, `recall`, `f1`, and `cost`.
+    """Choose thresholds on a calibration set; give exactly one of the five targets, such as `precision`.
+
+    To correct the same data first, use `CalibrationFit.fit_thresholds`: scores that a correction gives to the samples
+    that it was fitted to promise too much.
 
     Args:
-        scores: logits, `(..., L)`, any floating dtype; with a softmax `(..., K)`. Their order decides. The thresholds
-            are named as probabilities, so correct the logits first.
-        labels: `(..., L)`, each 0 or 1, or `ignore_index` or NaN where it is unknown; with a softmax `(...)`, classes.
+        scores: logits, `(N, L)`, any floating dtype; with a softmax `(N, K)`. Their order decides. The thresholds are
+            named as probabilities, so correct the logits first. Scores with more dimensions, such as those of the
+            tokens of texts, depend on each other: without `clusters`, they get no guarantee.
+        labels: `(N, L)`, each 0 or 1, or `ignore_index` or NaN where it is unknown; with a softmax `(N,)`, classes.
         precision: the least share of ones among what is above a threshold. The lowest threshold is taken for which
-            this holds with the given confidence. Samples must be independent draws.
-        confidence: the probability, over draws of the calibration set, with which the precision or recall holds.
+            this holds with the given confidence.
+        confidence: the probability, over draws of the calibration set, with which the goal holds.
         per_label: choose one threshold per label; otherwise one for all labels together, whose precision is that over
-            all labels. The labels of one sample depend on each other, so this has a guarantee only for one label.
+            all labels, with the labels of one sample as a cluster.
         recall: the least share of the ones that are above a threshold, for which the highest one is taken.
+        coverage: the least share of samples that get an answer, for which the highest threshold is taken; only with a
+            softmax.
         f1: take the threshold with the largest F1 on the calibration set, without a guarantee.
         cost: the costs of a false positive and of a false negative, whose sum over the calibration set is minimized,
             without a guarantee.
         simultaneous: let the guarantees of all labels hold together, rather than each by itself.
+        clusters: `(N,)`, numbers or strings: samples with the same one may depend on each other, such as the answers
+            to one question, or several rows of one text. By default, each sample is an independent draw. With
+            clusters, the clusters are.
         link: "softmax" for a threshold on the confidence above which to answer ("answer or abstain"), with a precision
             over all answers.
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: scores or labels with the wrong dtype, shape, or range; not exactly one target; a goal
-            or a confidence outside (0, 1); with a softmax, a target other than the precision.
+        TypeError, ValueError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly
+            one target; a goal or a confidence outside (0, 1); with a softmax, a target other than precision and
+            coverage.
     """
-    given = {"precision": precision, "recall": recall, "f1": f1 or None, "cost": cost}
+    given = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
     chosen = [name for name in _TARGETS if given[name] is not None]
     if len(chosen) != 1:
-        raise InputError("precision, recall, f1, or cost", f"must be given, just one of them, got {chosen or None}")
+        expected = "precision, recall, coverage, f1, or cost"
+        raise InputError(expected, f"must be given, just one of them, got {chosen or None}")
     target = chosen[0]
-    if link not in ("sigmoid", "softmax") or (link == "softmax" and target != "precision"):
-        raise InputError("link", f"must be 'sigmoid', or 'softmax' for a precision, got {link!r} for the {target}")
+    of_link = {"sigmoid": ("precision", "recall", "f1", "cost"), "softmax": ("precision", "coverage")}
+    if target not in of_link.get(link, ()):
+        expected = "must be 'sigmoid', or 'softmax' for a precision or a coverage"
+        raise InputError("link", f"{expected}, got {link!r} for the {target}")
     goal = math.nan
-    if target in ("precision", "recall"):
+    if target in GUARANTEED:
         goal = float(given[target])  # type: ignore[arg-type]
         check_fraction(target, goal)
         check_fraction("confidence", confidence)
     if cost is not None and not (len(cost) == 2 and min(cost) >= 0 and max(cost) > 0):
         raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
-    each, hits = _samples(scores, labels, link, per_label, ignore_index)
-    return thresholds_of(each, hits, target, goal, confidence, cost or (1.0, 1.0), simultaneous, link)
+    samples = samples_of(scores, labels, link, per_label, ignore_index, clusters)
+    return thresholds_of(samples, target, goal, confidence, cost or (1.0, 1.0), simultaneous, link)
 
 
 def thresholds_of(
-    scores: Sequence[np.ndarray],
-    hits: Sequence[np.ndarray],
+    samples: ThresholdSamples,
     target: str,
     goal: float,
     confidence: float,
@@ -167,25 +244,26 @@ def thresholds_of(
     simultaneous: bool = False,
     link: str = "sigmoid",
 ) -> Thresholds:
-    """Choose thresholds as `fit_thresholds` does, for the log-odds (N,) and the hits (N,) of each label."""
-    risk = (1 - confidence) / (len(scores) if simultaneous else 1)
+    """Choose thresholds as `fit_thresholds` does."""
+    risk = (1 - confidence) / (len(samples.scores) if simultaneous else 1)
     found, reasons = [], []
-    for own, hit in zip(scores, hits, strict=True):
-        order = np.argsort(-own, kind="stable")
-        own, hit = own[order], hit[order]
+    clusters: Any = samples.clusters or [None] * len(samples.scores)
+    unit = "samples" if link == "softmax" else "positives"
+    for own, hit, cluster in zip(samples.scores, samples.hits, clusters, strict=True):
         if target == "precision":
-            value, reason = _precise(own, hit, goal, risk)
-        elif target == "recall":
-            value, reason = _recalling(own, hit, goal, risk)
+            value, reason = _precise(own, hit, cluster, goal, risk, unit)
+        elif target in ("recall", "coverage"):
+            positive = hit if target == "recall" else np.ones_like(hit)
+            value, reason = _recalling(own[positive], None if cluster is None else cluster[positive], goal, risk, unit)
         else:
             value, reason = _optimal(own, hit, target, cost)
         found.append(value)
         reasons.append(reason)
     measured = [
         _precision_and_recall(own >= bound, hit, link)
-        for own, hit, bound in zip(scores, hits, _bounds(found), strict=True)
+        for own, hit, bound in zip(samples.scores, samples.hits, _bounds(found), strict=True)
     ]
-    guaranteed = target in ("precision", "recall")
+    guaranteed = target in GUARANTEED and samples.are_independent
     return Thresholds(
         target,
         goal,
@@ -196,59 +274,224 @@ def thresholds_of(
         tuple(reasons),
         tuple(pair[0] for pair in measured),
         tuple(pair[1] for pair in measured),
-        tuple(len(own) for own in scores),
+        tuple(len(own) for own in samples.scores),
+        simultaneous,
+        None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
     )
 
 
-def _precise(scores: np.ndarray, hits: np.ndarray, goal: float, risk: float) -> tuple[float | None, str]:
-    """Return the lowest threshold whose precision is shown to be at least `goal`; `scores` are in descending order."""
-    size, ones = len(scores), int(hits.sum())
-    least = math.ceil(math.log(risk) / math.log(goal))  # with fewer, even no errors show nothing
-    quantiles = np.unique(np.ceil(np.arange(1, _NUM_QUANTILES + 1) * size / _NUM_QUANTILES).astype(int))
-    # A candidate takes all samples that are tied with its own.
-    counts = np.unique(np.searchsorted(-scores, -scores[quantiles - 1], "right")) if size else quantiles[:0]
-    errors, kept = np.cumsum(~hits), None
-    for count in counts[counts >= least]:
-        wrong = int(errors[count - 1])
-        if binom.cdf(wrong, count, 1 - goal) > risk:
-            if kept is None:
-                return None, _missing(int(count), wrong, goal, risk, ones)
-            break
-        kept = int(count)
-    if kept is None:
-        more = math.ceil(ones * (least / max(size, 1) - 1)) if ones else least
-        return None, f"needs about {max(more, 1):,} more positives"
-    return float(scores[kept - 1]), ""
+@dataclass(frozen=True)
+class _Candidates:
+    """The candidates for a threshold with a precision, from the strictest on; all arrays (J,).
 
-
-def _missing(count: int, wrong: int, goal: float, risk: float, ones: int) -> str:
-    """Say how many more positives would show the precision at a threshold, if its share of errors is the true one."""
-    share = wrong / count
-    if share >= 1 - goal - 1e-9:  # no number of samples shows a precision that only equals the goal
-        place = "below" if share > 1 - goal + 1e-9 else "only at"
-        return f"the precision of the {count:,} highest scores is {100 * (1 - share):.1f}%, {place} the goal"
-    factor = 1.0
-    while binom.cdf(math.floor(share * count * factor), math.ceil(count * factor), 1 - goal) > risk:
-        factor *= 1.1
-    return f"needs about {math.ceil(ones * (factor - 1)):,} more positives"
-
-
-def _recalling(scores: np.ndarray, hits: np.ndarray, goal: float, risk: float) -> tuple[float | None, str]:
-    """Return the highest threshold whose recall is shown to be at least `goal`; `scores` are in descending order.
-
-    The p-value of a candidate grows with the number of ones below it, so the search ends at a score of a one.
+    Attributes:
+        scores: the thresholds.
+        counts: how many samples are at or above each.
+        errors: how many of these are no hits.
+        largest: the number of samples over the number of independent ones, if all samples of a cluster were alike.
+        design_effects: the same as the errors show it.
+        num_clusters: how many clusters the samples at or above each threshold come from.
     """
-    positive = scores[hits][::-1]
-    missed = int(np.sum(binom.cdf(np.arange(len(positive)), len(positive), 1 - goal) <= risk))
-    if not missed:
-        least = math.ceil(math.log(risk) / math.log(goal))
-        return None, f"needs about {max(least - len(positive), 1):,} more positives"
-    return float(positive[missed - 1]), ""
+
+    scores: np.ndarray
+    counts: np.ndarray
+    errors: np.ndarray
+    largest: np.ndarray
+    design_effects: np.ndarray
+    num_clusters: np.ndarray
+
+    @classmethod
+    def of(cls, scores: np.ndarray, hits: np.ndarray, clusters: np.ndarray | None) -> "_Candidates":
+        order, size = np.argsort(-scores, kind="stable"), len(scores)
+        scores, errors = scores[order], ~hits[order]
+        quantiles = np.unique(np.ceil(np.arange(1, _NUM_QUANTILES + 1) * size / _NUM_QUANTILES).astype(int))
+        # A candidate takes all samples that are tied with its own.
+        counts = np.unique(np.searchsorted(-scores, -scores[quantiles - 1], "right")) if size else quantiles[:0]
+        wrong, ones = np.cumsum(errors)[counts - 1], np.ones(len(counts))
+        if clusters is None:
+            return cls(scores[counts - 1], counts, wrong, ones, ones, counts)
+        number, of_squares, of_products, of_sizes = (
+            part[counts - 1] for part in _cluster_sums(clusters[order], errors)
+        )
+        share = wrong / counts
+        squares = of_squares - 2 * share * of_products + share**2 * of_sizes
+        largest = of_sizes / counts
+        effects = _design_effects(squares, share, counts, wrong, number, largest)
+        return cls(scores[counts - 1], counts, wrong, largest, effects, number)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The least number of independent samples at or above each threshold, whatever their labels are."""
+        return np.maximum.accumulate(self.counts / self.largest)
+
+    def effective_sizes(self, risk: float) -> np.ndarray:
+        return _effective_size(self.counts, self.design_effects, self.num_clusters, risk)
+
+    def lowest(self, goal: float, risk: float) -> int | None:
+        """Return the number of the lowest candidate whose precision is shown to be at least `goal`, or None."""
+        sizes = self.sizes
+        if not len(sizes):
+            return None
+        most = sizes[-1] / _PART
+        has_late = _least(_LATE, goal, risk * _LATE_SHARE) <= most
+        early = risk * (1 - _LATE_SHARE * has_late)
+        first = _least(_EARLY, goal, early)
+        starts = np.zeros(len(sizes) + 1)  # the error probability that is added at each candidate
+        starts[np.searchsorted(sizes, first if first <= most else _least(0, goal, early))] += early
+        if has_late:
+            starts[np.searchsorted(sizes, _least(_LATE, goal, risk * _LATE_SHARE))] += risk * _LATE_SHARE
+        effective = self.effective_sizes(risk)
+        p_values = _tail(self.errors / self.counts * effective, effective, 1 - goal)
+        kept, passed_on = None, 0.0
+        for number, p_value in enumerate(p_values):
+            allowed = starts[number] + passed_on
+            passed_on = allowed if p_value <= allowed else 0.0
+            kept = number if passed_on else kept
+        return kept
+
+
+def _precise(
+    scores: np.ndarray, hits: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
+) -> tuple[float | None, str]:
+    """Return the lowest threshold whose precision is shown to be at least `goal`, or None and the reason."""
+    candidates = _Candidates.of(scores, hits, clusters)
+    found = candidates.lowest(goal, risk)
+    if found is not None:
+        return float(candidates.scores[found]), ""
+    return None, _missing(candidates, goal, risk, int(hits.sum()) if unit == "positives" else len(hits), unit)
+
+
+def _missing(candidates: _Candidates, goal: float, risk: float, present: int, unit: str) -> str:
+    """Say how many more samples would show the precision, if one candidate's share of errors is about the true one."""
+    least = _least(0, goal, risk)
+    if not len(candidates.counts):
+        return f"needs about {least:,} more {unit}"
+    effective = candidates.effective_sizes(risk)
+    wrong = candidates.errors / candidates.counts
+    # The candidates with the fewest errors have them by luck in part; the added error and hit correct for this.
+    shares = (wrong * effective + 1) / (effective + 2)
+    possible = shares < 1 - goal
+    for factor in 1.05 ** np.arange(1, 200) if possible.any() else ():
+        size = effective[possible] * factor
+        errors = binom.ppf(_POWER, np.floor(size), shares[possible])
+        if (_tail(errors, size, 1 - goal) <= risk).any():
+            return f"needs about {max(math.ceil(present * (factor - 1)), 1):,} more {unit}{_shown(candidates, risk)}"
+    most = candidates.sizes[-1]
+    if most < least:
+        return f"needs about {max(math.ceil(present * (least / most - 1)), 1):,} more {unit}"
+    best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
+    right, count = 1 - wrong[best], candidates.counts[best]
+    if right > goal + 1e-9:  # but by so few errors that they may be luck
+        return f"needs about {max(present, 1):,} more {unit}{_shown(candidates, risk)}"
+    place = "below" if right < goal - 1e-9 else "only at"
+    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place} the goal"
+
+
+def _shown(candidates: _Candidates, risk: float) -> str:
+    """Say which precision can be shown; "" if that is below ½."""
+    low, high = 0.5, 1.0
+    if candidates.lowest(low, risk) is None:
+        return ""
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if candidates.lowest(middle, risk) is None else (middle, high)
+    return f"; a precision of {math.floor(1000 * low) / 10:g}% can be shown"
+
+
+def _recalling(
+    positive: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
+) -> tuple[float | None, str]:
+    """Return the highest threshold that at least a share of `goal` of the scores `positive` is shown to reach.
+
+    The search ends at one of these scores.
+    """
+    size, order = len(positive), np.argsort(positive, kind="stable")
+    positive, missed = positive[order], np.arange(size)
+    if clusters is None:
+        effective: Any = float(size)
+    else:
+        own = np.unique(clusters[order], return_inverse=True)[1]
+        sizes = np.bincount(own) if size else np.zeros(0)
+        # Sums over clusters with the first j samples missed: Σ missed², Σ missed · size, and Σ size².
+        of_squares = np.append(0, _cluster_sums(own, np.ones(size, bool))[3])[:size]
+        of_products, of_sizes = np.append(0, np.cumsum(sizes[own]))[:size], float(np.square(sizes).sum())
+        share = missed / max(size, 1)
+        squares = of_squares - 2 * share * of_products + share**2 * of_sizes
+        effects = _design_effects(squares, share, size, missed, len(sizes), of_sizes / max(size, 1))
+        effective = _effective_size(size, effects, len(sizes), risk)
+    p_values = _tail(missed / max(size, 1) * effective, effective, 1 - goal)
+    kept = int(np.append(p_values <= risk, False).argmin())
+    if kept:
+        return float(positive[kept - 1]), ""
+    factor = _least(0, goal, risk) / max(np.max(effective, initial=0.0), 1e-9)
+    more = _least(0, goal, risk) if not size else math.ceil(size * (factor - 1) - 1e-6)
+    return None, f"needs about {max(more, 1):,} more {unit}"
+
+
+def _tail(errors: Any, size: Any, share: float) -> np.ndarray:
+    """Return P(Bin(size, share) <= errors), continued to sizes that are no whole numbers."""
+    rest = np.subtract(size, errors)
+    return np.where(rest > 0, betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
+
+
+def _least(errors: int, goal: float, risk: float) -> int:
+    """Return the smallest number of samples of which `errors` errors show a precision, or recall, of `goal`."""
+    low, high = errors, errors + 1
+    while _tail(errors, high, 1 - goal) > risk:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _tail(errors, middle, 1 - goal) <= risk else (middle, high)
+    return high
+
+
+def _cluster_sums(clusters: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return, for the first 1, 2, …, N samples, four sums over clusters with m samples and e errors, each (N,).
+
+    These are the number of clusters, Σ e², Σ e m, and Σ m².
+    """
+    order = np.argsort(clusters, kind="stable")
+    in_order, wrong = clusters[order], errors[order].astype(np.int64)
+    is_first = np.append(True, in_order[1:] != in_order[:-1])[: len(order)]
+    start = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    before, errors_before = np.empty(len(order), np.int64), np.empty(len(order), np.int64)  # within the cluster
+    before[order] = np.arange(len(order)) - start
+    total = np.cumsum(wrong) - wrong
+    errors_before[order] = total - total[start]
+    wrong = errors.astype(np.int64)
+    return (
+        np.cumsum(before == 0),
+        np.cumsum(wrong * (2 * errors_before + 1)),
+        np.cumsum(errors_before + wrong * (before + 1)),
+        np.cumsum(2 * before + 1),
+    )
+
+
+def _design_effects(squares: Any, share: Any, counts: Any, errors: Any, num_clusters: Any, largest: Any) -> np.ndarray:
+    """Return by how much the variance of a share exceeds that of independent samples, at least 1.
+
+    `squares` is Σ (e - share · m)² over the clusters. The estimate is drawn towards the `largest` possible effect,
+    that of clusters whose samples are all alike: few errors say little about the clusters.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = num_clusters / np.subtract(num_clusters, 1.0)
+        estimate = ratio * squares / (counts * share * (1 - share))
+    weight = errors / (errors + _PRIOR_ERRORS)
+    effect = np.where(np.isfinite(estimate), weight * estimate + (1 - weight) * largest, largest)
+    return np.maximum(effect, 1.0)
+
+
+def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: float) -> Any:
+    """Return the effective number of samples; where each is a cluster of its own, exactly the counts."""
+    freedom = np.maximum(np.subtract(num_clusters, 1), 1)
+    of_samples = student_t.ppf(1 - risk, np.maximum(np.subtract(counts, 1), 1))
+    return counts / design_effects * (of_samples / student_t.ppf(1 - risk, freedom)) ** 2
 
 
 def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[float, float]) -> tuple[float | None, str]:
-    """Return the threshold with the largest F1 or the smallest cost; `scores` are in descending order."""
-    ones = int(hits.sum())
+    """Return the threshold with the largest F1 or the smallest cost."""
+    order = np.argsort(-scores, kind="stable")
+    scores, hits, ones = scores[order], hits[order], int(hits.sum())
     if not ones:
         return None, "needs positives"
     found, count = np.cumsum(hits), np.arange(1, len(scores) + 1)
@@ -269,26 +512,47 @@ def _precision_and_recall(above: np.ndarray, hits: np.ndarray, link: str) -> tup
     return right, float(above[hits].mean()) if hits.any() else math.nan
 
 
-def _samples(
-    scores: Array, labels: Array, link: str, per_label: bool, ignore_index: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the log-odds and the hits of each label, float64 and bool, without unknown labels."""
+def samples_of(
+    scores: Array, labels: Array, link: str, per_label: bool = True, ignore_index: int = -100, clusters: Any = None
+) -> ThresholdSamples:
+    """Return what `thresholds_of` takes for the arguments of `fit_thresholds`."""
+    shape = tuple(np.shape(labels))
+    is_flat = len(shape) == (1 if link == "softmax" else 2)
+    size = math.prod(shape if link == "softmax" else shape[:-1])
+    numbers = None if clusters is None else cluster_keys(clusters, size)
     if link == "softmax":
         values, classes = (part.cpu() for part in check_scores("scores", scores, labels, ignore_index))
         kept = classes != ignore_index
-        wide, classes = values[kept].double(), classes[kept]
-        return [_log_odds_of_top(wide.numpy())], [(wide.argmax(-1) == classes).numpy()]
+        values, classes = values[kept], classes[kept]
+        largest, predicted = values.max(-1)
+        if not largest.isfinite().all():
+            row = int((~largest.isfinite()).nonzero()[0])
+            expected = "a finite largest value in each row (no NaN, no inf, not -inf everywhere)"
+            raise InputError(
+                "scores", f"must have {expected}, got {float(largest[row])} in row {int(kept.nonzero()[row])}"
+            )
+        log_odds, hits = _log_odds_of_top(values), (predicted == classes).numpy()
+        own = None if numbers is None else [numbers[kept.numpy()]]
+        return ThresholdSamples([log_odds], [hits], own, is_flat or own is not None)
     z, one, known = (part.numpy() for part in check_sigmoid_scores("scores", scores, labels, ignore_index))
     if not per_label:
-        return [z[known]], [one[known]]
+        if z.shape[1] > 1 or numbers is not None:  # the labels of a sample depend on each other
+            numbers = np.arange(len(z)) if numbers is None else numbers
+            numbers = np.broadcast_to(numbers[:, None], z.shape)
+        own = None if numbers is None else [numbers[known]]
+        return ThresholdSamples([z[known]], [one[known]], own, is_flat or clusters is not None)
     each = range(z.shape[1])
-    return [z[known[:, i], i] for i in each], [one[known[:, i], i] for i in each]
+    own = None if numbers is None else [numbers[known[:, i]] for i in each]
+    return ThresholdSamples(
+        [z[known[:, i], i] for i in each], [one[known[:, i], i] for i in each], own, is_flat or own is not None
+    )
 
 
-def _log_odds_of_top(logits: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the most probable class, which do not saturate."""
-    ordered = np.sort(logits, -1)
-    return ordered[..., -1] - np.logaddexp.reduce(ordered[..., :-1], -1)
+def _log_odds_of_top(logits: Tensor) -> np.ndarray:
+    """Return the log-odds of the most probable class, float64, which do not saturate."""
+    wide = logits.cpu().double()
+    largest, place = wide.max(-1, keepdim=True)
+    return (largest.squeeze(-1) - wide.scatter(-1, place, -math.inf).logsumexp(-1)).numpy()
 
 
 def _bounds(log_odds: Sequence[float | None]) -> np.ndarray:
@@ -312,12 +576,15 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
         label, or None to abstain. For the output of one sample that is not in a list, the same without the outer list.
 
     Raises:
-        ValueError: a config without thresholds, or an output without the scores of all labels.
+        ValueError: a config without thresholds; an output without the scores of all labels, with labels that the
+            thresholds are not for, or that could be of one sample or of several.
     """
     record = config if isinstance(config, Mapping) else getattr(config, "thresholds", None)
     if not isinstance(record, Mapping) or not isinstance(record.get("values"), Mapping):
         raise InputError("config", "must have thresholds, which hf-focal calibrate stores, got none")
-    names = [] if isinstance(config, Mapping) else list(getattr(config, "id2label", {}).values())
+    names = [*(record.get("labels") or () if record is config else getattr(config, "id2label", {}).values())]
+    if record.get("link") == "softmax":
+        names = names or [*record["values"]]  # a softmax has one threshold for every class
     if isinstance(pipeline_output, Mapping):
         return _decided([pipeline_output], record, names)
     items = list(pipeline_output)
@@ -327,19 +594,35 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
 
 
 def _is_one_sample(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Return whether the items are all labels of one sample, rather than the best label of each of several samples."""
-    if len(names) < 2 or sorted(item["label"] for item in items) != sorted(names):
+    """Return whether the items are labels of one sample, rather than the best label of each of several samples."""
+    labels, scores = [item["label"] for item in items], [item["score"] for item in items]
+    if len(items) < 2 or len({*labels}) < len(labels):
         return False
-    return record.get("link") != "softmax" or abs(sum(item["score"] for item in items) - 1) < 1e-3
+    if record.get("link") != "softmax":  # of several labels, the best one alone is never enough
+        return not names or len(names) > 1
+    is_sum = abs(sum(scores) - 1) < 1e-3
+    if len(names) < 2 or sorted(labels) == sorted(names):
+        return is_sum
+    # The most probable of K classes has at least 1/K; several such labels may still be the first ones of one sample.
+    if min(scores) < 1 / len(names) - 1e-6 or (sum(scores) < 1 + 1e-3 and scores == sorted(scores, reverse=True)):
+        raise InputError(
+            "pipeline_output",
+            f"must have the scores of all {len(names)} labels of a sample, or the best label of each sample in a list "
+            f"of its own, got {len(items)} labels that may be those of one sample: pass top_k=None",
+        )
+    return False
 
 
 def _decided(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], names: Sequence[str]) -> Any:
-    values = record["values"]
+    values, labels = record["values"], [item["label"] for item in items]
+    if unknown := [label for label in labels if names and label not in names]:
+        raise InputError("pipeline_output", f"must have labels among {[*names]}, got {unknown[0]!r}")
     if record.get("link") == "softmax":
         top = max(items, key=lambda item: item["score"])
         return top["label"] if top["score"] >= values.get(top["label"], math.inf) else None
-    if len(items) < len(names):
+    needed = len(names) or len({*values, *labels})
+    if len({*labels}) < needed:
         raise InputError(
-            "pipeline_output", f"must have the scores of all {len(names)} labels, got {len(items)}: pass top_k=None"
+            "pipeline_output", f"must have the scores of all {needed} labels, got {len(items)}: pass top_k=None"
         )
     return [item["label"] for item in items if item["score"] >= values.get(item["label"], math.inf)]

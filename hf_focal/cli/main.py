@@ -306,6 +306,9 @@ def _parser() -> argparse.ArgumentParser:
         )
         thresholds.add_argument("--recall", type=float, metavar="R", help="or thresholds that find R of the positives")
         thresholds.add_argument("--confidence", type=float, metavar="C", help="the confidence level of these [0.95]")
+        thresholds.add_argument(
+            "--simultaneous", action="store_true", help="let them hold for all labels together, not each by itself"
+        )
     thresholds = of_evaluate["thresholds"]
     thresholds.add_argument(
         "--coverage", type=float, metavar="C", help="find the threshold that answers C of the data"

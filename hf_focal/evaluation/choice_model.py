@@ -2,15 +2,18 @@
 
 import string
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
 
 from ..calibration import Correction, Temperature, fit_temperature
+from ..calibration.clusters import are_clustered
+from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..choices.option_scores import SCORES, encode_choices
 from ..metrics import CalibrationMetrics
 from ..tasks.input_errors import explained
@@ -80,6 +83,11 @@ class ChoiceModel(TrainedModel):
     @cached_property
     def trainer(self) -> Any:
         return ChoiceTrainer(self.args.calibration_bins)
+
+    def hits(self, encoded: Questions, clusters: np.ndarray | None, are_independent: bool) -> ThresholdSamples:
+        used = clusters if are_clustered(clusters) else None
+        samples = samples_of(encoded.scores, encoded.labels, "softmax", clusters=used)
+        return replace(samples, are_independent=are_independent)
 
     def encode(self, source: str, samples: Dataset) -> Questions:
         options, choices = self.options, samples["choices"][:]

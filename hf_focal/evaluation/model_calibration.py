@@ -44,6 +44,7 @@ def calibrate_model(
     precision: float | None = None,
     recall: float | None = None,
     confidence: float = 0.95,
+    simultaneous: bool = False,
     new_prior: float | Sequence[float] | None = None,
     onnx: str | Path | None = None,
     task: str | None = None,
@@ -72,8 +73,10 @@ def calibrate_model(
             label per sample, and at least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
-            thresholds on the data that the correction is fitted to, which hold with this confidence (see
-            `fit_thresholds`). They are saved in the model's config, for `apply_thresholds`.
+            thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is
+            fitted to, with the cross-fitted scores: each fold is corrected by a fit on the others. They are saved in
+            the model's config, for `apply_thresholds`. Words of texts depend on each other and get no guarantee.
+        simultaneous: let the guarantees of all labels hold together, rather than each by itself.
         new_prior: the share of positives, or of each label or class, in the data in which the model will be used, if
             it differs from that in `dataset`. The fitted correction is shifted to it (see `shift_prior`). A recall
             holds there, too; a precision does not, and must not be given.
@@ -101,7 +104,9 @@ def calibrate_model(
             given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
             expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
             raise InputError("per_label", f"{expected}, got {given}")
-    check_goals(confidence, precision=precision, recall=recall)
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
+    if goal and objective != "nll":
+        raise InputError("objective", f"must be 'nll' with {next(iter(goal))}, got {objective!r}")
     check_new_prior(new_prior, objective, precision)
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
@@ -127,8 +132,7 @@ def calibrate_model(
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         if calibration is None:
-            has_choice = trained.takes_affine and trained.task.has_independent_predictions
-            has_choice &= objective == "nll" and not per_label
+            has_choice = trained.takes_affine and objective == "nll" and not per_label
             classes = trained.config.num_labels if has_choice else 2
             calibration = default_correction(classes, len(samples))
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
@@ -150,26 +154,30 @@ def calibrate_model(
             with explained():
                 repository = create_repository(push_to_hub, private=private)
 
-        temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit=new_prior is not None)
+        clusters, are_independent, of_clusters = trained.clusters_of(source, samples)
+        cross_fit = new_prior is not None or bool(goal)
+        temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit, clusters)
         details: dict[str, Any] = {}
         if new_prior is not None:
             temperature = None
             details["prior_shift"] = trained.shift(train_prior, new_prior)
         before, after = trained.measure(encoded_test)
         fit = trained.trainer.calibration_fit
-        details |= {} if fit is None else {"calibration": fit.to_dict()}
-        if (precision, recall) != (None, None):
-            uncorrected, corrected = trained.measure(encoded) if has_test else (before, after)
+        if fit is not None:
+            details["calibration"] = fit.to_dict()
+            notes += [*of_clusters, *fit.notes([*trained.config.id2label.values()])]
+        if goal:
             if trained.folds:
-                own, measured = corrected or uncorrected, after or before
+                assert fit is not None
+                own, measured = fit.threshold_samples(are_independent), after or before
             else:  # the saved model gives uncorrected probabilities
-                own, measured = uncorrected, before
+                own, measured = trained.hits(encoded, clusters, are_independent), before
                 notes.append(
                     "the thresholds are for the model's own probabilities, without the slope and the intercept"
                 )
-            thresholds = choose_thresholds(own, precision, recall, confidence)
+            thresholds = choose_thresholds(own, goal, confidence, simultaneous, trained.link)
             names = label_names_of(trained.model)
-            details["thresholds"] = described(thresholds, names, source, measured)
+            details["thresholds"] = described(thresholds, names, source, measured if has_test else None)
             trained.model.config.thresholds = thresholds.record(names)
         elif getattr(trained.model.config, "thresholds", None) is not None:
             del trained.model.config.thresholds

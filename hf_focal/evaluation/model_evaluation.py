@@ -1,14 +1,12 @@
 """Evaluation of trained models, and choice of a confidence threshold."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..tasks.dataset_loading import dataset_location
-from ..tasks.input_errors import explained, one_line
+from ..tasks.input_errors import explained
 from ..tasks.task import MULTI_LABEL
 from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
@@ -32,6 +30,7 @@ def evaluate_model(
     coverage: float | None = None,
     recall: float | None = None,
     confidence: float = 0.95,
+    simultaneous: bool = False,
     threshold_dataset: str | None = None,
     threshold_split: str | None = None,
     on_result: Callable[[RunResult], None] | None = None,
@@ -51,10 +50,13 @@ def evaluate_model(
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
         precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
-            least this precision or cover at least this share of the samples; see `CalibrationMetrics.threshold_for`.
-            For a model with a sigmoid for each label, or for the only logit, `precision` or `recall` chooses a
-            threshold of each label; see `fit_thresholds`.
-        confidence: the probability, over draws of the data for the threshold, with which the goal holds.
+            least this precision or cover at least this share of the samples. For a model with a sigmoid for each
+            label, or for the only logit, `precision` or `recall` chooses a threshold of each label. See
+            `fit_thresholds`, whose clusters are those of `cluster_column` or, without one, of samples with the same
+            (first) text or other input.
+        confidence: the probability, over draws of the data for the threshold, with which the goal holds. Tokens of
+            texts depend on each other and get no such guarantee.
+        simultaneous: let the guarantees of all labels hold together, rather than each by itself.
         threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
         on_result: a function that every process calls with the result before anything is written.
         **options: the fields of `InputOptions`.
@@ -64,10 +66,9 @@ def evaluate_model(
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
-    wants_threshold = (precision, coverage, recall) != (None, None, None)
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
     threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
-    if wants_threshold:
-        check_goals(confidence, precision=precision, recall=recall, coverage=coverage)
+    if goal:
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
                 raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
@@ -83,52 +84,26 @@ def evaluate_model(
             raise InputError("recall", f"must not be given for {trained.name!r}, which has no sigmoid for each label")
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}
-        unreached = ""
         notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
-        if wants_threshold:
+        if goal:
             chosen_on, held_out = trained.load(*threshold_data)
             notes += overlap_notes(trained.task, samples, held_out, "threshold", "test")
         before, _ = trained.measure(trained.encode(source, samples))
-        if wants_threshold:
-            chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
-        if wants_threshold and of_labels:
-            thresholds = choose_thresholds(chosen, precision, recall, confidence)
-            details["thresholds"] = described(thresholds, label_names_of(trained.model), chosen_on, before)
-        elif wants_threshold:
-            try:
-                threshold = chosen.threshold_for(precision=precision, coverage=coverage, level=confidence)
-            except ValueError as error:
-                unreached = f"{one_line(error)}{_reachable(chosen, precision)}"
-            else:
-                reached = threshold.measure(before)
-                details["threshold"] = asdict(threshold) | {
-                    "chosen_on": chosen_on,
-                    "test_coverage": reached.coverage,
-                    "test_precision": reached.precision,
-                }
+        if goal:
+            clusters, are_independent, of_clusters = trained.clusters_of(chosen_on, held_out)
+            notes += of_clusters
+            chosen = trained.hits(trained.encode(chosen_on, held_out), clusters, are_independent)
+            thresholds = choose_thresholds(chosen, goal, confidence, simultaneous, trained.link)
+            names = label_names_of(trained.model) if trained.task.takes_affine else ["confidence"]
+            details["thresholds"] = described(thresholds, names, chosen_on, before)
         notes = [*trained.data_notes, *notes]
         result = trained.result(None, before, None, measured_on=source, notes=notes, **details)
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
             write_results(output, result)
-        if unreached:
-            raise NotPublishedError(unreached, result)
+        if goal and not of_labels and thresholds.values[0] is None:
+            ((name, least),) = goal.items()
+            reason = f"must be one that {chosen_on} shows with {100 * confidence:g}% confidence, got {least:g}"
+            raise NotPublishedError(f"{name} {reason}: {thresholds.reasons[0]}", result)
     return result
-
-
-def _reachable(metrics: CalibrationMetrics, precision: float | None) -> str:
-    """Return a text on the highest precision below `precision` that a threshold reaches; "" if there is none."""
-    best, low, high = None, 0.0, precision or 0.0
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        try:
-            best, low = metrics.threshold_for(precision=middle), middle
-        except ValueError:
-            high = middle
-    if best is None:
-        return ""
-    return (
-        f"; a precision of {100 * best.bound:.1f}% can be shown, at a coverage of {100 * best.coverage:.1f}% "
-        f"(confidence {best.value:.3g} and above)"
-    )

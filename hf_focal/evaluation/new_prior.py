@@ -61,7 +61,8 @@ def shift_fit(
     """
     size = len(train_prior)
     shift = prior_shift(train_prior, new_prior, size, link)
-    shifted = replace(fit, correction=fit.correction.then(shift), temperature=None)
+    moved = shift.apply(fit.cross_fitted_logits)
+    shifted = replace(fit, correction=fit.correction.then(shift), temperature=None, cross_fitted_logits=moved)
     new = np.broadcast_to(np.asarray(new_prior, float), size).tolist()
     details = {"names": list(names) or [str(number) for number in range(size)], "train_prior": train_prior.tolist()}
     return shifted, details | {"new_prior": new}

@@ -16,29 +16,33 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import is_peft_available
 
 from ..calibration import Correction, Temperature
+from ..calibration.clusters import are_clustered, content_hashes
 from ..calibration.corrections import is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
+from ..calibration.thresholds import ThresholdSamples
 from ..hub.cross_encoder_folder import set_sigmoid
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.run_results import known_loss
-from ..tasks.column_selection import some_of
+from ..tasks.column_selection import sample_keys, some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained, one_line
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
+from ..tasks.labeled_inputs import CLUSTER, column_order, input_keys, select_inputs
 from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from ..trainer.evaluation_and_correction import CollectedHits
 from ..validation import InputError
 from .new_prior import shares_of, shift_fit
 from .onnx_model import OnnxClassifier
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
+_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the samples are not cut by them
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
 # Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
@@ -316,6 +320,7 @@ class TrainedModel:
         `source` is the name of the data in the notes.
         """
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
+        samples = samples.remove_columns(CLUSTER) if CLUSTER in samples.column_names else samples
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if self.task.unit == "words":
@@ -379,17 +384,51 @@ class TrainedModel:
         trainer.calibration_fit, trainer.temperature = fit, None
         return details
 
+    def clusters_of(self, source: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
+        """Return keys of the clusters, int64 (N,), of data that `load` returned and named `source`.
+
+        Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as
+        the question of a pair. Then return whether all clusters are independent draws, and notes for the result: texts
+        that repeat so much that they leave few clusters are not taken as clusters, and the samples not as independent.
+        """
+        named, first = CLUSTER in samples.column_names, self.task.inputs[0]
+        keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
+        independent = self.task.has_independent_predictions
+        number = len(np.unique(keys))
+        if not are_clustered(keys):
+            return keys, independent, []
+        column = getattr(self.options, "cluster_column" if named else first.argument)
+        found = f"the {len(keys):,} samples of {source} have {number:,} values of {column!r}"
+        if named or number >= _FEWEST_CLUSTERS:
+            return keys, independent, [f"{found}: folds and thresholds are drawn by these clusters"]
+        whole = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
+        note = f"{found}, so they may depend on each other: name what is drawn independently as cluster_column"
+        return whole, False, [note]
+
+    def hits(self, encoded: Any, clusters: np.ndarray | None, are_independent: bool) -> ThresholdSamples:
+        """Return the log-odds and the hits of encoded data, on which thresholds are chosen."""
+        used = clusters if are_clustered(clusters) else None
+        with self._measured():
+            return self.trainer.collect(encoded, CollectedHits(self.link, used, are_independent))
+
     def fit(
-        self, encoded: Any, objective: str, calibration: str, per_label: bool, cross_fit: bool = False
+        self,
+        encoded: Any,
+        objective: str,
+        calibration: str,
+        per_label: bool,
+        cross_fit: bool = False,
+        clusters: np.ndarray | None = None,
     ) -> Temperature | None:
         """Fit a correction, which the trainer keeps. Return the correction if it is a temperature, or else None.
 
         A correction other than a temperature is always cross-fitted, and a temperature only with `cross_fit`.
+        `clusters` are those of the samples.
         """
         with self._measured():
             if calibration == "temperature" and not cross_fit:
                 return self.trainer.fit_temperature(encoded, objective, per_label)
-            self.trainer.fit_calibration(encoded, calibration, per_label)
+            self.trainer.fit_calibration(encoded, calibration, per_label, clusters=clusters)
             return self.trainer.temperature
 
     @property

@@ -19,7 +19,7 @@ from .confusion_matrix import ConfusionMatrix
 from .evaluate_calibration import evaluate_module
 from .kernel_smoothing import SmoothReliability
 from .metrics_accumulator import CalibrationMetrics, ReliabilityBins
-from .selective_prediction import RiskCoverageCurve, SelectiveAccuracy, Threshold
+from .selective_prediction import RiskCoverageCurve
 from .sigmoid_metrics_accumulator import LabelMetrics
 
 __all__ = [
@@ -28,9 +28,7 @@ __all__ = [
     "LabelMetrics",
     "ReliabilityBins",
     "RiskCoverageCurve",
-    "SelectiveAccuracy",
     "SmoothReliability",
-    "Threshold",
     "adaptive_calibration_error",
     "augrc",
     "aurc",

@@ -25,7 +25,7 @@ from .bootstrap_intervals import resampled_errors
 from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
-from .selective_prediction import RiskCoverageCurve, Threshold, log_odds, threshold_for
+from .selective_prediction import RiskCoverageCurve, log_odds
 
 # What is summed over the samples, separately over incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
@@ -63,7 +63,7 @@ class CalibrationMetrics:
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
             (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
-            `smooth_reliability`, `threshold_for`, and `bootstrap` then raise ValueError.
+            `smooth_reliability`, `log_odds_and_hits`, and `bootstrap` then raise ValueError.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
@@ -257,28 +257,6 @@ class CalibrationMetrics:
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
         """Return the smooth reliability curve with a bootstrap band; raise ValueError if samples are not kept."""
         return smooth_reliability(*confidences(self._top_labels("smooth_reliability")), num_resamples, level)
-
-    def threshold_for(
-        self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
-    ) -> Threshold:
-        """Return the confidence at which to start answering so that precision or coverage is at least the given value.
-
-        For a precision (the accuracy of the answers), this is the lowest such threshold that a bisection finds; for a
-        coverage (the share of samples that get an answer), it is the highest such threshold. By the bound of Clopper
-        and Pearson, the guarantee holds with probability `level` over draws of these samples, which must not be the
-        test set.
-
-        Raises ValueError unless exactly one of `precision` and `coverage` is given, if that value or `level` is not in
-        (0, 1), if these samples cannot guarantee that value, or if samples are not kept.
-        """
-        keys = self._top_labels("threshold_for")
-        for name, value in (("precision", precision), ("coverage", coverage), ("level", level)):
-            if value is not None:
-                check_fraction(name, value)
-        goals = {name: goal for name, goal in (("precision", precision), ("coverage", coverage)) if goal is not None}
-        if len(goals) != 1:
-            raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
-        return threshold_for(keys, *goals.popitem(), level)
 
     def log_odds_and_hits(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return a list with one pair: the log-odds of the predictions, float64 (N,), and whether they are right.

@@ -67,7 +67,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
     else:
         is_folded = details.get("folded", True)
         steps += _uses(str(repository or output), task, "onnx" in given, repository is not None, is_folded)
-    if task in ("text-classification", "image-classification") and not {"thresholds", "threshold"} & details.keys():
+    if task in ("text-classification", "image-classification") and "thresholds" not in details:
         # A precision would not hold after a prior shift.
         goal = "recall" if "prior_shift" in details else "precision"
         aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"

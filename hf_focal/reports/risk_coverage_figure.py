@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..metrics import CalibrationMetrics, RiskCoverageCurve, SelectiveAccuracy
+from ..calibration.thresholds import Thresholds
+from ..metrics import CalibrationMetrics, RiskCoverageCurve
 from .figure_style import COLORS, GREY, LINES, clean_axes, finished
 from .markdown_tables import format_number
 from .run_results import RunResult
@@ -17,19 +18,35 @@ if TYPE_CHECKING:
 
 def risk_coverage_figure(
     runs: Mapping[str, CalibrationMetrics | RiskCoverageCurve],
-    thresholds: Mapping[str, SelectiveAccuracy] | None = None,
+    thresholds: Mapping[str, Thresholds] | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
     """Draw the risk-coverage curve of each run, with the area under the curve (AURC) in the legend.
 
     Args:
         runs: name of the run -> metrics of its test samples, or points of their curve, whose AURC is not shown.
-        thresholds: name of the run -> what `Threshold.measure` returned, a point to mark on the run's curve.
+        thresholds: name of the run -> a threshold of the confidence (link "softmax"), to mark on the run's curve.
         path: the file to save the figure to; its suffix determines the format.
 
     Raises:
         ValueError: there are no runs, or the metrics of a run have the link "sigmoid".
     """
+    points = {}
+    for name, chosen in (thresholds or {}).items():
+        metrics = runs.get(name)
+        if isinstance(metrics, CalibrationMetrics) and chosen.values[0] is not None:
+            pairs = metrics.log_odds_and_hits()
+            precision, coverage = chosen.measure_log_odds(*zip(*pairs, strict=True))
+            points[name] = chosen.values[0], float(coverage[0]), float(precision[0])
+    return _drawn(runs, points, path)
+
+
+def _drawn(
+    runs: Mapping[str, CalibrationMetrics | RiskCoverageCurve],
+    points: Mapping[str, tuple[float, float, float]],
+    path: str | Path | None = None,
+) -> "Figure":
+    """Draw the curves; `points` are name of the run -> (threshold, coverage, precision)."""
     from matplotlib.figure import Figure
 
     if not runs:
@@ -44,11 +61,11 @@ def risk_coverage_figure(
             label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f}%"
         color = COLORS[number % len(COLORS)]
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
-        if thresholds and name in thresholds:
-            point = thresholds[name]
-            coverage, risk = 100 * point.coverage, 100 * (1 - point.precision)
+        if name in points:
+            threshold, coverage, precision = points[name]
+            coverage, risk = 100 * coverage, 100 * (1 - precision)
             axes.plot(coverage, risk, color=color, marker="o")
-            text = f"answer above {point.threshold:.2f}:\n{coverage:.0f}% answered, {100 - risk:.1f}% right"
+            text = f"answer above {threshold:.2f}:\n{coverage:.0f}% answered, {100 - risk:.1f}% right"
             axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GREY)
     axes.set_xlim(0, 100)
     axes.set_ylim(bottom=0)
@@ -68,9 +85,7 @@ def risk_coverage_of(run: RunResult) -> "Figure | None":
         curves[name] = RiskCoverageCurve(*(np.array(points[part], float) for part in ("answered", "errors")))
     if not curves:
         return None
-    thresholds = {}
-    if chosen := run.details.get("threshold"):
-        size = int(run.pre["num_samples"])
-        reached = SelectiveAccuracy(chosen["value"], chosen["test_coverage"], chosen["test_precision"], size)
-        thresholds[[*curves][-1]] = reached
-    return risk_coverage_figure(curves, thresholds)
+    chosen, points = run.details.get("thresholds", {}), {}
+    if chosen.get("link") == "softmax" and (reached := chosen["labels"][0])["value"] is not None:
+        points[[*curves][-1]] = reached["value"], reached["recall"], reached["precision"]
+    return _drawn(curves, points)

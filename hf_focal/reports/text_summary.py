@@ -132,10 +132,8 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
     """Write sentences about the correction and the thresholds in `details`; any may be missing.
 
     `details["calibration"]` is the result of `CalibrationFit.to_dict`. `details["prior_shift"]` is what
-    `evaluation.new_prior.shift_fit` returned. `details["threshold"]` has the fields of a `Threshold`, the data it was
-    "chosen_on", and its "test_coverage" and "test_precision". `details["thresholds"]` is what
-    `evaluation.chosen_thresholds.described` returned. `details["drift"]` compares the calibration with that of an
-    earlier table of scores.
+    `evaluation.new_prior.shift_fit` returned. `details["thresholds"]` is what `evaluation.chosen_thresholds.described`
+    returned. `details["drift"]` compares the calibration with that of an earlier table of scores.
     """
     lines = []
     if fit := details.get("calibration"):
@@ -171,13 +169,6 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
         )
     if thresholds := details.get("thresholds"):
         lines += _threshold_lines(thresholds)
-    if threshold := details.get("threshold"):
-        lines.append(
-            f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g}% of the samples, "
-            f"right on {format_number(threshold['test_precision'], 100, 1)}% of them ({threshold['target']} >= "
-            f"{100 * threshold['goal']:g}% with {100 * threshold['level']:g}% confidence, chosen on "
-            f"{threshold['num_samples']:,} samples of {threshold['chosen_on']})."
-        )
     return lines
 
 
@@ -197,7 +188,7 @@ def _threshold_lines(thresholds: Mapping[str, Any]) -> list[str]:
     lines += [f"{label['name']}: no threshold: {label['reason']}." for label in missing[:most]]
     if max(len(chosen), len(missing)) > most:
         lines.append("The report has the other labels.")
-    return lines
+    return [*lines, *filter(None, [thresholds.get("conditions")])]
 
 
 def prior_shift_sentence(shift: Mapping[str, Any]) -> str:

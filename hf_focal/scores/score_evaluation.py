@@ -89,6 +89,7 @@ def calibrate_scores(
     precision: float | None = None,
     recall: float | None = None,
     confidence: float = 0.95,
+    simultaneous: bool = False,
     new_prior: float | Sequence[float] | None = None,
     num_bins: int = 15,
     output: str | Path | None = None,
@@ -102,8 +103,8 @@ def calibrate_scores(
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
         calibration, per_label: the `method` and `per_label` of `fit_calibration`.
-        precision, recall, confidence: as for `calibrate_model`. The thresholds are in ``correction.json``, for
-            `apply_thresholds`.
+        precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
+            ``correction.json``, for `apply_thresholds`.
         new_prior: as for `calibrate_model`.
         output: a new or empty folder for ``correction.json``, which `Correction.load` and `apply_correction` read, the
             report, and the card, ``README.md``.
@@ -112,11 +113,12 @@ def calibrate_scores(
         InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
     """
-    check_goals(confidence, precision=precision, recall=recall)
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
     check_new_prior(new_prior, "nll", precision)
     with new_folder(output):
         # Groups are measured, not fitted.
         table = read_scores(scores, **columns | ({} if test_scores is None else {"group": None}))
+        columns.pop("cluster_column", None)  # of the table of the fit alone
         test = table
         if test_scores is not None:
             given = columns | ({"floor": table.floor} if table.floor else {})
@@ -135,27 +137,27 @@ def calibrate_scores(
         if new_prior is not None:
             check_shares("new_prior", new_prior, shapes[0], table.link)
             train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.score_names)
-        fit = fit_calibration(
-            table.scores, table.known_labels, calibration, link=table.link, per_label=per_label, num_bins=num_bins
-        )
+        options: Any = {"link": table.link, "per_label": per_label, "num_bins": num_bins, "clusters": table.clusters}
+        fit = fit_calibration(table.scores, table.known_labels, calibration, **options)
         details: dict[str, Any] = {}
         if new_prior is not None:
             fit, details["prior_shift"] = shift_fit(fit, train_prior, new_prior, table.link, table.score_names)
         correction = fit.correction
         after = _measured(test, num_bins, correction)
         details |= {
-            "notes": [*dict.fromkeys([*table.notes, *test.notes])],
+            "notes": [*dict.fromkeys([*table.notes, *test.notes, *fit.notes(table.score_names)])],
             "calibration": fit.to_dict(),
             "fitted_on": table.source,
         }
         if groups := _by_group(test, num_bins, correction):
             details["groups"] = groups
         thresholds = None
-        if (precision, recall) != (None, None):
-            chosen = after if test is table else _measured(table, num_bins, correction)
-            thresholds = choose_thresholds(chosen, precision, recall, confidence)
+        if goal:
+            thresholds = choose_thresholds(
+                fit.threshold_samples(table.are_independent), goal, confidence, simultaneous, table.link
+            )
             names = [*table.score_names] or [str(number) for number in range(shapes[0])]
-            details["thresholds"] = described(thresholds, names, table.source, after)
+            details["thresholds"] = described(thresholds, names, table.source, None if test is table else after)
         result = _result(test, fit.temperature, _measured(test, num_bins), after, details, columns)
         if on_result is not None:
             on_result(result)

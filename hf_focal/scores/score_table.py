@@ -29,6 +29,9 @@ _SCORES = {
 }
 _LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
 _BLOCK = 8 << 20  # bytes of a text file
+# Columns that say which rows may depend on each other, or tell rows apart.
+_CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")
+_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the rows are not cut by them
 _LABELS = ("label", "labels", "label_ids", "target", "y")
 _MOST_DECIMALS = 7  # numbers with more are not taken as rounded
 _FLOOR = 1e-12  # the smallest probability of a class, unless the probabilities are rounded
@@ -48,6 +51,8 @@ class ScoreTable:
         link: "softmax", or "sigmoid" for one score or several labels per sample.
         classes: the names of the classes or labels; () if they have none.
         groups: the values of the column of groups, as strings, (N,); None without one.
+        clusters: the values of the column of clusters, as strings, (N,); None without one.
+        are_independent: False if the rows depend on each other in a way that `clusters` do not describe.
         notes: what a reader of the results should know of the scores.
         floor: the smallest probability of a class, by which 0 was replaced; 0 if logits were given.
     """
@@ -59,6 +64,8 @@ class ScoreTable:
     link: str = "softmax"
     classes: tuple[str, ...] = ()
     groups: np.ndarray | None = None
+    clusters: np.ndarray | None = None
+    are_independent: bool = True
     notes: tuple[str, ...] = ()
     floor: float = 0.0
 
@@ -76,7 +83,8 @@ class ScoreTable:
     def select(self, rows: np.ndarray) -> "ScoreTable":
         """Return the samples at the indices, or where the mask is True."""
         parts: dict[str, Any] = {
-            name: None if (of := getattr(self, name)) is None else of[rows] for name in ("labels", "groups")
+            name: None if (of := getattr(self, name)) is None else of[rows]
+            for name in ("labels", "groups", "clusters")
         }
         return replace(self, scores=self.scores[rows], **parts)
 
@@ -123,6 +131,7 @@ def read_scores(
     label_column: str | None = None,
     correct_column: str = "correct",
     group: str | None = None,
+    cluster_column: str | None = None,
     classes: Sequence[str] = (),
     kind: str | None = None,
     floor: float | None = None,
@@ -144,6 +153,8 @@ def read_scores(
             default the first of label, labels, label_ids, target, y, and label_….
         correct_column: the column that says whether the prediction is correct, for confidences.
         group: a column whose values form groups, such as languages or months.
+        cluster_column: a column whose equal values say which rows may depend on each other, such as a question's id;
+            by default the first of cluster, question, query, text, question_id, query_id, qid, and id.
         classes: the names of the classes in the order of the scores. If the columns give the same names, the columns
             are put into this order; if they give numbers, these stand for the places in `classes`.
         kind: "logits", "probabilities", or "confidence"; by default, the column's name or its values decide.
@@ -206,7 +217,11 @@ def read_scores(
         values, floor, of_rounding = _logits(rows, values, link, floor)
         notes += of_rounding
     labels = hot if raw is None else _labels(rows, str(label_column), raw, values.shape[1], classes)
-    return ScoreTable(source, "logits", values, labels, link, classes, _groups(rows, group), notes, floor or 0.0)
+    clusters, independent, of_clusters = _clusters(rows, cluster_column)
+    table_of = ScoreTable(source, "logits", values, labels, link, classes, _groups(rows, group))
+    return replace(
+        table_of, clusters=clusters, are_independent=independent, notes=(*notes, *of_clusters), floor=floor or 0.0
+    )
 
 
 def _in_order(names: list[str], classes: tuple[str, ...], values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
@@ -366,6 +381,31 @@ def _is_lists(column: pa.Array) -> bool:
 
 def _groups(rows: ScoreRows, group: str | None) -> np.ndarray | None:
     return None if group is None else _chunk(rows, "group", group).to_numpy(zero_copy_only=False).astype(str)
+
+
+def _clusters(rows: ScoreRows, given: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
+    """Return the clusters of the rows, whether these are independent draws, and notes.
+
+    Without a `given` column, a known one is taken. If it leaves few clusters, the rows are not cut by them.
+    """
+    found = given or next((name for name in _CLUSTERS if rows.table.column_names.count(name) == 1), None)
+    if found is None:
+        return None, True, ()
+    column = _chunk(rows, "cluster_column", found)
+    if column.null_count and given is None:
+        return None, True, ()
+    if column.null_count:
+        where = rows.where(int(pc.index(column.is_null(), True).as_py()))
+        raise InputError("cluster_column", f"must have no missing values, got one in {where}")
+    values = np.array([str(value) for value in column.to_pylist()])
+    number = len(np.unique(values))
+    if number == len(values):
+        return values, True, ()
+    known = f"the {len(values):,} rows of {rows.source} have {number:,} values of {found!r}"
+    if given is None and number < _FEWEST_CLUSTERS:
+        advice = "name what is drawn independently as cluster_column"
+        return None, False, (f"{known}, so they may depend on each other: {advice}",)
+    return values, True, (f"{known}: folds and thresholds are drawn by these clusters, intervals by rows",)
 
 
 def _correct(rows: ScoreRows, column: str) -> np.ndarray:

@@ -26,6 +26,9 @@ class InputOptions:
     label_map: Mapping[str, str] | None = _option(
         None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
     )
+    cluster_column: str | None = _option(
+        None, "column whose equal values say which samples may depend on each other [equal first texts]"
+    )
     max_samples: int | None = _option(None, "samples of each dataset, drawn at random [all]")
     max_length: int | None = _option(
         None, "tokens after which a text is truncated [the model's limit; for language models at most 1024]"

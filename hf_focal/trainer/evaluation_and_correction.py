@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import reduce
+from itertools import chain, zip_longest
 from typing import Any
 
 import datasets
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 from transformers.trainer_utils import has_length
 
 from ..calibration import Correction, TemperatureStream
+from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..tasks.heads import Head
@@ -173,6 +175,9 @@ class CollectedLogits:
     A soft target counts as its most probable class. With ``link="sigmoid"``, the labels are (M, K). If `sums` is given
     and the logits of a process exceed its share of `MAX_COLLECTED_BYTES`, all logits are added to `sums` instead of
     being kept, and `gather` returns the gathered `TemperatureStream`.
+
+    The samples are in the order of the dataset, whatever the number of processes. After `gather`, `rows` (M,) says
+    which row of the dataset each is from: a row of a token classifier has several.
     """
 
     pass_name = "computing logits"
@@ -181,15 +186,20 @@ class CollectedLogits:
         self.batches: list[tuple[Tensor, Tensor]] = []
         self.sums: Any = sums
         self.num_bytes, self.link = 0, link
+        self.batch_rows: list[tuple[int, np.ndarray]] = []
+        self.rows = np.zeros(0, np.int64)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         logits = logits.detach()
+        size, rows = len(labels), torch.arange(len(labels))
         if self.link != "sigmoid":
             labels = class_indices(logits, labels)
             if labels.ndim > 1:  # most tokens may be padding
                 kept = labels != -100
                 logits, labels = logits[kept], labels[kept]
+                rows = kept.cpu().nonzero()[:, 0]
         logits = logits.flatten(0, -2)
+        self.batch_rows.append((size, rows.numpy()))
         self.num_bytes += logits.nbytes
         if self._exceeds_limit():
             self._sum_up()
@@ -201,7 +211,8 @@ class CollectedLogits:
         if any(gather_object([self._exceeds_limit()])):  # on any process
             self._sum_up()
             return self.sums.gather()
-        return _concatenated(gather_object(self.batches))
+        self.rows = _dataset_rows(_in_order(self.batch_rows))
+        return _concatenated(_in_order(self.batches))
 
     def _exceeds_limit(self) -> bool:
         return self.sums is not None and self.num_bytes > MAX_COLLECTED_BYTES // PartialState().num_processes
@@ -210,6 +221,53 @@ class CollectedLogits:
         for batch in self.batches:
             self.sums.update(*batch)
         self.batches.clear()
+
+
+class CollectedHits:
+    """Collects what thresholds are chosen on: the samples' log-odds and hits, in the order of the dataset.
+
+    `clusters`, (N,), are keys of the clusters of the dataset's rows, if any.
+    """
+
+    pass_name = "measuring"
+
+    def __init__(self, link: str, clusters: np.ndarray | None = None, are_independent: bool = True) -> None:
+        self.link, self.clusters, self.are_independent = link, clusters, are_independent
+        self.batches: list[tuple[int, list[np.ndarray], ThresholdSamples]] = []
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        if self.link != "sigmoid":
+            labels = class_indices(logits, labels)
+        size, of_row = len(labels), int(np.prod(labels.shape[1:])) if self.link != "sigmoid" else 1
+        numbers = np.repeat(np.arange(size), of_row)
+        samples = samples_of(logits.detach(), labels, self.link)
+        known = labels.cpu().reshape(len(numbers), -1).T.numpy()
+        rows = [numbers[(of != -100) & (of == of)] for of in known]  # NaN is unknown, too
+        self.batches.append((size, rows, samples))
+
+    def gather(self) -> ThresholdSamples:
+        batches = _in_order(self.batches)
+        parts = range(len(batches[0][1]))
+        scores, hits = (
+            [np.concatenate([getattr(of, name)[i] for *_, of in batches]) for i in parts]
+            for name in ("scores", "hits")
+        )
+        clusters = None
+        if self.clusters is not None:
+            clusters = [self.clusters[_dataset_rows([(size, rows[i]) for size, rows, _ in batches])] for i in parts]
+        return ThresholdSamples(scores, hits, clusters, self.are_independent)
+
+
+def _in_order(batches: list[Any]) -> list[Any]:
+    """Return the batches of all processes in the order of the dataset, whose batches the processes took in turn."""
+    of_processes = gather_object([batches])
+    return [batch for batch in chain(*zip_longest(*of_processes)) if batch is not None]
+
+
+def _dataset_rows(batches: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """Return rows of the dataset from (number of rows, rows of the batch) of each batch."""
+    starts = np.cumsum([0, *(size for size, _ in batches)])
+    return np.concatenate([start + rows for start, (_, rows) in zip(starts, batches, strict=False)])
 
 
 def _merged(mine: Any, other: Any) -> Any:

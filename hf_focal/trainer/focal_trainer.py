@@ -12,6 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from ..calibration import (
     fit_calibration,
     fit_temperature,
 )
+from ..calibration.clusters import cluster_keys
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
@@ -400,7 +402,9 @@ class FocalTrainer(Trainer):
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
         """Add a labeled dataset to an accumulator (see `evaluation_and_correction`); return what `gather` returns."""
-        dataloader = self.get_eval_dataloader(dataset)
+        # Rows grouped by length would not be in the order of the dataset.
+        grouped = self.args.train_sampling_strategy == "group_by_length"
+        dataloader = self.get_test_dataloader(dataset) if grouped else self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # End the pass as predict() does, or its progress bar would continue in the next pass.
         self.callback_handler.on_predict(self.args, self.state, self.control, {})
@@ -473,7 +477,9 @@ class FocalTrainer(Trainer):
         self._keep_fit(dataset, temperature, curves=curves)
         return temperature
 
-    def fit_calibration(self, dataset: Any = None, method: str = "auto", per_label: bool = False) -> CalibrationFit:
+    def fit_calibration(
+        self, dataset: Any = None, method: str | None = None, per_label: bool = False, *, clusters: Any = None
+    ) -> CalibrationFit:
         """Fit a correction to a classifier's logits, in place of any earlier correction.
 
         Later evaluations also measure the corrected logits, and `save_calibrated` folds the correction into the
@@ -483,19 +489,32 @@ class FocalTrainer(Trainer):
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
             method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
-                sigmoids, "platt"; see `hf_focal.fit_calibration`.
+                sigmoids, "platt"; see `hf_focal.fit_calibration`. By default, that of `calibrate_model`: "auto" with
+                one softmax, more than two classes, and at least 100 rows of `dataset`; otherwise "temperature".
             per_label: fit values for each label; only with sigmoids.
+            clusters: a value for each row of `dataset`, such as its text; rows with equal ones may depend on each
+                other (see `hf_focal.fit_calibration`). Tokens of one row always may.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model that does not classify
                 samples or tokens (use `fit_temperature`); multiple choice with a method other than "temperature".
         """
-        check_correction(self.model, self.head, method)
+        check_correction(self.model, self.head, method or "temperature")
         dataset = self.held_out_dataset(dataset, "dataset")
-        logits, labels = self.collect(dataset, CollectedLogits(link=self.link))
+        collected = CollectedLogits(link=self.link)
+        logits, labels = self.collect(dataset, collected)
+        rows = collected.rows
+        if clusters is not None:
+            clusters = cluster_keys(clusters, len(dataset))[rows]
+        elif len(np.unique(rows)) < len(rows):
+            clusters = rows
         require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
-        options["bias"] = has_bias(self.model, self._example)
+        options |= {"bias": has_bias(self.model, self._example), "clusters": clusters}
+        if method is None:
+            kind = type(without_adapter(self.model)).__name__
+            has_choice = self.head is Head.CLASSES and not kind.endswith("ForMultipleChoice")
+            method = default_correction(logits.shape[1] if has_choice else 2, int(rows[-1]) + 1)
         fit = fit_calibration(logits, labels, method, **options)
         self._keep_fit(dataset, fit.temperature, fit)
         return fit

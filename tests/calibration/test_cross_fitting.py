@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature
-from hf_focal.calibration.cross_fitting import _folds
+from hf_focal.calibration.clusters import folds_of
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -68,7 +68,7 @@ def test_without_a_gain_all_of_the_score_is_refinement():
 
 def test_every_fold_has_its_share_of_every_class():
     labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 5)[torch.randperm(65)]
-    folds = _folds(labels, 5)
+    folds = torch.from_numpy(folds_of(labels.numpy(), 5))
     for label, share in ((0, 10), (1, 2), (2, 1)):
         assert torch.bincount(folds[labels == label]).tolist() == [share] * 5
 

@@ -1,0 +1,62 @@
+"""Clusters of samples that depend on each other, and folds that keep each cluster whole."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from ..validation import InputError
+
+
+def cluster_keys(clusters: Any, size: int) -> np.ndarray:
+    """Return a hash of each sample's cluster, int64 (N,), which depends on nothing but the value in `clusters`, (N,).
+
+    Equal numbers or strings are one cluster.
+
+    Raises:
+        InputError: `clusters` is not one-dimensional with `size` values, or has missing ones.
+    """
+    if hasattr(clusters, "detach"):
+        clusters = clusters.detach().cpu().numpy()
+    values = np.asarray(clusters)
+    if values.shape != (size,):
+        raise InputError("clusters", f"must have one value for each of the {size:,} samples, got shape {values.shape}")
+    if values.dtype.kind == "f" and (wrong := ~np.isfinite(values)).any():
+        raise InputError("clusters", f"must have no missing values, got {values[wrong][0]}")
+    if values.dtype == object:
+        if any(value is None or value != value for value in values):
+            raise InputError("clusters", "must have no missing values, got None or NaN")
+        values = values.astype(str)
+    names, numbers = np.unique(values, return_inverse=True)
+    return content_hashes(names.tolist())[numbers.reshape(-1)]
+
+
+def content_hashes(values: Iterable[Any]) -> np.ndarray:
+    """Return a hash of each value, int64 (N,), which is the same in every process."""
+    digests = (blake2b(repr(value).encode("utf-8", "replace"), digest_size=8).digest() for value in values)
+    return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
+
+
+def are_clustered(clusters: np.ndarray | None) -> bool:
+    """Return whether any two samples are in one cluster."""
+    return clusters is not None and len(np.unique(clusters)) < len(clusters)
+
+
+def folds_of(classes: np.ndarray, num_folds: int, clusters: np.ndarray | None = None) -> np.ndarray:
+    """Return the number of each sample's fold, (N,): each fold has about the same share of every class.
+
+    Shuffled samples of each of the `classes`, (N,), are dealt to the folds in turn. With `clusters`, the
+    `cluster_keys` (N,), whole clusters are dealt, in the order of their keys, so the order of the samples does not
+    matter. The smallest class in a cluster counts as its class.
+    """
+    if clusters is None:
+        order = np.random.default_rng(0).permutation(len(classes))
+        order = order[np.argsort(classes[order], kind="stable")]
+        folds = np.empty(len(classes), np.int64)
+        folds[order] = np.arange(len(classes)) % num_folds
+        return folds
+    keys, numbers = np.unique(clusters, return_inverse=True)
+    smallest = np.full(len(keys), np.iinfo(np.int64).max)
+    np.minimum.at(smallest, numbers, classes)
+    return folds_of(smallest, num_folds)[numbers]
