@@ -7,7 +7,7 @@ the T fitted by NLL. `temperature_grid` explains how ECE and NLL follow from eac
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,34 +148,42 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
 
 def nll_temperature(samples: CalibrationSamples) -> float:
     """Return the T with the smallest mean NLL, or warn and return 1 if there is none."""
-    value, problem = _nll_optimum(samples)
-    if problem:
-        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
-    return value
-
-
-def _nll_optimum(samples: CalibrationSamples) -> tuple[float, str]:
-    """Return the T with the smallest mean NLL and "", or, if there is none, 1 and why.
-
-    The derivative of the NLL with respect to β = 1/T, `mean d_y - mean E_β[d]`, increases with β and is 0 at this T.
-    `E_β` is the expectation over the classes under softmax(βz).
-    """
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
         raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     chance_gap, has_masks = _mean_gap(samples)
-    if label_gap == 0:
-        return 1.0, f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
-    if label_gap >= (1 - 1e-9) * chance_gap:
-        return 1.0, "the predictions are no better than chance (are the labels those of these logits?)"
+    value = _nll_optimum(label_gap, chance_gap, lambda beta, dtype: _gap_moments(samples, beta, dtype, has_masks))
+    if value is None:
+        problem = "the predictions are no better than chance (are the labels those of these logits?)"
+        if label_gap == 0:
+            problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
+        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
+        return 1.0
+    return value
 
+
+def _nll_optimum(
+    label_gap: float, chance_gap: float, moments: Callable[[float, torch.dtype], tuple[float, float]]
+) -> float | None:
+    """Return the T with the smallest mean NLL, or None if there is none.
+
+    The derivative of the NLL with respect to β = 1/T, `mean d_y - mean E_β[d]`, increases with β and is 0 at this T.
+    `E_β` is the expectation over the classes under softmax(βz).
+
+    Args:
+        label_gap: mean d_y; 0 if all predictions are correct, so that the NLL falls as T -> 0.
+        chance_gap: mean E_0[d]; if it does not exceed `label_gap`, the NLL falls as T -> ∞.
+        moments: returns, from β and the precision to compute in, mean E_β[d] and the mean of the variances of d.
+    """
+    if not 0 < label_gap < (1 - 1e-9) * chance_gap:
+        return None
     # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
     # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
     # Passes in float32 come close to the root, and the last ones are in float64.
     log_beta, low, high, dtype = -math.log(label_gap), -math.inf, math.inf, torch.float32
     while True:
         beta = math.exp(log_beta)
-        gap, variance = _gap_moments(samples, beta, dtype, has_masks)
+        gap, variance = moments(beta, dtype)
         low, high = (log_beta, high) if gap > label_gap else (low, log_beta)
         is_finite = gap > 0 and variance > 0
         step = math.log(gap / label_gap) * gap / (beta * variance) if is_finite else math.copysign(2, gap - label_gap)
@@ -184,7 +192,7 @@ def _nll_optimum(samples: CalibrationSamples) -> tuple[float, str]:
             step = (low + high) / 2 - log_beta
         log_beta += step
         if dtype == torch.float64 and abs(step) < 1e-7:  # the convergence is quadratic
-            return math.exp(-log_beta), ""
+            return math.exp(-log_beta)
         if dtype == torch.float32 and abs(step) < 1e-3:
             low, high, dtype = -math.inf, math.inf, torch.float64  # rounding may have moved the bounds past the root
 
@@ -277,11 +285,22 @@ def _sigmoid_optimum(signed: Tensor) -> float | None:
     """Return the T with the smallest mean of softplus(-s / T), or None if there is none.
 
     Each s in `signed` is the logit z of an entry with label 1, or -z for label 0: σ(s / T) is the last probability of
-    softmax([0, s] / T).
+    softmax([0, s] / T), whose one gap is |s|.
     """
     signed = signed[signed.isfinite()]  # where it is infinite, the NLL is 0 at every T
-    if not signed.any():
+    scale = float(signed.abs().mean()) if len(signed) else 0.0
+    if not scale:
         return None
-    pairs = torch.stack([torch.zeros_like(signed), signed], 1)
-    value, problem = _nll_optimum(CalibrationSamples(pairs, torch.ones(len(pairs), dtype=torch.long), -100))
-    return None if problem else value
+    signed = signed / scale  # float32 holds it, whatever the scale
+    exact = signed.abs()
+    gaps = {torch.float64: exact, torch.float32: exact.float()}
+
+    def moments(beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        gap, other = gaps[dtype], torch.sigmoid(gaps[dtype] * -beta)
+        mean = gap * other
+        variance = (mean * gap).sub_(mean.square())
+        return float(mean.sum(dtype=torch.float64)) / len(gap), float(variance.sum(dtype=torch.float64)) / len(gap)
+
+    label_gap = float(signed.clamp(max=0).mean().abs())
+    value = _nll_optimum(label_gap, float(exact.mean()) / 2, moments)
+    return None if value is None else scale * value

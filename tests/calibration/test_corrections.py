@@ -180,22 +180,10 @@ def test_what_no_correction_can_be_is_refused(saved, message):
     [
         (Correction(), "T = 1", "T = 1 leaves the logits as they are."),
         (Correction.temperature(2), "T = 2", "makes the model less confident; no prediction changes."),
-        (
-            Correction.temperature((1, 2)),
-            "one T for each label, 1 to 2",
-            "2 labels by a T of its own, 1 to 2",
-        ),
-        (
-            Correction.platt(2, -1),
-            "slope 2 and intercept -1",
-            "becomes 2 z - 1: the slope makes the model more",
-        ),
+        (Correction.temperature((1, 2)), "one T for each label, 1 to 2", "2 labels by a T of its own, 1 to 2"),
+        (Correction.platt(2, -1), "slope 2 and intercept -1", "becomes 2 z - 1: the slope makes the model more"),
         (Correction.platt((1, 2), (0, 1)), "slopes 1 to 2 and intercepts 0 to 1", "a slope of its own (1 to 2)"),
-        (
-            Correction.bias(2, (1, -1)),
-            "T = 2 and an offset for each of 2 classes",
-            "to each of the 2 (-1 to 1)",
-        ),
+        (Correction.bias(2, (1, -1)), "T = 2 and an offset for each of 2 classes", "to each of the 2 (-1 to 1)"),
         (Correction.vector((1, 2)), "vector scaling of 2 classes", "a factor and an offset of its own"),
         (Correction.matrix(((1, 2), (3, 4))), "matrix scaling of 2 classes", "a 2 x 2 matrix"),
     ],
