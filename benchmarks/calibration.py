@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 from commands import spread
+from torch.nn.functional import cross_entropy
 
-from hf_focal import fit_matrix_scaling, fit_vector_scaling
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
 PEERS = {"vector": ("probmetrics", "netcal"), "matrix": ("probmetrics",)}
@@ -103,8 +104,8 @@ def main() -> None:
                     found.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
         cpu_s = statistics.median(run["cpu_s"] for run in own)
         row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, "cpu_s": cpu_s}
-        row["nll"] = fit.nll_after
-        print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {fit.nll_after:.4f}", flush=True)
+        row["nll"] = float(cross_entropy(fit.apply(logits.double()), labels))
+        print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {row['nll']:.4f}", flush=True)
         for name, found in of_peers.items():
             row[name] = found[-1]
             if "cpu_s" in found[-1]:

@@ -33,7 +33,7 @@ def calibrated():
         batches.append(inputs)
     model.eval()
     with torch.no_grad():
-        expected = [temperature.apply(model(**inputs).logits.double()) for inputs in batches]
+        expected = [temperature.correction.apply(model(**inputs).logits.double()) for inputs in batches]
     return fold_calibration(model, temperature), batches, expected
 
 

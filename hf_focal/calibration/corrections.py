@@ -296,7 +296,7 @@ class Correction:
 def _as_numbers(name: str, value: Any, most_axes: int) -> float | Tensor:
     """Return one number as a float, or an array as a float64 tensor of its own, on the CPU."""
     try:
-        array = torch.as_tensor(value).detach().to("cpu", torch.float64, copy=True)
+        array = torch.as_tensor(value, dtype=torch.float64).detach().cpu().clone()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(name, f"must be a number or an array of numbers, got {value!r}") from error
     if not array.numel() or array.ndim > most_axes or not array.isfinite().all():

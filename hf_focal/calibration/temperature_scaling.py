@@ -7,7 +7,7 @@ the T fitted by NLL. `temperature_grid` explains how ECE and NLL follow from eac
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,7 +166,13 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
 
 def nll_temperature(samples: CalibrationSamples) -> tuple[float, bool]:
     """Return the T with the smallest mean NLL, and whether it is the end of its range. If there is none, T is 1."""
-    value, at_end = _nll_optimum(samples)
+    label_gap = float(samples.label_gaps.mean())
+    if not math.isfinite(label_gap):
+        raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+    chance_gap, has_masks = _mean_gap(samples)
+    value, at_end = _nll_optimum(
+        label_gap, chance_gap, lambda beta, dtype: _gap_moments(samples, beta, dtype, has_masks)
+    )
     if value is None:
         warnings.warn(
             f"no T can be fitted, so T = 1: all {len(samples)} samples are predicted correctly, and the NLL falls as "
@@ -176,29 +182,31 @@ def nll_temperature(samples: CalibrationSamples) -> tuple[float, bool]:
     return value or 1.0, at_end
 
 
-def _nll_optimum(samples: CalibrationSamples) -> tuple[float | None, bool]:
-    """Return the T with the smallest mean NLL, and whether it is the end of its range.
+def _nll_optimum(
+    label_gap: float, chance_gap: float, moments: Callable[[float, torch.dtype], tuple[float, float]]
+) -> tuple[float | None, bool]:
+    """Return the T with the smallest mean NLL, and whether it is the end of its range; None and False if T -> 0.
 
     The derivative of the NLL with respect to β = 1/T, `mean d_y - mean E_β[d]`, increases with β and is 0 at this T.
-    `E_β` is the expectation over the classes under softmax(βz). If the derivative is not negative at β = 0, the logits
-    say less about the labels than chance, and T is the end of its range. If all predictions are correct, T is None.
+    `E_β` is the expectation over the classes under softmax(βz).
+
+    Args:
+        label_gap: mean d_y; 0 if all predictions are correct, so that the NLL falls as T -> 0.
+        chance_gap: mean E_0[d]; if it does not exceed `label_gap`, the logits say less about the labels than chance,
+            and T is the end of its range.
+        moments: returns, from β and the precision to compute in, mean E_β[d] and the mean of the variances of d.
     """
-    label_gap = float(samples.label_gaps.mean())
-    if not math.isfinite(label_gap):
-        raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
-    chance_gap, has_masks = _mean_gap(samples)
     if label_gap == 0:
         return None, False
     if label_gap >= (1 - 1e-9) * chance_gap:
         return max(1.0, _END * chance_gap), True
-
     # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
     # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
     # Passes in float32 come close to the root, and the last ones are in float64.
     log_beta, low, high, dtype = -math.log(label_gap), -math.inf, math.inf, torch.float32
     while True:
         beta = math.exp(log_beta)
-        gap, variance = _gap_moments(samples, beta, dtype, has_masks)
+        gap, variance = moments(beta, dtype)
         low, high = (log_beta, high) if gap > label_gap else (low, log_beta)
         is_finite = gap > 0 and variance > 0
         step = math.log(gap / label_gap) * gap / (beta * variance) if is_finite else math.copysign(2, gap - label_gap)
@@ -305,10 +313,24 @@ def _sigmoid_optimum(signed: Tensor) -> tuple[float | None, bool]:
     0, or if all logits are 0.
 
     Each s in `signed` is the logit z of an entry with label 1, or -z for label 0: σ(s / T) is the last probability of
-    softmax([0, s] / T).
+    softmax([0, s] / T), whose one gap is |s|.
     """
     signed = signed[signed.isfinite()]  # where it is infinite, the NLL is 0 at every T
-    if not signed.any():
+    scale = float(signed.abs().mean()) if len(signed) else 0.0
+    if not scale:
         return None, False
-    pairs = torch.stack([torch.zeros_like(signed), signed], 1)
-    return _nll_optimum(CalibrationSamples(pairs, torch.ones(len(pairs), dtype=torch.long), -100))
+    signed = signed / scale  # float32 holds it, whatever the scale
+    exact = signed.abs()
+    gaps = {torch.float64: exact, torch.float32: exact.float()}
+
+    def moments(beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        gap, other = gaps[dtype], torch.sigmoid(gaps[dtype] * -beta)
+        mean = gap * other
+        variance = (mean * gap).sub_(mean.square())
+        return float(mean.sum(dtype=torch.float64)) / len(gap), float(variance.sum(dtype=torch.float64)) / len(gap)
+
+    label_gap = float(signed.clamp(max=0).mean().abs())
+    value, at_end = _nll_optimum(label_gap, float(exact.mean()) / 2, moments)
+    if at_end:
+        return max(1.0, _END * scale), True
+    return None if value is None else scale * value, False

@@ -584,7 +584,7 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its correction, if one is fitted. All processes must call it.
 
-        The correction is folded into the saved weights or, where that is impossible (see `fold_temperature`), recorded
+        The correction is folded into the saved weights or, where that is impossible (see `fold_calibration`), recorded
         in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit. A model
         with one logit that was a CrossEncoder of sentence-transformers stays one, with the sigmoid as its activation.
         """

@@ -17,7 +17,8 @@ from textwrap import fill
 import numpy as np
 import torch
 
-from hf_focal import CalibrationMetrics, fit_calibration, fit_matrix_scaling, fit_temperature, fit_vector_scaling
+from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from hf_focal.utils.atomic_write import write_whole
 
 COLUMNS = {"before": "before", "temperature": "T", "vector": "vector", "matrix": "matrix", "auto": "auto"}
@@ -46,7 +47,7 @@ def measure(path: Path, run: str) -> dict:
         warnings.simplefilter("ignore")  # the table shows which method is no better
         auto = fit_calibration(*validation)
         corrections = {
-            "temperature": fit_temperature(*validation, objective="nll"),
+            "temperature": fit_temperature(*validation, objective="nll").correction,
             "vector": fit_vector_scaling(*validation),
             "matrix": fit_matrix_scaling(*validation),
         }

@@ -23,14 +23,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import logsumexp
 
-from hf_focal import (
-    CalibrationMetrics,
-    Correction,
-    fit_calibration,
-    fit_matrix_scaling,
-    fit_temperature,
-    fit_vector_scaling,
-)
+from hf_focal import CalibrationMetrics, Correction, fit_calibration, fit_temperature
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.figures.ood_metrics import detection_metrics, uncertainty
 
 RECORDS = Path(__file__).parent / "records" / "many_tasks"
@@ -61,7 +55,7 @@ def link_of(labels: np.ndarray) -> str:
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> Correction:
     link = link_of(labels)
-    return fit_temperature(logits, labels, link=link, per_label=link == "sigmoid")
+    return fit_temperature(logits, labels, link=link, per_label=link == "sigmoid").correction
 
 
 def fits_for(labels: np.ndarray, num_classes: int) -> dict[str, Callable[..., Correction]]:
@@ -125,7 +119,7 @@ def record(folder: Path) -> dict:
         return {"none": logits} | {name: correction.apply(logits) for name, correction in corrections.items()}
 
     run |= {name: measured(logits, test[1]) for name, logits in apply_all(test[0]).items()}
-    run["temperature"]["T"] = rounded(corrections["temperature"].value)
+    run["temperature"]["T"] = rounded(fit_temperature(*pool, link=link_of(pool[1])).value)
     if "shift_logits" in arrays and run["task"] != "clinc150":
         run["shift"] = {
             name: measured(logits, arrays["shift_labels"])

@@ -13,14 +13,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import average_precision_score
 
-from hf_focal import (
-    CalibrationMetrics,
-    estimate_prior,
-    fit_calibration,
-    fit_platt_scaling,
-    fit_thresholds,
-    shift_prior,
-)
+from hf_focal import CalibrationMetrics, fit_calibration, fit_thresholds, shift_prior
+from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.markdown_tables import columns_table
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
@@ -127,6 +121,19 @@ def mean_average_precision(logits: np.ndarray, labels: np.ndarray, questions: np
     return float(np.mean(scores))
 
 
+def estimated_share(logits: np.ndarray, old: float) -> float:
+    """Estimate the share of ones in unlabeled data by EM [Saerens, Latinne, and Decaestecker 2002].
+
+    `logits` (N, 1) are calibrated on data with the share `old`.
+    """
+    share, change = old, 1.0
+    while change >= 1e-8:
+        posterior = 1 / (1 + np.exp(-shift_prior(logits, old, share)))
+        new = float(np.clip(posterior.mean(), 1e-8, 1 - 1e-8))
+        share, change = new, abs(new - share)
+    return share
+
+
 def reranker(runs: list[dict]) -> str:
     columns = {title: [] for title in ("Probabilities", "MAP %", "NLL", "ECE %", "mean probability %")}
     found: dict[str, list[tuple]] = {}
@@ -138,9 +145,7 @@ def reranker(runs: list[dict]) -> str:
         held_out = fit_platt_scaling(run["pool_logits"], run["pool_labels"])
         same = corrections(run["validation_logits"], run["validation_labels"], per_label=False)
         old, posterior = run["pool_labels"].mean(), held_out.apply(test)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the page shows the estimate beside the true share
-            estimate = estimate_prior(posterior, old)
+        estimate = estimated_share(posterior, old)
         stages = {
             "as trained": test,
             "a slope and an intercept, fitted at 7%": posterior,
@@ -154,14 +159,14 @@ def reranker(runs: list[dict]) -> str:
             ranked = mean_average_precision(logits, labels, run["test_questions"])
             mean = float((1 / (1 + np.exp(-logits))).mean())
             found.setdefault(name, []).append((ranked, values["nll"], values["ece"], mean))
-        estimates.append(f"{100 * float(estimate[0]):.1f}% (seed {run['settings']['seed']})")
+        estimates.append(f"{100 * estimate:.1f}% (seed {run['settings']['seed']})")
         for goal in (0.5, 0.8):
             fit = fit_thresholds(run["validation_logits"], run["validation_labels"], precision=goal)
             precision, recall = fit.measure(test, labels)
             cell = goals.setdefault(f"{100 * goal:g}%", {"threshold": [], "precision": [], "recall": [], "reason": []})
             if fit.values[0] is not None:
                 platt = same["platt"]
-                value = 1 / (1 + np.exp(-(platt.slope * fit.log_odds[0] + platt.intercept)))
+                value = 1 / (1 + np.exp(-(platt.A * fit.log_odds[0] + platt.b)))
                 for key, part in zip(
                     ("threshold", "precision", "recall"), (value, precision[0], recall[0]), strict=True
                 ):

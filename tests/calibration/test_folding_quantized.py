@@ -8,11 +8,11 @@ from test_folding import TINY, build, logits_of
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_focal.calibration import PlattScaling, Temperature, fold_calibration
+from hf_focal.calibration import Correction, Temperature, fold_calibration
 from hf_focal.calibration.folding import has_bias
 
 MULTI_LABEL = {"problem_type": "multi_label_classification"}
-PLATT = PlattScaling(1.5, -0.3)
+PLATT = Correction.platt(1.5, -0.3)
 
 
 def llama(tied=False):

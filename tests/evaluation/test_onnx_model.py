@@ -18,8 +18,7 @@ from transformers import (
     BertConfig,
 )
 
-from hf_focal.calibration import PlattScaling, Temperature
-from hf_focal.calibration.corrections import AffineScaling, LabelTemperatures
+from hf_focal.calibration import Correction, Temperature
 from hf_focal.cli.main import main
 from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
 from hf_focal.evaluation.onnx_model import OnnxClassifier
@@ -170,13 +169,13 @@ def identity(path, dtype, outputs=("logits",)):
 
 
 CORRECTIONS = [
-    Temperature(3.0),
-    LabelTemperatures(2.0, values=(0.5, 2.0, 7.0)),
-    PlattScaling(1.5, -0.3),
-    PlattScaling(1.0, 0.0, slopes=(0.2, 1.0, 3.0), intercepts=(-1.0, 0.0, 2.0)),
-    AffineScaling(
-        "matrix", 2.0, torch.tensor([0.1, -1, 2]).double(), torch.randn(3, 3).double(), np.nan, np.nan, num_samples=9
-    ),
+    Correction.temperature(3.0),
+    Correction.temperature((0.5, 2.0, 7.0)),
+    Correction.platt(1.5, -0.3),
+    Correction.platt((0.2, 1.0, 3.0), (-1.0, 0.0, 2.0)),
+    Correction.bias(2.0, (0.1, -1, 2)),
+    Correction.vector((0.5, -1.0, 2.0), (0.1, -1, 2)),
+    Correction.matrix(torch.randn(3, 3), (0.1, -1, 2), 2.0),
 ]
 
 
@@ -188,7 +187,7 @@ def test_graphs_compute_the_correction_in_every_dtype(dtype, tolerance, tmp_path
         model = OnnxClassifier(path, BertConfig(num_labels=3), {"x"})
         before = model(x=logits)
         model.fold_correction(correction)
-        model.fold_correction(Temperature(0.5))
+        model.fold_correction(Correction.temperature(0.5))
         model.save_pretrained(tmp_path)
         saved = OnnxClassifier(str(tmp_path / "model.onnx"), model.config, {"x"})
         assert saved.session.get_outputs()[0].type == {"FLOAT": "tensor(float)"}.get(dtype, f"tensor({dtype.lower()})")

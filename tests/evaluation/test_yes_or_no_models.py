@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -22,14 +21,7 @@ from transformers import (
     pipeline,
 )
 
-from hf_focal import (
-    CalibrationMetrics,
-    FocalTrainer,
-    FocalTrainingArguments,
-    PlattScaling,
-    apply_thresholds,
-    correction_from_dict,
-)
+from hf_focal import CalibrationMetrics, Correction, FocalTrainer, FocalTrainingArguments, apply_thresholds
 from hf_focal.cli.main import main
 from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page
@@ -98,7 +90,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
     page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Platt scaling" in page and "<strong>" not in page.partition("<h2>Results")[2].partition("</section>")[0]
     # A plain pipeline is calibrated.
-    corrected = correction_from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
+    corrected = Correction.from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
     texts = Dataset.from_parquet(test)["text"][:3]
     scores, logits = (
         torch.tensor([[item["score"] for item in sorted(row, key=lambda item: item["label"])] for row in rows])
@@ -155,7 +147,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
     args = FocalTrainingArguments(output_dir=str(tmp_path / "out"), loss="cross_entropy", report_to=[], use_cpu=True)
     trainer = FocalTrainer(model, args, eval_dataset=encoded(fit), processing_class=tokenizer)
     found = trainer.fit_calibration(method="platt", per_label=True)
-    assert isinstance(trainer.correction, PlattScaling) and len(found.correction.slopes) == 2
+    assert trainer.correction.method == "platt" and found.correction.size == 2
     metrics = trainer.evaluate(encoded(test))
     assert metrics["eval_ece_post_t"] < 0.04 < metrics["eval_ece"]
     trainer.save_calibrated()
@@ -165,7 +157,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
         expected = trainer.correction.apply(model.eval()(**inputs).logits)
         torch.testing.assert_close(saved(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
     result = trainer.report(encoded(test))
-    assert result.method == "platt" and result.details["labels"]["slope"] == list(found.correction.slopes)
+    assert result.method == "platt" and result.details["labels"]["slope"] == found.correction.A.tolist()
 
 
 @pytest.mark.slow
@@ -233,7 +225,7 @@ def test_a_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
     original = CrossEncoder(str(model), device="cpu")
     columns = {"label_column": "l0", "text_pair_column": "query"}
     calibrate_model(model, fit, test_dataset=test, calibration="platt", output=tmp_path / "out", **columns)
-    corrected = correction_from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
+    corrected = Correction.from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
     calibrated = CrossEncoder(str(tmp_path / "out"), device="cpu")
     rows = Dataset.from_parquet(test)
     pairs = list(zip(rows["text"][:50], rows["query"][:50], strict=True))
@@ -334,52 +326,45 @@ def test_goals_that_a_model_cannot_have_are_told(tmp_path):
 
 
 def with_more_positives(path, folder, share=0.35):
-    """Write a file with zeros left out at random, so that this share is positive; return it, its share, and texts."""
+    """Write a file with zeros left out at random, so that this share is positive; return it and its share."""
     rows = Dataset.from_parquet(path)
     ones, zeros = ([i for i, label in enumerate(rows["l0"]) if label == value] for value in (1, 0))
     kept = sorted(ones + zeros[: round(len(ones) * (1 - share) / share)])
     part = rows.select(kept)
     part.to_parquet(folder / "more.parquet")
-    part.select_columns("text").to_csv(folder / "new.csv")
-    return str(folder / "more.parquet"), sum(part["l0"]) / len(part), str(folder / "new.csv")
+    return str(folder / "more.parquet"), sum(part["l0"]) / len(part)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimated", [False, True])
 @pytest.mark.parametrize("calibration", ["platt", "temperature"])
-def test_the_prior_of_a_calibrated_model_is_shifted(calibration, estimated, tmp_path, capsys):
+def test_the_prior_of_a_calibrated_model_is_shifted(calibration, tmp_path, capsys):
     model, fit, test = biased_model(tmp_path)
-    more, share, texts = with_more_positives(test, tmp_path)
+    more, share = with_more_positives(test, tmp_path)
     old = sum(Dataset.from_parquet(fit)["l0"]) / 1500
     columns = ["--dataset", fit, "--test_dataset", more, "--label_column", "l0", "--calibration", calibration]
     plain = calibrate_model(model, fit, test_dataset=more, label_column="l0", calibration=calibration)
     capsys.readouterr()
-    option = ["--unlabelled", texts] if estimated else ["--new_prior", str(share)]
-    assert main(["calibrate", str(model), *columns, *option, "--output", str(tmp_path / "out")]) == 0
+    assert main(["calibrate", str(model), *columns, "--new_prior", str(share), "--output", str(tmp_path / "out")]) == 0
     result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
     shift = result.details["prior_shift"]
     (new,) = shift["new_prior"]
-    assert shift["train_prior"] == [old]
-    assert new == (
-        pytest.approx(share, abs=0.05) if estimated and calibration == "platt" else new if estimated else share
-    )
+    assert shift["train_prior"] == [old] and new == share
     # The saved model adds the log-odds to what the fit corrects, and so does the table of the results.
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["prior_shift"] == {"train_prior": [old], "new_prior": [new]}
-    found = correction_from_dict(config["calibration"])
-    slope, intercept = (1 / plain.temperature.value, 0.0) if calibration == "temperature" else (None, None)
-    if slope is None:
-        platt = plain.details["calibration"]["correction"]
-        slope, intercept = platt["slope"], platt["intercept"]
+    found = Correction.from_dict(config["calibration"])
+    fitted = plain.temperature.correction
+    if calibration == "platt":
+        fitted = Correction.from_dict(plain.details["calibration"]["correction"])
     odds = math.log(new / (1 - new)) - math.log(old / (1 - old))
-    assert (found.slope, found.intercept) == pytest.approx((slope, intercept + odds))
+    assert (found.A, found.b) == pytest.approx((fitted.A, fitted.b + odds))
     again = evaluate_model(tmp_path / "out", more, label_column="l0")
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5) and result.method == "platt"
     if calibration == "platt":
         assert result.post["nll"] < plain.post["nll"] and result.post["ece"] < 0.05 < 0.1 < plain.post["ece"]
     # Console, card, and page say it.
     said = f"The prior is shifted from a share of {100 * old:.3g}% to {100 * new:.3g}%"
-    said += f", estimated by EM on {len(pd.read_csv(texts))} samples of unlabelled 'new.csv'" if estimated else "."
+    said += "."
     page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     for text in (capsys.readouterr().out, card, html.unescape(page)):
@@ -389,28 +374,14 @@ def test_the_prior_of_a_calibrated_model_is_shifted(calibration, estimated, tmp_
     assert "prior_shift" not in json.loads((tmp_path / "again" / "config.json").read_text())
 
 
-def test_an_estimate_at_its_end_is_told_and_not_taken(tmp_path):
-    model, fit, _ = biased_model(tmp_path, rows=300)
-    rows = Dataset.from_parquet(fit)
-    ones = [text for text, label in zip(rows["text"], rows["l0"], strict=True) if label]
-    Dataset.from_dict({"text": ones}).to_csv(tmp_path / "ones.csv")
-    result = calibrate_model(
-        model, fit, label_column="l0", calibration="platt", recall=0.5, unlabelled=str(tmp_path / "ones.csv")
-    )
-    shift = result.details["prior_shift"]
-    assert shift["new_prior"] == shift["train_prior"]
-    assert any("at the end of their range" in note and "not shifted" in note for note in result.details["notes"])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"new_prior": 0.2, "unlabelled": "x.csv"}, "new_prior must not be given if unlabelled is given, from which"),
         (
             {"new_prior": 0.2, "precision": 0.9},
             "precision must not be given with new_prior: it would hold only for the",
         ),
-        ({"unlabelled": "x.csv", "objective": "ece"}, "objective must be 'nll' with unlabelled, got 'ece'"),
+        ({"new_prior": 0.2, "objective": "ece"}, "objective must be 'nll' with new_prior, got 'ece'"),
         ({"new_prior": 1.2}, r"new_prior must be 2 shares between 0 and 1, got \[1.2, 1.2\]"),
         ({"new_prior": [0.2, 0.3, 0.5]}, r"new_prior must be 2 shares between 0 and 1, got \[0.2, 0.3, 0.5\]"),
     ],
@@ -524,7 +495,7 @@ def test_a_plain_process_gets_the_calibrated_probabilities_of_a_bfloat16_model(t
     texts = Dataset.from_parquet(test)["text"][:100]
     rows = pipeline("text-classification", model=str(model), top_k=None, function_to_apply="none")(texts)
     logits = [[item["score"] for item in sorted(row, key=lambda item: item["label"])] for row in rows]
-    expected = torch.sigmoid(correction_from_dict(config["calibration"]).apply(torch.tensor(logits)))
+    expected = torch.sigmoid(Correction.from_dict(config["calibration"]).apply(torch.tensor(logits)))
     command = [sys.executable, "-c", PLAIN, str(tmp_path / "out"), json.dumps(texts)]
     run = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True)
     found = torch.tensor(json.loads(run.stdout))

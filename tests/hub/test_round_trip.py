@@ -28,13 +28,8 @@ from papers.models import (
 from test_folding import TINY
 from test_folding_generative import BART, GEMMA
 
-from hf_focal import (
-    apply_calibrated_generation,
-    calibrated_generation,
-    fit_matrix_scaling,
-    fold_calibration,
-    fold_temperature,
-)
+from hf_focal import apply_calibrated_generation, calibrated_generation, fold_calibration
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +149,7 @@ def save_scaled(model, folder) -> dict:
     task, scaling = {"auto": auto_class(model), "inputs": inputs_of(model)}, scaling_of(model)
     with torch.no_grad():
         logits = model(**task["inputs"]).logits.double()
-    expected = {"class": type(model).__name__, "uncalibrated": logits.softmax(-1), "calibration": scaling.summary()}
+    expected = {"class": type(model).__name__, "uncalibrated": logits.softmax(-1), "calibration": scaling.to_dict()}
     expected["probabilities"] = scaling.apply(logits).softmax(-1)
     expected["num_parameters"] = model.num_parameters()
     fold_calibration(model, scaling).save_pretrained(folder)
@@ -187,10 +182,10 @@ def save_folded(model, folder) -> dict:
 
     if type(model).__name__ in NOT_FOLDABLE:
         with pytest.raises(TypeError, match="in generation with apply_calibrated_generation"):
-            fold_temperature(model, T)
+            fold_calibration(model, T)
         apply_calibrated_generation(model, T)
     else:
-        fold_temperature(model, T)
+        fold_calibration(model, T)
     model.save_pretrained(folder)
     torch.save(task, folder / "task.pt")
     return expected

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from hf_focal import AffineScaling, CalibrationMetrics, Temperature, fit_temperature
+from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import label_table, results_columns
@@ -107,7 +107,7 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
     fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
     before, after = CalibrationMetrics(link="sigmoid"), CalibrationMetrics(link="sigmoid")
     before.update(z, y)
-    after.update(fitted.apply(z), y)
+    after.update(fitted.correction.apply(z), y)
     result = RunResult.of("brier", fitted, before, after, label_names=["a", "b", "c"])
     result.save(tmp_path / "metrics.json")
     own, eces = before.per_label(), after.per_label()["ece"]
@@ -133,8 +133,7 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
 
 def test_decisions_that_the_correction_changes_have_both_values():
     logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 1])
-    identity = torch.eye(2, dtype=torch.float64)
-    shift = AffineScaling("vector", 1.0, torch.tensor([-0.6, 0.6], dtype=torch.float64), identity, 0.9, 0.6, 4)
+    shift = Correction.vector((1.0, 1.0), (-0.6, 0.6))
     run = RunResult.measure("flsd53", shift, logits, labels, details={"calibration": {"method": "vector"}})
     columns = results_columns([run])
     assert "".join(columns["Error %"][0]) == "50.00 → 0.00"

@@ -106,7 +106,7 @@ def test_of_a_sigmoid_it_is_the_frequency_of_labels_against_their_probability():
     y = (torch.rand(z.shape, generator=torch.Generator().manual_seed(1)) < torch.sigmoid(z / 2)).int()
     fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
     metrics = CalibrationMetrics(link="sigmoid")
-    metrics.update(fitted.apply(z), y)
+    metrics.update(fitted.correction.apply(z), y)
     for figure in (
         reliability_diagram(z, y, temperature=fitted, link="sigmoid"),
         reliability_diagram(metrics=metrics),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from hf_focal import calibrate_scores, export_correction, load_correction, read_scores
+from hf_focal import Correction, calibrate_scores, export_correction, read_scores
 from hf_focal.cli.main import main
 from hf_focal.validation import InputError
 
@@ -51,7 +51,7 @@ def test_the_graph_computes_what_the_correction_does(table, options, tmp_path):
     (found,) = session.run(["calibrated"], {given: scores.reshape(len(scores), -1)})
     floor = json.loads((tmp_path / "out" / "correction.json").read_text())["floor"] or None
     logits = read_scores({column: scores.astype(float)}, needs_labels=False, floor=floor).scores
-    corrected = load_correction(tmp_path / "out" / "correction.json").apply(logits)
+    corrected = Correction.load(tmp_path / "out" / "correction.json").apply(logits)
     expected = softmax(corrected, 1) if "label" in table and table is not YES else expit(corrected)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert session.get_modelmeta().custom_metadata_map["classes"] == ("" if table is YES else "a\nb\nc\nd")

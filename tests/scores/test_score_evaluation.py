@@ -10,13 +10,13 @@ from huggingface_hub import ModelCard
 
 from hf_focal import (
     CalibrationMetrics,
+    Correction,
     apply_correction,
     apply_thresholds,
     calibrate_scores,
     evaluate_scores,
     fit_temperature,
     fit_thresholds,
-    load_correction,
     shift_prior,
 )
 from hf_focal.cli.main import main
@@ -109,7 +109,7 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
     assert figures["ECE before temperature scaling"] == pytest.approx(result.pre["ece"])
     assert figures["ECE (optimistic: T was fitted on these samples)"] == pytest.approx(result.post["ece"])
     assert "hf-focal apply correction.json" in card.text and "s.csv" in card.text
-    loaded = load_correction(tmp_path / "out" / "correction.json")
+    loaded = Correction.load(tmp_path / "out" / "correction.json")
     np.testing.assert_allclose(loaded.apply(LOGITS), LOGITS / result.temperature.value)
     written = tmp_path / f"calibrated{suffix}"
     assert apply_correction(tmp_path / "out" / "correction.json", file, written) == len(LABELS)
@@ -215,7 +215,7 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
     pd.DataFrame({"probabilities": table["probabilities"]}).to_json(rows, orient="records", lines=True)
     assert apply_correction(correction, rows, tmp_path / "corrected.jsonl") == 400
     found = np.array(pd.read_json(tmp_path / "corrected.jsonl", lines=True)["calibrated"].tolist())
-    expected = load_correction(correction).apply(np.log(probabilities / (1 - probabilities)))
+    expected = Correction.load(correction).apply(np.log(probabilities / (1 - probabilities)))
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-8)  # JSON of pandas has 10 decimals
     with pytest.raises(InputError, match=r"output must end in \.jsonl or \.parquet: rows.jsonl has lists"):
         apply_correction(correction, rows, tmp_path / "corrected.csv")
@@ -333,9 +333,9 @@ def test_the_prior_of_scores_is_shifted(size, tmp_path):
     shifted = calibrate_scores(table, new_prior=new, output=tmp_path / "shifted")
     link = "softmax" if size == 3 else "sigmoid"
     expected = shift_prior(
-        load_correction(tmp_path / "plain" / "correction.json").apply(logits), train, new, link=link
+        Correction.load(tmp_path / "plain" / "correction.json").apply(logits), train, new, link=link
     )
-    found = load_correction(tmp_path / "shifted" / "correction.json").apply(logits)
+    found = Correction.load(tmp_path / "shifted" / "correction.json").apply(logits)
     if size == 3:
         expected, found = softmax(expected), softmax(found)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -343,15 +343,13 @@ def test_the_prior_of_scores_is_shifted(size, tmp_path):
     assert "The prior is shifted away from its share in these samples" in summary(shifted)
 
 
-def test_priors_of_scores_that_cannot_be_are_told(tmp_path, capsys):
+def test_priors_of_scores_that_cannot_be_are_told():
     with pytest.raises(InputError, match=r"new_prior must be 3 shares between 0 and 1, got \[0.5\]"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, new_prior=0.5)
     with pytest.raises(
         InputError, match="scores must have samples of every class for a prior shift, got a share of 0"
     ):
         calibrate_scores({"logits": LOGITS, "label": LABELS % 2}, new_prior=[0.2, 0.3, 0.5])
-    assert main(["calibrate", "--scores", "a.csv", "--unlabelled", "b.csv"]) == 2
-    assert "unlabelled must not be given with scores, got 'b.csv'" in capsys.readouterr().err
 
 
 def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsys):
@@ -359,7 +357,7 @@ def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsy
     assert main(["calibrate", *arguments, "--precision", "0.9"]) == 0
     assert "Thresholds for precision >= 90%" in capsys.readouterr().out
     saved = json.loads((tmp_path / "out" / "correction.json").read_text())
-    corrected = load_correction(tmp_path / "out" / "correction.json").apply(LOGITS)
+    corrected = Correction.load(tmp_path / "out" / "correction.json").apply(LOGITS)
     value = saved["thresholds"]["values"]["cat"]
     assert value == pytest.approx(fit_thresholds(corrected, LABELS, precision=0.9, link="softmax").values[0], rel=1e-6)
     answers = [{"label": NAMES[row.argmax()], "score": row.max()} for row in softmax(corrected)]

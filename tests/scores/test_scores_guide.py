@@ -73,7 +73,7 @@ def test_the_commands_print_what_the_guide_shows(tweets, tmp_path, monkeypatch, 
         printed = capsys.readouterr().out.splitlines()
         if as_in_the_guide:
             assert [line for line in shown.splitlines() if line not in (*printed, "...")] == []
-    run_block("load_correction", names)
+    run_block("Correction.load", names)
     assert names["result"].post["ece"] < names["result"].pre["ece"] / 2
     corrected = torch.from_numpy(names["corrected"]).softmax(1).numpy()
     written = pd.read_csv("corrected.csv")[[f"calibrated_{name}" for name in NAMES]]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from tiny_models import EVAL, logits_of, rows, tensors, tiny_bert, trainer_of
 
-from hf_focal import fit_vector_scaling, fold_calibration
+from hf_focal import fold_calibration
+from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.tasks.heads import Head
 
 MANY = rows(200, seed=3)

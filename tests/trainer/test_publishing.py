@@ -36,9 +36,9 @@ from hf_focal import (
     Temperature,
     apply_calibrated_generation,
     calibrated_generation,
-    fold_temperature,
+    fold_calibration,
 )
-from hf_focal.calibration import correction_from_dict
+from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import state_and_saving
@@ -185,7 +185,10 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
     fitted.save_calibrated()
     assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert config["calibration"]["folded"] is False and correction_from_dict(config["calibration"]) == temperature
+    assert (
+        config["calibration"]["folded"] is False
+        and Correction.from_dict(config["calibration"]) == temperature.correction
+    )
     assert Temperature.load(tmp_path / "model" / "temperature.json") == temperature
 
 
@@ -201,7 +204,7 @@ def test_saving_the_model_as_trained_takes_its_temperature_away_and_tells_so(fit
 
 def test_a_temperature_that_is_folded_already_is_not_folded_again(fitted, tmp_path, caplog):
     temperature = fitted.temperature
-    fold_temperature(fitted.model, temperature)
+    fold_calibration(fitted.model, temperature)
     fitted.save_calibrated()
     fitted.create_model_card()
     saved = saved_in(tmp_path)

@@ -289,7 +289,7 @@ def true_translation_errors(
         batch, encoded = zip(*samples[start : start + batch_size], strict=True)
         inputs = collate(list(encoded)).to(model.device)
         logits = model(**inputs).logits[inputs["labels"] != -100].float()
-        for kept, scores in zip(confidences, (logits, temperature.apply(logits)), strict=True):
+        for kept, scores in zip(confidences, (logits, temperature.correction.apply(logits)), strict=True):
             kept += scores.softmax(-1).max(-1).values.tolist()
         truth = (p for pair in batch for p in grammar.next_word_distributions(pair["source"], pair["target"]))
         for predicted, distribution in zip(logits.argmax(-1).tolist(), truth, strict=True):

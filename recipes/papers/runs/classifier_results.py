@@ -128,10 +128,10 @@ def measure_classifier(
         calibration: the method of correction that the user requested, such as "temperature" or "auto".
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
-    correction = trainer.correction
+    correction, temperature = trainer.correction, trainer.temperature
     assert correction is not None
-    if isinstance(correction, Temperature) and trainer.head is Head.LABELS:
-        return _measure_labels(trainer, correction, logits, labels, splits["test"], _details(trainer, trained))
+    if temperature is not None and trainer.head is Head.LABELS:
+        return _measure_labels(trainer, temperature, logits, labels, splits["test"], _details(trainer, trained))
     hits, counts = hits_and_counts(logits, labels)
     train_labels = torch.tensor(splits["train"]["label"][:])
     details = {
@@ -142,7 +142,7 @@ def measure_classifier(
         details["calibration"] = trainer.calibration_fit.to_dict() | {"wanted": calibration}
     return RunResult.measure(
         str(trainer.loss_config),
-        correction,
+        temperature or correction,
         logits,
         labels,
         num_bins=trainer.args.calibration_bins,
@@ -165,7 +165,7 @@ def _measure_labels(
     "posterior" of true probabilities, `details["true_errors"]` has the `true_label_errors` before T, after the shared
     T, and after one T per label.
     """
-    corrected = [logits.float(), logits.float() / temperature.value, temperature.apply(logits.float())]
+    corrected = [logits.float(), logits.float() / temperature.value, temperature.correction.apply(logits.float())]
     measured = []
     for scores in corrected:
         measured.append(CalibrationMetrics(trainer.args.calibration_bins, link="sigmoid"))

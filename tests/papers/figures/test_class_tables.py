@@ -22,7 +22,7 @@ def result_of(loss, seed):
     before, after = CalibrationMetrics(keep_samples=False), CalibrationMetrics(keep_samples=False)
     confusion = ConfusionMatrix()
     before.update(logits, labels)
-    after.update(temperature.apply(logits), labels)
+    after.update(temperature.correction.apply(logits), labels)
     confusion.update(logits, labels)
     details = {"num_parameters": 7}
     return result_of_classes(loss, temperature, before, after, confusion, NAMES, details)

@@ -131,7 +131,7 @@ def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     new = joined[0]
     assert new["earlier"] == {"error": 0.5, "nll": 2.0, "nll_after_t": 1.5}
     fitted = fit_temperature(arrays["pool_logits"], arrays["pool_labels"])
-    expected = records.measured(fitted.apply(arrays["test_logits"]), arrays["test_labels"])
+    expected = records.measured(fitted.correction.apply(arrays["test_logits"]), arrays["test_labels"])
     assert new["temperature"] == {**expected, "T": pytest.approx(fitted.value, rel=1e-4)}
     assert {name: len(rows) for name, rows in new["draws"].items()} == {"50": 2, "1000": 1}
     row = new["draws"]["1000"][0]  # all samples, in another order

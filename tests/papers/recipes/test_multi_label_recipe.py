@@ -171,7 +171,9 @@ def test_a_fine_tuned_image_model_is_calibrated_in_a_fresh_process_without_hf_fo
     command = [sys.executable, "-c", READ, str(folder), *paths]
     printed = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True).stdout
     found = [[scores[name] for name in SHAPE_NAMES[1:]] for scores in json.loads(printed)]
-    torch.testing.assert_close(torch.tensor(found), temperature.apply(logits[:3]).sigmoid(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        torch.tensor(found), temperature.correction.apply(logits[:3]).sigmoid(), rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
