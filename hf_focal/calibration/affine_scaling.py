@@ -248,7 +248,7 @@ class _PenalizedNLL:
 
     def _curvature(self) -> Tensor:
         """Return the diagonal of the Hessian at the unknowns of the last gradient."""
-        by_matrix, by_bias = self._identity.float().zero_(), self._single.new_zeros(len(self._identity))
+        by_matrix, by_bias = self._identity.float().zero_(), self._single.new_zeros(self._single.shape[1])
         for block, kept in zip(self._single.split(self._step), self._probabilities.split(self._step), strict=True):
             self._add(kept - kept.square(), block.square(), by_matrix, by_bias)
         return torch.cat([by_bias, by_matrix.flatten()]).double().div_(len(self._single)) + 2 * self._penalty
@@ -263,7 +263,7 @@ class _PenalizedNLL:
 
     def _split(self, unknowns: np.ndarray, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return A - I (for vector scaling, its diagonal) and b, in the dtype and on the device of `like`."""
-        b, change = torch.from_numpy(unknowns).to(like).tensor_split([len(self._identity)])
+        b, change = torch.from_numpy(unknowns).to(like).tensor_split([like.shape[1]])
         return change.view_as(self._identity), b
 
     def _joined(self, of_bias: Tensor, of_matrix: Tensor) -> Tensor:

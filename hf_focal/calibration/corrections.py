@@ -120,10 +120,10 @@ class Correction:
 
     def apply(self, logits: ArrayT) -> ArrayT:
         """Correct logits (..., K), a torch tensor or NumPy array of a floating dtype. The dtype is kept."""
+        if isinstance(logits, np.ndarray):  # NumPy would round T to a half
+            return self.apply(torch.from_numpy(np.require(logits, requirements=["C", "W"]))).numpy()
         if self.T is not None and self.method == "temperature":
             return logits / self.T
-        if isinstance(logits, np.ndarray):
-            return self.apply(torch.from_numpy(np.ascontiguousarray(logits))).numpy()
         wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
         A, b = (torch.as_tensor(part, dtype=torch.float64, device=wide.device) for part in (self.A, self.b))
         if self.centered:

@@ -318,7 +318,7 @@ def test_files_from_before_the_mark_still_load(tmp_path):
 def test_other_keys_are_named():
     fields = FITTED.to_dict()
     del fields["value"]
-    with pytest.raises(ValueError, match=r"fields .* must be value, objective, .* got objective, ece_before, "):
+    with pytest.raises(ValueError, match=r"fields .* must be value, objective, .* got method, objective, "):
         Temperature.from_dict(fields)
     with pytest.raises(ValueError, match=r"got .*, bins"):
         Temperature.from_dict(fields | {"value": 1.0, "bins": 15})
@@ -337,11 +337,11 @@ assert "transformers" not in sys.modules
 
 def test_apply_divides_and_keeps_the_dtype():
     logits = LOGITS.bfloat16()
-    assert FITTED.apply(logits).dtype == torch.bfloat16
-    torch.testing.assert_close(FITTED.apply(logits), logits / 1.06)
+    assert FITTED.correction.apply(logits).dtype == torch.bfloat16
+    torch.testing.assert_close(FITTED.correction.apply(logits), logits / 1.06)
     array = LOGITS.numpy()
-    assert FITTED.apply(array).dtype == np.float32
-    np.testing.assert_allclose(FITTED.apply(array), array / 1.06, rtol=1e-6)
+    assert FITTED.correction.apply(array).dtype == np.float32
+    np.testing.assert_allclose(FITTED.correction.apply(array), array / 1.06, rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan])
