@@ -17,6 +17,7 @@ from torch import Tensor
 from ..utils.atomic_write import write_whole
 from ..validation import InputError, check_positive
 from .folding import can_generate, fold
+from .promises import drop_promises
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
@@ -68,8 +69,11 @@ class Correction(ABC):
         generates = can_generate(model)
         earlier = recorded_calibration(model.config)
         on_top = is_folded(earlier, generates)
-        if type(self) is Temperature and self.value == 1 and (on_top or not (earlier or self.num_samples)):
-            return model  # nothing has changed
+        unchanged = type(self) is Temperature and self.value == 1 and (on_top or not earlier)
+        if unchanged and (on_top or not self.num_samples):
+            return model
+        if not unchanged:
+            drop_promises(model.config)
         if on_top and isinstance(self, Temperature):
             record = _with_temperature(earlier, self)
         else:
@@ -476,6 +480,9 @@ def fold_calibration(
     over an earlier correction is combined with it in the record, without the scores. If the model generates,
     `"folded": True` is also recorded, so `calibrated_generation` does not apply T again. T replaces a temperature
     recorded by `apply_calibrated_generation`, which is not in the weights.
+
+    What the configuration promised about the earlier probabilities (`config.thresholds`, `config.prior_shift`, and
+    `config.option_calibration`) is removed, with a warning.
 
     Args:
         model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a

@@ -6,6 +6,7 @@ Outputs of a Classifier to New a Priori Probabilities*, 2002]. Both need calibra
 """
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,19 @@ import torch
 from torch import Tensor
 
 from ..validation import Array, InputError, as_scores, as_tensor
-from .corrections import AffineScaling, Correction, PlattScaling, Temperature, fold_calibration
+from .corrections import (
+    AffineScaling,
+    Correction,
+    PlattScaling,
+    Temperature,
+    calibration_record,
+    correction_from_dict,
+    fold_calibration,
+    is_folded,
+    recorded_calibration,
+)
 from .folding import MULTI_LABEL, has_bias
+from .promises import drop_promises
 
 _LEAST_CHANGE, _MOST_STEPS = 1e-8, 100_000
 
@@ -66,7 +78,9 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     Args:
         model_or_logits: logits `(..., L)` or `(..., K)`, a tensor or an array; or a Transformers classifier, whose
             link is a sigmoid if it has one logit, or several labels by its problem type. The shift is folded into the
-            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`.
+            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`; several
+            shifts are recorded as one, from the first `train_prior` to the last `new_prior`. After a correction that
+            is recorded outside of the weights, the shift becomes a part of this correction.
         train_prior, new_prior: the shares in the data on which the logits are calibrated, and in the new data: a
             number in (0, 1), or one per label or class.
         link: "sigmoid" or "softmax", of logits.
@@ -87,17 +101,53 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     size = model.config.num_labels
     link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = log_odds_shift(train_prior, new_prior, size, link)
-    if not has_bias(model):
-        raise TypeError(f"model must have a head with a bias, which takes the shift, got {type(model).__name__}")
-    record = getattr(model.config, "calibration", None)
-    fold_calibration(model, shifted_correction(Temperature(1.0), shift, link))
-    if record is None:
-        del model.config.calibration
-    else:
-        model.config.calibration = record
-    given = {"train_prior": train_prior, "new_prior": new_prior}
-    model.config.prior_shift = {name: check_shares(name, part, size, link).tolist() for name, part in given.items()}
+    config, record = model.config, recorded_calibration(model.config)
+    shares = _composed(getattr(config, "prior_shift", None), train_prior, new_prior, size, link)
+    kept = vars(config).pop("prior_shift", None)  # or it would be told that it is removed
+    if record and not is_folded(record, generates=False):  # the shift follows this correction, outside of the weights
+        drop_promises(config)
+        config.calibration = calibration_record(shifted_correction(correction_from_dict(record), shift, link), False)
+        config.prior_shift = shares
+        return model
+    try:
+        if not has_bias(model):
+            kind = type(model).__name__
+            raise TypeError(f"model must have a head with a bias, which takes the shift, got {kind}")
+        fold_calibration(model, shifted_correction(Temperature(1.0), shift, link))
+        kept = shares
+    finally:
+        if kept is not None:
+            config.prior_shift = kept
+    del config.calibration  # which describes the correction without the shift
+    if record.get("method") == "platt":  # but its intercepts are those in the weights
+        record = calibration_record(shifted_correction(correction_from_dict(record), shift, link))
+    if record:
+        config.calibration = record
     return model
+
+
+def _composed(
+    earlier: Mapping[str, Any] | None, train_prior: Any, new_prior: Any, size: int, link: str
+) -> dict[str, Any]:
+    """Return what `config.prior_shift` records of a shift that follows the recorded one, if there is one."""
+    old, new = (
+        check_shares(name, part, size, link) for name, part in (("train_prior", train_prior), ("new_prior", new_prior))
+    )
+    if earlier is not None:
+        first, reached = (
+            check_shares(f"config.prior_shift[{name!r}]", earlier.get(name), size, link)
+            for name in ("train_prior", "new_prior")
+        )
+        if not torch.allclose(reached, old, rtol=1e-3, atol=0):
+            warnings.warn(
+                f"the model was already shifted to the shares {reached.tolist()}, not to the train_prior "
+                f"{old.tolist()}: both shifts are now in its probabilities",
+                stacklevel=3,
+            )
+            change = _log_ratio(old, new, link)
+            new = (reached.log() + change).softmax(0) if link == "softmax" else (reached.logit() + change).sigmoid()
+        old = first
+    return {"train_prior": old.tolist(), "new_prior": new.tolist()}
 
 
 def shifted_correction(correction: Correction, shift: Tensor, link: str) -> Correction:

@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from ..calibration import PlattScaling, Temperature, apply_calibrated_generation, fold_calibration, fold_temperature
+from ..calibration import PlattScaling, Temperature, apply_calibrated_generation, fold_calibration
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
-from ..calibration.folding import has_bias
+from ..calibration.folding import fold, has_bias
+from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.cross_encoder_folder import copy_settings
 from ..hub.hub_publishing import HubError, create_repository, publish
@@ -157,6 +158,7 @@ def calibrate_model(
 
         temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit=shifting is not None)
         details: dict[str, Any] = {}
+        promises: dict[str, Any] = {}  # for the config of the corrected model
         if shifting is not None:
             temperature = None
             details["prior_shift"], of_shift = trained.shift(train_prior, new_prior, encoded_new, new_source)
@@ -176,17 +178,13 @@ def calibrate_model(
             thresholds = choose_thresholds(own, precision, recall, confidence)
             names = label_names_of(trained.model)
             details["thresholds"] = described(thresholds, names, source, measured)
-            trained.model.config.thresholds = thresholds.record(names)
-        elif getattr(trained.model.config, "thresholds", None) is not None:
-            del trained.model.config.thresholds
+            promises["thresholds"] = thresholds.record(names)
+        if shifting is not None:
+            promises["prior_shift"] = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
+        if "thresholds" in drop_promises(trained.model.config, quiet=True) and "thresholds" not in promises:
             notes.append(
                 "the thresholds in the model's config are removed: give precision or recall to choose new ones"
             )
-        if shifting is not None:
-            shares = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
-            trained.model.config.prior_shift = shares
-        elif getattr(trained.model.config, "prior_shift", None) is not None:
-            del trained.model.config.prior_shift  # the fit replaces it
         on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
         per_label_before = "values" in trained.calibration
         if type(temperature) is Temperature and earlier is not None and not per_label_before:
@@ -197,6 +195,7 @@ def calibrate_model(
         )
         try:
             folded = saves and is_main and _correct(trained, result)
+            vars(trained.model.config).update(promises)
         finally:
             if on_result is not None:
                 on_result(result)
@@ -217,11 +216,9 @@ def calibrate_model(
 def _check_foldable(trained: TrainedModel) -> None:
     """Raise `InputError` if temperatures cannot be folded into this classifier's head; the weights do not change."""
     try:
-        fold_temperature(trained.model, 1.0)  # does not change the weights
+        fold(trained.model, Temperature(1.0))
     except (TypeError, ValueError) as error:
         raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
-    if trained.calibration:  # perhaps of a correction outside of the weights
-        trained.model.config.calibration = trained.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:

@@ -25,6 +25,7 @@ from transformers.trainer_utils import HubStrategy
 from ..calibration import Correction, Temperature, fold_calibration
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.corrections import calibration_record, is_folded
+from ..calibration.promises import drop_promises
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
@@ -252,6 +253,7 @@ def fold_saved(
         config = folder / "config.json"
         if config.is_file():  # as JSON, which works for the configuration of any class
             values = json.loads(config.read_text(encoding="utf-8"))
+            drop_promises(values)
             values["calibration"] = calibration_record(correction, folded=False)
             write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
         elif adapter and head_of(model).generates and isinstance(correction, Temperature):
