@@ -14,16 +14,11 @@ from markupsafe import Markup
 from ..calibration import LabelTemperatures
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
-from ..reports.base_rate_warnings import base_rate_warnings
-from ..reports.markdown_tables import escaped, format_number, label_table, metric_title, results_notes
+from ..reports.markdown_tables import escaped, label_table, metric_title, results_notes
+from ..reports.number_format import format_number
 from ..reports.run_results import RunResult, known_loss
-from ..reports.text_summary import (
-    correction_verdict,
-    headline_of,
-    is_better_calibrated,
-    metrics_table,
-    prior_shift_sentence,
-)
+from ..reports.text_summary import metrics_table, prior_shift_sentence
+from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, warnings_of
 from ..tasks.task import PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
@@ -184,7 +179,7 @@ def model_card(
         kind="classification" if result.details.get("task") == "scores" else task.replace("-", " "),
         limitations=_limitations(result, samples, unit),
         scaling=scaling_name(result.method) if result.method else "",
-        warnings=base_rate_warnings(result),
+        warnings=warnings_of(result),
         thresholds=result.details.get("thresholds"),
         prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
         platt=(calibration or {}).get("correction"),

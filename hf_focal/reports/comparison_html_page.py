@@ -11,13 +11,13 @@ from jinja2 import TemplateError
 
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
-from .base_rate_warnings import base_rate_warnings
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes, results_table
 from .page_parts import diagrams, environment, picture
 from .run_html_page import run_page
 from .run_results import READ_ERRORS, RunResult, known_loss
-from .text_summary import decision_lines, headline_of
+from .text_summary import decision_lines
+from .verdicts import headline_of, warnings_of
 
 
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
@@ -171,7 +171,7 @@ def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
         for run in runs
         if "fitted_on" in run.details and run.details["fitted_on"] == run.details.get("measured_on")
     ]
-    warnings = [warning for run in runs for warning in base_rate_warnings(run)]
+    warnings = [warning for run in runs for warning in warnings_of(run)]
     return {
         "about": about,
         "warnings": warnings,

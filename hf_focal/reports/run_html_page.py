@@ -4,18 +4,21 @@ from typing import Any
 
 from .gamma_figure import gamma_heatmap
 from .group_figure import group_figure
-from .markdown_tables import METRICS, Cell, format_interval, format_number, label_columns, metric_title
+from .markdown_tables import METRICS, Cell, label_columns, metric_title
 from .next_steps import next_steps
+from .number_format import format_interval, format_number
 from .page_parts import diagrams, environment, picture
 from .reliability_figures import comparison_figure, overlay_figure
 from .risk_coverage_figure import risk_coverage_of
 from .run_results import RunResult, reference_bins, worst_labels
-from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns, verdict
+from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns
+from .verdicts import verdict
 
 # What the metrics mean, for models with one label per sample.
 _MEANINGS = {
     "error": "share of wrong predictions",
     "macro_f1": "mean F1 of the classes",
+    "macro_recall": "mean share of the samples of a class that are found",
     "auroc": "how often a positive sample ranks above a negative one; 50% is chance",
     "nll": "mean of −log p, where p is the probability of the right answer",
     "ece": "average gap between confidence and accuracy, in bins of equal width",
@@ -31,6 +34,7 @@ _MEANINGS_SIGMOID = _MEANINGS | {
     "error": "share of wrong yes-or-no answers at a probability of ½",
     "micro_f1": "F1 of all answers at a probability of ½",
     "macro_f1": "mean F1 of the labels at a probability of ½",
+    "macro_recall": "mean share of a label's ones that are found at a probability of ½",
     "auroc": "how often a label that applies ranks above one that does not; 50% is chance",
     "ece": "average gap between a label's probability and its frequency, in bins of equal width",
     "macro_ece": "mean ECE of the labels",
