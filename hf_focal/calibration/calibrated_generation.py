@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..validation import check_positive
 from .corrections import Temperature, as_temperature, calibration_record, is_folded, recorded_calibration
-from .promises import drop_promises
 
 if TYPE_CHECKING:  # fitting and folding do not need Transformers
     from transformers import LogitsProcessor, PreTrainedModel
@@ -75,7 +74,6 @@ def apply_calibrated_generation(
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")
     if temperature is not None:
-        drop_promises(model.config)
         model.config.calibration = calibration_record(as_temperature(temperature))
     calibrated_generation(model)  # raises now rather than during generation
     model.generate = functools.partial(_generate, model)

@@ -21,11 +21,11 @@ from ..reports import RunResult
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
-from ..tasks.task import MULTI_LABEL, MULTIPLE_CHOICE
+from ..tasks.task import MULTI_LABEL
 from ..trainer.state_and_saving import label_names_of
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
-from .choice_model import load_trained
+from .choice_model import ChoiceModel, load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
 from .new_prior import check_new_prior
 from .output_folder import NotPublishedError, disk_errors, new_folder, write_results
@@ -87,7 +87,8 @@ def calibrate_model(
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), ``report``, and its page ``report.html``. If T
             cannot be folded into a language model, T is stored in the model's config, where
-            `apply_calibrated_generation` finds it.
+            `apply_calibrated_generation` finds it. A T that is fitted to the options of questions is stored in
+            `config.option_calibration`, where `score_choices` and `evaluate_model` find it; the weights do not change.
         push_to_hub: the id of a Hub repository for these files, except for ``report.html``; it is created before
             anything is measured.
         private: whether a new repository is private; by default, the account's settings decide.
@@ -137,14 +138,12 @@ def calibrate_model(
             calibration = default_correction(classes, len(samples))
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
-        if saves and trained.task is MULTIPLE_CHOICE and trained.options.score == "text":
-            raise InputError("output and push_to_hub", "must not be given if score is 'text': its T cannot be folded")
         if shifting is not None:
             train_prior = trained.shares_of(samples)
         new_source, new_samples = (
             trained.load("unlabelled", unlabelled, None, "test", False) if unlabelled else ("", None)
         )
-        if saves and not trained.task.generates:
+        if saves and not trained.task.generates and not isinstance(trained, ChoiceModel):
             _check_foldable(trained)
         if saves and shifting is not None and not has_bias(trained.model) and trained.link == "softmax":
             raise InputError(shifting, f"must not be given for {trained.name!r}, whose head has no bias for the shift")
@@ -181,10 +180,15 @@ def calibrate_model(
             promises["thresholds"] = thresholds.record(names)
         if shifting is not None:
             promises["prior_shift"] = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
-        if "thresholds" in drop_promises(trained.model.config, quiet=True) and "thresholds" not in promises:
+        if isinstance(trained, ChoiceModel):
+            promises["option_calibration"] = trained.option_calibration()
+        removed = [name for name in drop_promises(trained.model.config, quiet=True) if name not in promises]
+        if "thresholds" in removed:
             notes.append(
                 "the thresholds in the model's config are removed: give precision or recall to choose new ones"
             )
+        if "option_calibration" in removed:
+            notes.append("the T for options in the model's config is removed: fit it again, to the corrected model")
         on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
         per_label_before = "values" in trained.calibration
         if type(temperature) is Temperature and earlier is not None and not per_label_before:
@@ -224,10 +228,18 @@ def _check_foldable(trained: TrainedModel) -> None:
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
     """Fold the fitted correction into the weights, and return True; or store T in the config, and return False.
 
-    T is stored in the config of a language model into which it cannot be folded. Raises `NotPublishedError` if the
+    T is stored in the config of a language model if it is for the options of questions, because text that is sampled
+    with such a T makes no sense, or if it cannot be folded. Raises `NotPublishedError` if the
     dtype of the weights cannot represent the corrected weights.
     """
     notes = result.details["notes"]
+    if isinstance(trained, ChoiceModel):
+        notes.append(
+            "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
+            "the text that the model generates, do not change"
+        )
+        result.details["folded"] = False
+        return False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -42,8 +42,8 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
         again, others = again | {"output": _new_name(given)}, ""
     if is_no_better_than_majority(result):
         steps.append(
-            "look at the model before its calibration: train it longer, or with another learning rate or class weights, "
-            "and check that the labels are in the order of its outputs"
+            "look at the model before its calibration: train it longer, or with another learning rate or class "
+            "weights, and check that the labels are in the order of its outputs"
         )
     if evaluated and task == "scores" and "brier" not in result.pre:
         steps.append(
@@ -134,6 +134,9 @@ def _uses(output: str, task: str | None, onnx: bool, published: bool, is_folded:
         if published
         else [f"publish it, where USER is your name on the Hub: `hf upload USER/{name} {shlex.quote(output)}`"]
     )
+    if task == "multiple-choice":
+        scored = "score options, with calibrated probabilities, as its README.md shows: `score_choices`"
+        return [f"load `{output}`, and {scored}", *upload]
     if onnx:
         return [f"serve `{output}/model.onnx`, whose logits are corrected", *upload]
     if not is_folded:

@@ -19,7 +19,8 @@ from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import escaped
-from hf_focal.reports.text_summary import correction_verdict, headline_of, metrics_table
+from hf_focal.reports.text_summary import metrics_table
+from hf_focal.reports.verdicts import correction_verdict, headline_of
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
