@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
 from .gamma_figure import gamma_heatmap
-from .markdown_tables import results_columns, results_notes, results_table
+from .markdown_tables import results_columns, results_notes
 from .page_parts import diagrams, environment, picture
 from .run_html_page import run_page
 from .run_results import READ_ERRORS, RunResult, known_loss
@@ -42,17 +40,14 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     """
     runs = read_runs(folders)
     tables: dict[str, list[RunResult]] = {}
-    for file, run in runs.items():
-        with _errors_of(file):
-            results_table([run])  # so that an error in the run's numbers names the file
-            tables.setdefault(_test_set(run), []).append(run)
+    for run in runs.values():
+        tables.setdefault(_test_set(run), []).append(run)
     [(file, run), *others] = runs.items()
     if others:
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
-        with _errors_of(file):
-            heading = title or f"Calibration of {_name(file, run)}"
-            page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name)
+        heading = title or f"Calibration of {_name(file, run)}"
+        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
@@ -61,13 +56,12 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
 
 def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[RunResult]]) -> str:
     shown, gammas = [], []
-    for file, run in runs.items():
-        with _errors_of(file):
-            fitted_on = _data_name(run, "fitted_on") or "the validation data"
-            shown.append((run, fitted_on, headline_of(run), decision_lines(run.details), diagrams(run)))
-            if history := run.details.get("gamma_history"):
-                alt = f"γ of each bin over the training of {run.loss}"
-                gammas.append(picture(gamma_heatmap(history), alt, run.loss))
+    for run in runs.values():
+        fitted_on = _data_name(run, "fitted_on") or "the validation data"
+        shown.append((run, fitted_on, headline_of(run), decision_lines(run.details), diagrams(run)))
+        if history := run.details.get("gamma_history"):
+            alt = f"γ of each bin over the training of {run.loss}"
+            gammas.append(picture(gamma_heatmap(history), alt, run.loss))
     return (
         environment()
         .get_template("comparison_page.html.jinja")
@@ -120,7 +114,7 @@ def _metrics_files(folder: Path) -> list[Path]:
 def _errors_of(file: Path) -> Iterator[None]:
     try:
         yield
-    except (*READ_ERRORS, TemplateError) as error:
+    except READ_ERRORS as error:
         raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
 
 

@@ -22,8 +22,9 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, Reliabi
 from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
 from ..validation import Array
+from .result_schema import check_bins, check_details
 
-# The errors that may be raised by reading or drawing a file that no report wrote.
+# The errors that may be raised by reading a file that no report wrote.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 _NUM_WORST = 5  # labels whose reliability diagrams are kept
@@ -93,22 +94,23 @@ class RunResult:
             text = f"{self.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if self.method else "")
             return text + self._trade()
         if "confidence" not in self.pre or "accuracy" not in self.pre:
-            ece = [f"{100 * side['ece']:.1f}%" for side in (self.pre, self.post)]
+            ece = [f"{100 * side.get('ece', math.nan):.1f}%" for side in (self.pre, self.post)]
             return (
                 f"{self.loss}: ECE {ece[0]}"
                 + (f"; after {corrected}: {ece[1]}" if self.method else "")
                 + self._trade()
             )
         says, right = self.pre["confidence"], self.pre["accuracy"]
-        error = 1.96 * math.sqrt(right * (1 - right) / max(self.pre["num_samples"], 1))
+        error = 1.96 * math.sqrt(max(right * (1 - right), 0) / max(self.pre.get("num_samples", 1), 1))
         verdict = "neither over- nor underconfident on average"
         if abs(says - right) > error:
             verdict = "overconfident" if says > right else "underconfident"
         text = f"{self.loss}: {verdict}: says {100 * says:.0f}%, right {100 * right:.0f}%"
         if self.method is None:
             return text
-        changed = f", right {100 * self.post['accuracy']:.0f}%" if self.post["accuracy"] != right else ""
-        return f"{text}; after {corrected}: says {100 * self.post['confidence']:.0f}%{changed}{self._trade()}"
+        says, after = (self.post.get(name, math.nan) for name in ("confidence", "accuracy"))
+        changed = f", right {100 * after:.0f}%" if after != right else ""
+        return f"{text}; after {corrected}: says {100 * says:.0f}%{changed}{self._trade()}"
 
     def _trade(self) -> str:
         """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
@@ -133,7 +135,12 @@ class RunResult:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
-        return _read(cls, json.loads(Path(path).read_text(encoding="utf-8")))
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        result = _read(cls, values)
+        check_details(values["details"], "details")
+        for name in ("pre_bins", "post_bins"):
+            check_bins(values[name], name)
+        return result
 
     @classmethod
     def measure(

@@ -76,11 +76,17 @@ def _majority_error(result: RunResult) -> float:
 def _error_warnings(result: RunResult) -> list[str]:
     if not is_no_better_than_majority(result):
         return []
-    error, base, balance = result.post["error"], _majority_error(result), result.details.get("class_balance", {})
+    error, base, balance = (
+        result.post.get("error", nan),
+        _majority_error(result),
+        result.details.get("class_balance", {}),
+    )
     answer = f"always answering {balance['majority']!r}" if "majority" in balance else "the more frequent answer"
     answer = answer if balance else "always giving each label's more frequent answer"
     found, lost = balance.get("found", 0), balance.get("lost", 0)
-    is_worse = lost - found > _ONE_SIDED * math.sqrt(found + lost) or (not balance and error > base)
+    noise = math.sqrt((error + base) / max(result.pre.get("num_samples", 1), 1))
+    clearly = error - base > _ONE_SIDED * noise
+    is_worse = lost - found > _ONE_SIDED * math.sqrt(found + lost) if "found" in balance else clearly
     compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
     text = f"{result.loss} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
     return [f"{text}; {'; '.join(_ranking(result))}" if _ranking(result) else text]
@@ -105,7 +111,7 @@ def _ranking(result: RunResult) -> list[str]:
 def _never_predicted(result: RunResult) -> list[str]:
     balance, labels = result.details.get("class_balance", {}), result.details.get("labels")
     if balance.get("num_never"):
-        share = 100 * balance["samples_of_never"] / max(result.pre["num_samples"], 1)
+        share = 100 * balance.get("samples_of_never", 0) / max(result.pre.get("num_samples", 1), 1)
         names = _some(balance["never"], balance["num_never"], balance["classes"], "classes")
         return [f"{result.loss} never predicts {names}: {share:.1f}% of the samples"]
     if labels and not balance and "thresholds" not in result.details:
@@ -244,7 +250,7 @@ def verdict(result: RunResult) -> list[str]:
             f"For unbiased results, split them, and pass one part as the test set ({options}).",
         ]
     lines = [headline, correction_verdict(result, samples_of(result), unit)]
-    if all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
+    if all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED):
         lines.append(
             f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
             f"{unit} unlike these, or on {unit} that the model was trained on."
@@ -312,7 +318,7 @@ def is_better_calibrated(result: RunResult) -> bool:
         return False
     if result.pre_intervals.get("ece") and result.post_intervals.get("ece"):
         return not _intervals_overlap(result)
-    return result.post["ece"] < (1 - _CLEAR_FALL) * result.pre["ece"]
+    return result.post["ece"] < (1 - _CLEAR_FALL) * result.pre["ece"]  # both are known if the ECE is lowered
 
 
 def not_lowered(result: RunResult) -> list[str]:

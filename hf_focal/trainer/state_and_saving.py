@@ -30,6 +30,7 @@ from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
+from ..reports.verdicts import warnings_of
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
 from ..validation import InputError, require
@@ -359,6 +360,8 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
         post = result.post | means if trainer.calibration_fit is None else result.post
         result = replace(result, pre=result.pre | means, post=post)
     if trainer.is_world_process_zero():
+        for warning in warnings_of(result):
+            _logger.warning("%s", warning)
         write_report(Path(trainer.args.output_dir) / "report", result)
     return result
 

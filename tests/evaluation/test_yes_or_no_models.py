@@ -22,14 +22,7 @@ from transformers import (
     pipeline,
 )
 
-from hf_focal import (
-    CalibrationMetrics,
-    FocalTrainer,
-    FocalTrainingArguments,
-    PlattScaling,
-    apply_thresholds,
-    correction_from_dict,
-)
+from hf_focal import FocalTrainer, FocalTrainingArguments, PlattScaling, apply_thresholds, correction_from_dict
 from hf_focal.cli.main import main
 from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page

@@ -60,8 +60,11 @@ def front_matter(card):
 def test_the_sentence_on_confidence_is_the_measured_one():
     """80 samples in the fullest bin, which are 95% confident and right in 60 cases; calibrated elsewhere."""
     confidence, right = np.array([0.95] * 80 + [0.5] * 20), np.array([1] * 60 + [0] * 20 + [1, 0] * 10)
-    logits = torch.tensor(np.stack([np.log(confidence / (1 - confidence)), 0 * confidence], 1))
-    result = RunResult.measure("flsd53", Temperature(2.0, "nll", num_samples=50), logits, torch.tensor(1 - right))
+    first = np.arange(100) % 4 < 2  # the class that is predicted
+    logits = np.stack([np.log(confidence / (1 - confidence)), 0 * confidence], 1)
+    logits, labels = np.where(first[:, None], logits, logits[:, ::-1]), np.where(first, 1 - right, right)
+    fitted = Temperature(2.0, "nll", num_samples=50)
+    result = RunResult.measure("flsd53", fitted, torch.tensor(logits), torch.tensor(labels))
     at_t = 1 / (1 + (0.05 / 0.95) ** 0.5)
     card = str(card_of(replace(result, pre_intervals={}, post_intervals={})))
     assert f"{100 * at_t:.1f}% on average, it is right 75.0% of the time." in card
@@ -366,7 +369,7 @@ def test_hostile_names_are_shown_as_they_are(name):
     shown = escaped(name)
     assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
-    assert f"model={name!r}" in ast.unparse(ast.parse(code))
+    assert f"model={f'your-username/{name}'!r}" in ast.unparse(ast.parse(code))
 
 
 def test_a_card_tells_of_a_temperature_that_was_folded_before():

@@ -64,7 +64,7 @@ def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp
     write_report(tmp_path / "report", result)
     assert (tmp_path / "report" / "table.md").read_text(encoding="utf-8").startswith("Warning: m is not shown")
     page = comparison_page([tmp_path], tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.index("never predicts") < page.index("lead")
+    assert page.index("never predicts") < page.index('class="lead"')
     assert "before its calibration" in next_steps(result)[0]
 
 
@@ -75,7 +75,7 @@ def test_the_ranking_of_such_a_model_may_be_worth_a_threshold():
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_chance_is_no_better_than_the_majority_class(classes):
-    """By a test at a level of 5%, so random models pass it in about 5% of the draws, and models that know do always."""
+    """By a test at a level of 5%, which random models pass in about 5% of the draws."""
     rng, passed = np.random.default_rng(0), 0
     for _ in range(200):
         labels = rng.integers(classes, size=200)
