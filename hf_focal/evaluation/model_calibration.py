@@ -2,7 +2,7 @@
 
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
@@ -28,7 +28,7 @@ from ..validation import InputError
 from .choice_model import ChoiceModel, load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
 from .new_prior import check_new_prior
-from .output_folder import NotPublishedError, disk_errors, new_folder, write_results
+from .output_folder import NotPublishedError, arguments_of, disk_errors, new_folder, write_results
 from .trained_model import TrainedModel, overlap_notes
 
 
@@ -98,6 +98,7 @@ def calibrate_model(
             kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
+    arguments = arguments_of(calibrate_model, locals())
     with explained():
         check_objective(objective, STREAM_OBJECTIVES)
         if calibration not in (None, *METHODS, "auto"):
@@ -206,7 +207,7 @@ def calibrate_model(
         if saves and is_main:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
             with disk_errors(folder, result):
-                _save(folder, trained, result, repository or folder.resolve().name, locations, folded)
+                _save(folder, trained, result, repository or folder.resolve().name, locations, folded, arguments)
             if repository is not None:
                 try:
                     result.details["url"] = str(publish(folder, repository, private=private).repo_url)
@@ -276,11 +277,12 @@ def _save(
     name: str,
     locations: tuple[DatasetLocation, DatasetLocation],
     folded: bool,
+    arguments: Mapping[str, Any] | None,
 ) -> None:
     """Save the corrected model, its temperature, its report, and its model card, which calls the model `name`.
 
     `locations` are the locations of the data for fitting the correction and of the data for measuring it.
-    `folded` says whether the correction is in the model's weights.
+    `folded` says whether the correction is in the model's weights. `arguments` are for `write_results`.
     """
     # A process that is killed leaves no half-written file under its final name, and no weights without their config.
     with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
@@ -290,7 +292,7 @@ def _save(
             file.rename(folder / file.name)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
-    write_results(folder, result)
+    write_results(folder, result, arguments=arguments)
     if trained.onnx is not None:
         return  # the card would load the model with Transformers
     if trained.task.name == "text-classification":

@@ -14,7 +14,7 @@ from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
-from .output_folder import NotPublishedError, new_folder, write_results
+from .output_folder import NotPublishedError, arguments_of, new_folder, write_results
 from .trained_model import overlap_notes
 
 
@@ -64,6 +64,7 @@ def evaluate_model(
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
+    arguments = arguments_of(evaluate_model, locals())
     wants_threshold = (precision, coverage, recall) != (None, None, None)
     threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
     if wants_threshold:
@@ -111,7 +112,7 @@ def evaluate_model(
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
-            write_results(output, result)
+            write_results(output, result, arguments=arguments)
         if unreached:
             raise NotPublishedError(unreached, result)
     return result

@@ -1,7 +1,7 @@
 """Self-contained HTML page that compares the reports of several runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,13 @@ from .text_summary import decision_lines
 from .verdicts import headline_of, warnings_of
 
 
-def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
+def comparison_page(
+    folders: Sequence[str | Path],
+    path: str | Path,
+    title: str | None = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+) -> Path:
     """Write one HTML file that compares runs with tables, reliability diagrams, and heat maps of AdaFocal's γ.
 
     The page of a single run says in words how calibrated it is and what to do next, explains its metrics, and shows
@@ -34,6 +40,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
             named after their losses. If several runs have the same loss, parts of their paths are added to the names.
         path: the file to write and return; its folder is created if missing.
         title: the page's heading; by default, "Calibration of N runs", or the name of the only run's model.
+        arguments: those of the command that measured a single run, so that the next steps on its page name the user's
+            files; a result holds only the last parts of their paths, as it may be published.
 
     Raises:
         ValueError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
@@ -47,7 +55,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
         heading = title or f"Calibration of {_name(file, run)}"
-        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name)
+        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)

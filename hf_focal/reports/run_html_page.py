@@ -1,5 +1,6 @@
 """The page of one run: the verdict in words, the metrics with explanations, pictures, and tables of its parts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from .gamma_figure import gamma_heatmap
@@ -41,10 +42,12 @@ _MEANINGS_SIGMOID = _MEANINGS | {
 }
 
 
-def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> str:
+def run_page(
+    run: RunResult, title: str, table: dict[str, Any], folder: str, arguments: Mapping[str, Any] | None = None
+) -> str:
     """Return the HTML of a run's page. `table` has the texts "about", "warnings", and "notes".
 
-    `folder` is the name of the run's folder.
+    `folder` is the name of the run's folder, and `arguments` are those of the command, if they are known.
     """
     details = run.details
     elsewhere = ("thresholds", "drift")  # sections of their own
@@ -60,7 +63,7 @@ def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> 
             run=run,
             table=table,
             verdict=verdict(run),
-            steps=[step.split("`") for step in next_steps(run, folder=folder)],
+            steps=[step.split("`") for step in next_steps(run, arguments, folder)],
             notes=details.get("notes", []),
             metrics=_metrics(run),
             diagrams=diagrams(run),
