@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .run_results import RunResult
-from .verdicts import is_no_better_than_majority, not_lowered
+from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
 _OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output")
@@ -41,7 +41,12 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
     else:
         again = {key: value for key, value in given.items() if key not in ("push_to_hub", "private")}
         again, others = again | {"output": _new_name(given)}, ""
-    if is_no_better_than_majority(result):
+    if is_no_better_than_majority(result) and ranks_classes(result):
+        steps.append(
+            "compare the probability of the rarer class with a threshold that fits what its errors cost, because the "
+            "more probable class is hardly ever that one"
+        )
+    elif is_no_better_than_majority(result):
         steps.append(
             "look at the model before its calibration: train it longer, or with another learning rate or class "
             "weights, and check that the labels are in the order of its outputs"

@@ -197,7 +197,7 @@ _GROUPS = {"name": each(text, 1), "num_samples": each(count)}
 _GROUPS |= dict.fromkeys(("error", "gap", "ece", "ece_low", "ece_high"), each(number))
 _BALANCE = entries(
     {"classes": count, "smallest": count, "largest": count},
-    {"majority": text, "base_nll": number, "never": each(text)}
+    {"majority": text, "base_nll": given_number, "never": each(text)}
     | dict.fromkeys(("predicted", "found", "lost", "num_never", "samples_of_never"), count),
 )
 
@@ -217,7 +217,7 @@ def _prior_shift(value: Any, place: str) -> None:
         raise ValueError(f"{place} must say what the shares are estimated on")
 
 
-check_details = entries(
+_DETAILS = entries(
     {},
     {
         **dict.fromkeys(("date", "model", "task", "measured_on", "fitted_on", "url"), text),
@@ -239,4 +239,15 @@ check_details = entries(
         "prior_shift": _prior_shift,
     },
 )
-check_bins = _bins
+_METRICS = entries({}, dict.fromkeys(("error", "accuracy", "confidence"), share) | {"num_samples": given_number})
+
+
+def check_result(values: Mapping[str, Any]) -> None:
+    """Raise ValueError, or one of the errors of missing fields, unless these are the values of a `RunResult`."""
+    for name in ("pre", "post"):
+        _METRICS(values[name], name)
+        _bins(values[f"{name}_bins"], f"{name}_bins")
+    _DETAILS(values["details"], "details")
+    size, balance = values["pre"].get("num_samples"), values["details"].get("class_balance")
+    if size is not None and (size < 0 or (balance and balance["largest"] > size)):
+        raise ValueError(f"pre.num_samples must be that of all classes, got {size}")

@@ -22,7 +22,7 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, Reliabi
 from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
 from ..validation import Array
-from .result_schema import check_bins, check_details
+from .result_schema import check_result
 
 # The errors that may be raised by reading a file that no report wrote.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
@@ -137,9 +137,7 @@ class RunResult:
         """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         result = _read(cls, values)
-        check_details(values["details"], "details")
-        for name in ("pre_bins", "post_bins"):
-            check_bins(values[name], name)
+        check_result(values)
         return result
 
     @classmethod

@@ -99,13 +99,17 @@ def _ranking(result: RunResult) -> list[str]:
     if not isnan(recall) and classes:
         parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {100 / classes:.1f}%")
     if not isnan(area):
-        smallest, size = balance.get("smallest", 0), result.pre.get("num_samples", 0)
-        pairs = smallest * (size - smallest)
-        noise = math.sqrt((size + 1) / (12 * pairs)) if classes == 2 and pairs else 0.0
-        ranks = area > 0.5 + 2 * noise
         text = f"its AUROC is {100 * area:.1f}%, where guessing has 50%"
-        parts.append(f"{text}, so it ranks: choose a threshold" if ranks and classes == 2 else text)
+        parts.append(f"{text}, so it ranks: choose a threshold" if ranks_classes(result) else text)
     return parts
+
+
+def ranks_classes(result: RunResult) -> bool:
+    """Return whether the AUROC of two classes exceeds that of guessing by two of its standard errors."""
+    balance, area = result.details.get("class_balance", {}), result.post.get("auroc", nan)
+    smallest, size = balance.get("smallest", 0), result.pre.get("num_samples", 0)
+    pairs = smallest * (size - smallest)
+    return balance.get("classes") == 2 and pairs > 0 and area > 0.5 + 2 * math.sqrt((size + 1) / (12 * pairs))
 
 
 def _never_predicted(result: RunResult) -> list[str]:
@@ -289,8 +293,8 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     if not missing:
         text = f"Its {name} changed {change} on {samples}.{noise}"
         if is_no_better_than_majority(result):
-            text += " But the model is not shown to be right more often than the most frequent answer, so its "
-            text += "probabilities may say no more than the frequencies."
+            text += " But the model is not shown to be right more often than the most frequent answer"
+            text += "." if ranks_classes(result) else ", so its probabilities may say no more than the frequencies."
         return text
     if missing == ["ECE"]:
         error = [format_number(metrics.get("error"), 100, 2) for metrics in (result.pre, result.post)]
