@@ -362,6 +362,15 @@ def test_a_card_says_how_unequal_the_classes_are_and_how_sure_the_ece_is():
     assert "classes have" not in card_of(translation_of(), "translation").text
 
 
+def test_the_example_names_a_repository_also_if_its_id_is_not_known_yet():
+    """`hf upload` publishes the card as it is, so no code may load a folder of another computer."""
+    local = str(model_card(run_of(), model_name="emo", task="text-classification"))
+    assert 'model="your-username/emo"' in local and '"emo"' not in local and "# emo\n" in local
+    assert "Replace your-username" in local
+    published = str(model_card(run_of(), model_name="user/emo", task="text-classification"))
+    assert 'model="user/emo"' in published and "your-username" not in published
+
+
 @pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "## x", "b\u2028c"])
 def test_hostile_names_are_shown_as_they_are(name):
     result = replace(run_of(), loss=name)
