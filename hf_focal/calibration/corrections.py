@@ -16,6 +16,7 @@ from torch import Tensor
 from ..utils.atomic_write import write_whole
 from ..validation import InputError, check_positive
 from .folding import can_generate, fold
+from .promises import drop_promises
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
@@ -164,8 +165,10 @@ class Correction:
         generates = can_generate(model)
         earlier = recorded_calibration(model.config)
         on_top = is_folded(earlier, generates)
-        if self.is_identity and (on_top or not earlier):
-            return model  # nothing has changed
+        unchanged = self.is_identity and (on_top or not earlier)
+        if unchanged:
+            return model
+        drop_promises(model.config)
         if not on_top:
             record = calibration_record(folded)
         elif _has_numbers(earlier):
@@ -456,6 +459,9 @@ def fold_calibration(
     The correction is recorded in `model.config.calibration`, combined with those folded before it. If the model
     generates, `"folded": True` is also recorded, so `calibrated_generation` does not apply T again. T replaces a
     temperature recorded by `apply_calibrated_generation`, which is not in the weights.
+
+    What the configuration promised about the earlier probabilities (`config.thresholds`, `config.prior_shift`, and
+    `config.option_calibration`) is removed, with a warning.
 
     Args:
         model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a

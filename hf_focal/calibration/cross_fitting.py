@@ -145,12 +145,13 @@ class CalibrationFit:
         if self.method == "none":
             return f"no correction: none has a lower cross-fitted NLL than {before['nll']:.3f}, without one"
         of_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
+        trade = score_trade(before, after).rpartition(": ")[2]
         return (
             f"{scaling_name(self.chosen)}, cross-fitted on {self.num_samples:,} samples: "
             f"NLL {before['nll']:.3f} -> {after['nll']:.3f}, Brier {before['brier']:.3f} -> {after['brier']:.3f}, "
             f"ECE {100 * before['ece']:.1f}% -> {100 * after['ece']:.1f}%; "
             f"{self.changed_predictions:,} predictions{of_labels} change"
-        )
+        ) + (f"; {trade}" if trade else "")
 
 
 def scaling_name(method: str) -> str:
@@ -162,6 +163,22 @@ def scaling_name(method: str) -> str:
     if name == "bias":
         return "bias correction"
     return f"{'Platt' if name == 'platt' else name} scaling{own}"
+
+
+def score_trade(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Return both scores of a correction that lowers one of "nll" and "ece" and raises the other, or else "".
+
+    Each must change by a hundredth at least, so that rounding and noise of the last digit do not count.
+    """
+    sides = [(side.get("nll", np.nan), side.get("ece", np.nan)) for side in (before, after)]
+    (nll, ece), (new_nll, new_ece) = sides
+    if new_nll < 0.99 * nll and new_ece > 1.01 * ece + 5e-4:
+        verdict = "better by NLL, worse by ECE"
+    elif new_nll > 1.01 * nll and new_ece < 0.99 * ece - 5e-4:
+        verdict = "better by ECE, worse by NLL"
+    else:  # also with NaN
+        return ""
+    return f"NLL {nll:.3f} -> {new_nll:.3f}, ECE {100 * ece:.1f}% -> {100 * new_ece:.1f}%: {verdict}"
 
 
 def fit_calibration(

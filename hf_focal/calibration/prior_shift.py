@@ -5,6 +5,8 @@ logits [Saerens, Latinne, and Decaestecker, *Adjusting the Outputs of a Classifi
 2002]. This needs calibrated probabilities: correct them first.
 """
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ import torch
 from torch import Tensor
 
 from ..validation import InputError, as_scores, as_tensor
-from .corrections import Correction, fold_calibration, is_folded
+from .corrections import Correction, calibration_record, fold_calibration, is_folded, recorded_calibration
 from .folding import MULTI_LABEL, has_bias
+from .promises import drop_promises
 
 
 def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link: str = "sigmoid") -> Any:
@@ -22,7 +25,9 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     Args:
         model_or_logits: logits `(..., L)` or `(..., K)`, a tensor or an array; or a Transformers classifier, whose
             link is a sigmoid if it has one logit, or several labels by its problem type. The shift is folded into the
-            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`.
+            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`; several
+            shifts are recorded as one, from the first `train_prior` to the last `new_prior`. After a correction that
+            is recorded outside of the weights, the shift becomes a part of this correction.
         train_prior, new_prior: the shares in the data on which the logits are calibrated, and in the new data: a
             number in (0, 1), or one per label or class.
         link: "sigmoid" or "softmax", of logits.
@@ -43,17 +48,50 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     size = model.config.num_labels
     link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = prior_shift(train_prior, new_prior, size, link)
-    if not has_bias(model):
-        raise TypeError(f"model must have a head with a bias, which takes the shift, got {type(model).__name__}")
-    earlier = getattr(model.config, "calibration", None)
-    fold_calibration(model, shift)
-    if earlier is None:  # `prior_shift` says it all
-        vars(model.config).pop("calibration", None)
-    elif not is_folded(earlier, generates=False):
-        model.config.calibration = earlier
-    given = {"train_prior": train_prior, "new_prior": new_prior}
-    model.config.prior_shift = {name: check_shares(name, part, size, link).tolist() for name, part in given.items()}
+    config, record = model.config, recorded_calibration(model.config)
+    shares = _composed(getattr(config, "prior_shift", None), train_prior, new_prior, size, link)
+    kept = vars(config).pop("prior_shift", None)  # or it would be told that it is removed
+    if record and not is_folded(record, generates=False):  # the shift follows this correction, outside of the weights
+        drop_promises(config)
+        config.calibration = calibration_record(Correction.from_dict(record).then(shift), False)
+        config.prior_shift = shares
+        return model
+    try:
+        if not has_bias(model):
+            kind = type(model).__name__
+            raise TypeError(f"model must have a head with a bias, which takes the shift, got {kind}")
+        fold_calibration(model, shift)
+        kept = shares
+    finally:
+        if kept is not None:
+            config.prior_shift = kept
+    if not record:  # `prior_shift` says it all
+        vars(config).pop("calibration", None)
     return model
+
+
+def _composed(
+    earlier: Mapping[str, Any] | None, train_prior: Any, new_prior: Any, size: int, link: str
+) -> dict[str, Any]:
+    """Return what `config.prior_shift` records of a shift that follows the recorded one, if there is one."""
+    old, new = (
+        check_shares(name, part, size, link) for name, part in (("train_prior", train_prior), ("new_prior", new_prior))
+    )
+    if earlier is not None:
+        first, reached = (
+            check_shares(f"config.prior_shift[{name!r}]", earlier.get(name), size, link)
+            for name in ("train_prior", "new_prior")
+        )
+        if not torch.allclose(reached, old, rtol=1e-3, atol=0):
+            warnings.warn(
+                f"the model was already shifted to the shares {reached.tolist()}, not to the train_prior "
+                f"{old.tolist()}: both shifts are now in its probabilities",
+                stacklevel=3,
+            )
+            logits = prior_shift(old, new, size, link).apply(reached.log() if link == "softmax" else reached.logit())
+            new = logits.softmax(0) if link == "softmax" else logits.sigmoid()
+        old = first
+    return {"train_prior": old.tolist(), "new_prior": new.tolist()}
 
 
 def prior_shift(train_prior: Any, new_prior: Any, size: int, link: str) -> Correction:

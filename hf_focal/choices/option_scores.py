@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import string
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ..calibration import Correction
 from ..validation import InputError
 
 SCORES = ("letters", "text")
@@ -74,7 +76,10 @@ def score_choices(
     """Score the options of each question. The softmax of a question's scores gives the probabilities of the options.
 
     The scores are what `CalibrationMetrics` and `fit_temperature` take as logits, with `answer_indices` as labels. A
-    forward pass computes logits only at the positions that predict the scored tokens.
+    forward pass computes logits only at the positions that predict the scored tokens. If `hf-focal calibrate` stored a
+    temperature for options in the model's config (`config.option_calibration`), the scores are divided by it, so the
+    probabilities are calibrated; but if the options were scored otherwise there, by another `score`, `template`, or
+    `letters`, or without `chat`, a warning says so, and the scores are the model's own.
 
     Args:
         model: a causal language model of Transformers, on any device.
@@ -93,8 +98,8 @@ def score_choices(
             model, these questions, and these settings. A call that finds it continues after the last batch in it.
 
     Returns:
-        (N, K) log-probabilities on the CPU, float32 (float64 for a float64 model). K is the largest number of options.
-        If a question has fewer options, its remaining scores are -inf.
+        (N, K) log-probabilities, divided by T if there is one, on the CPU, float32 (float64 for a float64 model). K is
+        the largest number of options. If a question has fewer options, its remaining scores are -inf.
 
     Raises:
         ValueError: before anything is scored, if the numbers of questions and choices differ, a question has fewer
@@ -103,7 +108,49 @@ def score_choices(
         TypeError: the model has no head that computes the logits from hidden states, position by position.
     """
     asked = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)
-    return asked.score(model, batch_size, folder)
+    temperature, problem = option_temperature(model.config, option_settings(score, letters, template, chat))
+    if problem:
+        warnings.warn(problem, stacklevel=2)
+    scores = asked.score(model, batch_size, folder)
+    return scores if temperature is None else temperature.apply(scores)
+
+
+def option_settings(score: str, letters: Sequence[str], template: str | None, chat: bool) -> dict[str, Any]:
+    """Return the arguments of `score_choices` on which a temperature for options depends, as JSON values."""
+    used = [*letters] if score == "letters" else []
+    return {
+        "score": score,
+        "letters": used,
+        "template": _TEMPLATES[score] if template is None else template,
+        "chat": chat,
+    }
+
+
+def option_temperature(config: Any, settings: Mapping[str, Any]) -> tuple[Correction | None, str]:
+    """Return the temperature that `config.option_calibration` has for options scored with `settings`, or None.
+
+    The second value says why a recorded temperature is not used, or is "". Anyone can write this field of a downloaded
+    model, so a record that cannot be real is no error.
+    """
+    record = getattr(config, "option_calibration", None)
+    if record is None:
+        return None, ""
+    try:
+        temperature = Correction.temperature(record["temperature"])
+        other = [name for name, value in settings.items() if record.get(name) != value]
+        if "letters" in other:  # of which each question uses as many as it has options
+            pairs = zip(record["letters"], settings["letters"], strict=False)
+            if record["score"] == settings["score"] and all(one == another for one, another in pairs):
+                other.remove("letters")
+    except (TypeError, LookupError, AttributeError, ValueError):
+        return None, f"config.option_calibration is ignored, {str(record)[:200]!r}: it has no temperature"
+    if other:
+        differences = ", ".join(f"{name} {record.get(name)!r} instead of {settings[name]!r}" for name in other)
+        return None, (
+            f"the config has T = {temperature.T:.4g} for options, which is not applied: it was fitted with "
+            f"{differences}"
+        )
+    return temperature, ""
 
 
 def answer_indices(

@@ -1,7 +1,7 @@
 """Evaluation and calibration of language models that answer multiple-choice questions."""
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..calibration import Correction, Temperature, fit_temperature
 from ..calibration.clusters import are_clustered
+from ..calibration.corrections import calibration_record
 from ..calibration.thresholds import ThresholdSamples, samples_of
-from ..choices.option_scores import SCORES, encode_choices
+from ..choices.option_scores import SCORES, encode_choices, option_settings, option_temperature
 from ..metrics import CalibrationMetrics
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
@@ -37,26 +38,33 @@ class Questions:
 
 
 class ChoiceTrainer:
-    """Stand-in for `FocalTrainer` in a `TrainedModel`: it takes the scores of options instead of a model's logits."""
+    """Stand-in for `FocalTrainer` in a `TrainedModel`: it takes the scores of options instead of a model's logits.
+
+    With the temperature that the model's config has for options, the scores are divided by it.
+    """
 
     calibration_fit = None
 
-    def __init__(self, num_bins: int):
-        self.num_bins = num_bins
+    def __init__(self, num_bins: int, recorded: Correction | None):
+        self.num_bins, self.recorded = num_bins, recorded
         self.correction: Correction | None = None
 
+    def scores_of(self, questions: Questions) -> Tensor:
+        return questions.scores if self.recorded is None else self.recorded.apply(questions.scores)
+
     def fit_temperature(self, questions: Questions, objective: str, per_label: bool) -> Temperature:
-        temperature = fit_temperature(questions.scores, questions.labels, objective, self.num_bins)
+        temperature = fit_temperature(self.scores_of(questions), questions.labels, objective, self.num_bins)
         self.correction = temperature.correction
         return temperature
 
     def measure(self, questions: Questions) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         # An option's position in the list is not a class, so a classwise error would mean nothing.
         before, after = (CalibrationMetrics(self.num_bins, classwise=False) for _ in range(2))
-        before.update(questions.scores, questions.labels)
+        scores = self.scores_of(questions)
+        before.update(scores, questions.labels)
         if self.correction is None:
             return before, None
-        after.update(self.correction.apply(questions.scores), questions.labels)
+        after.update(self.correction.apply(scores), questions.labels)
         return before, after
 
 
@@ -82,18 +90,49 @@ class ChoiceModel(TrainedModel):
 
     @cached_property
     def trainer(self) -> Any:
-        return ChoiceTrainer(self.args.calibration_bins)
+        return ChoiceTrainer(self.args.calibration_bins, self.recorded[0])
+
+    @cached_property
+    def scoring(self) -> tuple[str, Sequence[str], str | None, bool]:
+        """The arguments `score`, `letters`, `template`, and `chat` of `score_choices`."""
+        options = self.options
+        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
+        template = None if options.template is None else options.template.replace("\\n", "\n")
+        return options.score, letters, template, options.chat
+
+    @cached_property
+    def recorded(self) -> tuple[Correction | None, str]:
+        """What `option_temperature` finds in the model's config."""
+        return option_temperature(self.config, option_settings(*self.scoring))
+
+    @property
+    def was_calibrated(self) -> bool:
+        return self.recorded[0] is not None
+
+    def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
+        temperature, problem = self.recorded
+        notes = super().calibration_notes("; the scores of the options include it", "; it is for generated text")
+        if temperature is not None:
+            again = self.trainer.correction
+            together = "" if again is None else f"; with that fitted here, it is T = {temperature.then(again).T:.4g}"
+            notes.append(f"the model's config has T = {temperature.T:.4g} for options, which is applied{together}")
+        return [*notes, problem] if problem else notes
+
+    def option_calibration(self) -> dict[str, Any]:
+        """Return what `config.option_calibration` records of the fit: T in all, and how the options are scored."""
+        fitted, (recorded, _) = self.trainer.correction, self.recorded
+        total = fitted if recorded is None else recorded.then(fitted)
+        return calibration_record(total) | option_settings(*self.scoring)
 
     def hits(self, encoded: Questions, clusters: np.ndarray | None, are_independent: bool) -> ThresholdSamples:
         used = clusters if are_clustered(clusters) else None
-        samples = samples_of(encoded.scores, encoded.labels, "softmax", clusters=used)
+        samples = samples_of(self.trainer.scores_of(encoded), encoded.labels, "softmax", clusters=used)
         return replace(samples, are_independent=are_independent)
 
     def encode(self, source: str, samples: Dataset) -> Questions:
         options, choices = self.options, samples["choices"][:]
-        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
-        template = None if options.template is None else options.template.replace("\\n", "\n")
-        given = samples["question"][:], choices, options.score, letters, template, options.chat
+        score, letters, template, chat = self.scoring
+        given = samples["question"][:], choices, score, letters, template, chat
         model = self.model.to(self.args.device)
         with explained():
             questions = encode_choices(model, self.encoder, *given)

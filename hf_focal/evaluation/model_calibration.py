@@ -2,15 +2,16 @@
 
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from ..calibration import apply_calibrated_generation, fold_calibration
+from ..calibration import Correction, apply_calibrated_generation, fold_calibration
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
-from ..calibration.folding import has_bias
+from ..calibration.folding import fold, has_bias
+from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.cross_encoder_folder import copy_settings
 from ..hub.hub_publishing import HubError, create_repository, publish
@@ -20,14 +21,14 @@ from ..reports import RunResult
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
-from ..tasks.task import MULTI_LABEL, MULTIPLE_CHOICE
+from ..tasks.task import MULTI_LABEL
 from ..trainer.state_and_saving import label_names_of
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
-from .choice_model import load_trained
+from .choice_model import ChoiceModel, load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
 from .new_prior import check_new_prior
-from .output_folder import NotPublishedError, disk_errors, new_folder, write_results
+from .output_folder import NotPublishedError, arguments_of, disk_errors, new_folder, write_results
 from .trained_model import TrainedModel, overlap_notes
 
 
@@ -86,7 +87,8 @@ def calibrate_model(
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), ``report``, and its page ``report.html``. If T
             cannot be folded into a language model, T is stored in the model's config, where
-            `apply_calibrated_generation` finds it.
+            `apply_calibrated_generation` finds it. A T that is fitted to the options of questions is stored in
+            `config.option_calibration`, where `score_choices` and `evaluate_model` find it; the weights do not change.
         push_to_hub: the id of a Hub repository for these files, except for ``report.html``; it is created before
             anything is measured.
         private: whether a new repository is private; by default, the account's settings decide.
@@ -96,6 +98,7 @@ def calibrate_model(
             kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
+    arguments = arguments_of(calibrate_model, locals())
     with explained():
         check_objective(objective, STREAM_OBJECTIVES)
         if calibration not in (None, *METHODS, "auto"):
@@ -137,11 +140,9 @@ def calibrate_model(
             calibration = default_correction(classes, len(samples))
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
-        if saves and trained.task is MULTIPLE_CHOICE and trained.options.score == "text":
-            raise InputError("output and push_to_hub", "must not be given if score is 'text': its T cannot be folded")
         if new_prior is not None:
             train_prior = trained.shares_of(samples)
-        if saves and not trained.task.generates:
+        if saves and not trained.task.generates and not isinstance(trained, ChoiceModel):
             _check_foldable(trained)
         if saves and new_prior is not None and not has_bias(trained.model) and trained.link == "softmax":
             raise InputError(
@@ -158,6 +159,7 @@ def calibrate_model(
         cross_fit = new_prior is not None or bool(goal)
         temperature = trained.fit(encoded, objective, calibration, per_label, cross_fit, clusters)
         details: dict[str, Any] = {}
+        promises: dict[str, Any] = {}  # for the config of the corrected model
         if new_prior is not None:
             temperature = None
             details["prior_shift"] = trained.shift(train_prior, new_prior)
@@ -178,17 +180,18 @@ def calibrate_model(
             thresholds = choose_thresholds(own, goal, confidence, simultaneous, trained.link)
             names = label_names_of(trained.model)
             details["thresholds"] = described(thresholds, names, source, measured if has_test else None)
-            trained.model.config.thresholds = thresholds.record(names)
-        elif getattr(trained.model.config, "thresholds", None) is not None:
-            del trained.model.config.thresholds
+            promises["thresholds"] = thresholds.record(names)
+        if new_prior is not None:
+            promises["prior_shift"] = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
+        if isinstance(trained, ChoiceModel):
+            promises["option_calibration"] = trained.option_calibration()
+        removed = [name for name in drop_promises(trained.model.config, quiet=True) if name not in promises]
+        if "thresholds" in removed:
             notes.append(
                 "the thresholds in the model's config are removed: give precision or recall to choose new ones"
             )
-        if new_prior is not None:
-            shares = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
-            trained.model.config.prior_shift = shares
-        elif getattr(trained.model.config, "prior_shift", None) is not None:
-            del trained.model.config.prior_shift  # the fit replaces it
+        if "option_calibration" in removed:
+            notes.append("the T for options in the model's config is removed: fit it again, to the corrected model")
         on_top, earlier = "; the correction fitted here comes on top", trained.calibration.get("temperature")
         if temperature is not None and not temperature.values and earlier is not None:
             on_top += f", T = {earlier * temperature.value:.4g} together"
@@ -198,13 +201,14 @@ def calibrate_model(
         )
         try:
             folded = saves and is_main and _correct(trained, result)
+            vars(trained.model.config).update(promises)
         finally:
             if on_result is not None:
                 on_result(result)
         if saves and is_main:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
             with disk_errors(folder, result):
-                _save(folder, trained, result, repository or folder.resolve().name, locations, folded)
+                _save(folder, trained, result, repository or folder.resolve().name, locations, folded, arguments)
             if repository is not None:
                 try:
                     result.details["url"] = str(publish(folder, repository, private=private).repo_url)
@@ -218,20 +222,26 @@ def calibrate_model(
 def _check_foldable(trained: TrainedModel) -> None:
     """Raise `InputError` if temperatures cannot be folded into this classifier's head; the weights do not change."""
     try:
-        fold_calibration(trained.model, 1.0)  # does not change the weights
+        fold(trained.model, Correction())
     except (TypeError, ValueError) as error:
         raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
-    if trained.calibration:  # perhaps of a correction outside of the weights
-        trained.model.config.calibration = trained.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
     """Fold the fitted correction into the weights, and return True; or store T in the config, and return False.
 
-    T is stored in the config of a language model into which it cannot be folded. Raises `NotPublishedError` if the
+    T is stored in the config of a language model if it is for the options of questions, because text that is sampled
+    with such a T makes no sense, or if it cannot be folded. Raises `NotPublishedError` if the
     dtype of the weights cannot represent the corrected weights.
     """
     notes = result.details["notes"]
+    if isinstance(trained, ChoiceModel):
+        notes.append(
+            "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
+            "the text that the model generates, do not change"
+        )
+        result.details["folded"] = False
+        return False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -268,11 +278,12 @@ def _save(
     name: str,
     locations: tuple[DatasetLocation, DatasetLocation],
     folded: bool,
+    arguments: Mapping[str, Any] | None,
 ) -> None:
     """Save the corrected model, its temperature, its report, and its model card, which calls the model `name`.
 
     `locations` are the locations of the data for fitting the correction and of the data for measuring it.
-    `folded` says whether the correction is in the model's weights.
+    `folded` says whether the correction is in the model's weights. `arguments` are for `write_results`.
     """
     # A process that is killed leaves no half-written file under its final name, and no weights without their config.
     with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
@@ -282,7 +293,7 @@ def _save(
             file.rename(folder / file.name)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
-    write_results(folder, result)
+    write_results(folder, result, arguments=arguments)
     if trained.onnx is not None:
         return  # the card would load the model with Transformers
     if trained.task.name == "text-classification":

@@ -12,7 +12,7 @@ from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .choice_model import load_trained
 from .chosen_thresholds import check_goals, choose_thresholds, described
-from .output_folder import NotPublishedError, new_folder, write_results
+from .output_folder import NotPublishedError, arguments_of, new_folder, write_results
 from .trained_model import overlap_notes
 
 
@@ -66,6 +66,7 @@ def evaluate_model(
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
+    arguments = arguments_of(evaluate_model, locals())
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
     threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
     if goal:
@@ -101,7 +102,7 @@ def evaluate_model(
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
-            write_results(output, result)
+            write_results(output, result, arguments=arguments)
         if goal and not of_labels and thresholds.values[0] is None:
             ((name, least),) = goal.items()
             reason = f"must be one that {chosen_on} shows with {100 * confidence:g}% confidence, got {least:g}"

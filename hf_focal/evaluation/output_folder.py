@@ -1,9 +1,11 @@
 """The folder that a command writes to: new, locked, and with room for the results."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from pathlib import Path
+from typing import Any
 
 from ..reports import RunResult, comparison_page, write_report
 from ..tasks.input_errors import explained, one_line
@@ -69,11 +71,34 @@ def disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
         raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
 
 
-def write_results(output: str | Path, result: RunResult, reference: RunResult | None = None) -> None:
-    """Write the report of a result and, if given, that of an earlier one, and the page that shows them."""
+def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of a call as the command takes them, without defaults; None if one is not a name or number.
+
+    `values` are the function's local variables at its start. The page names the files of the next steps from them.
+    """
+    given: dict[str, Any] = {}
+    for name, parameter in signature(function).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            given |= values[name]
+        elif name != "on_result" and values[name] is not parameter.default:
+            given[name] = values[name]
+    plain = str | Path | int | float | tuple | list | Mapping | None
+    return given if all(isinstance(value, plain) for value in given.values()) else None
+
+
+def write_results(
+    output: str | Path,
+    result: RunResult,
+    reference: RunResult | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the report of a result and, if given, that of an earlier one, and the page that shows them.
+
+    `arguments` are those of the command, from `arguments_of`.
+    """
     folder = Path(output)
     with disk_errors(folder, result):
         write_report(folder / "report", result)
         if reference is not None:
             write_report(folder / "reference", reference)
-        comparison_page([folder], folder / "report.html")
+        comparison_page([folder], folder / "report.html", arguments=arguments)

@@ -134,6 +134,11 @@ class TrainedModel:
             )
 
     @property
+    def was_calibrated(self) -> bool:
+        """Whether the model comes with a correction, according to its config."""
+        return bool(self.calibration)
+
+    @property
     def has_one_sigmoid(self) -> bool:
         return self.config.problem_type == MULTI_LABEL and self.config.num_labels == 1
 
@@ -469,7 +474,7 @@ class TrainedModel:
             "task": self.task.name,
             "options": self.options.to_dict(),
             "num_processes": self.args.world_size,
-            "was_calibrated": bool(self.calibration),
+            "was_calibrated": self.was_calibrated,
         }
         if self.onnx is None:
             details["num_parameters"] = self.model.num_parameters()

@@ -15,17 +15,12 @@ from markupsafe import Markup
 from ..calibration import Correction
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
-from ..reports.base_rate_warnings import base_rate_warnings
-from ..reports.markdown_tables import escaped, format_number, label_table, metric_title, results_notes
+from ..reports.markdown_tables import escaped, label_table, metric_title, results_notes
+from ..reports.number_format import format_number
 from ..reports.run_results import RunResult, known_loss
-from ..reports.text_summary import (
-    correction_verdict,
-    headline_of,
-    is_better_calibrated,
-    metrics_table,
-    prior_shift_sentence,
-)
-from ..tasks.task import PIPELINES, Task, unit_of
+from ..reports.text_summary import metrics_table, prior_shift_sentence
+from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, warnings_of
+from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
@@ -91,7 +86,8 @@ def model_card(
 
     Args:
         result: the test set's results.
-        model_name: the model's Hub id or folder, for the code that loads it.
+        model_name: the model's Hub id, for the code that loads it, or the name of its folder. Since the id is then
+            unknown, and the card is the same after `hf upload`, the code has "your-username" in front of that name.
         task: the Hub's pipeline tag, such as `"text-classification"`.
         base_model: the model that was fine-tuned, or None for a model trained from scratch.
         dataset: the training data or, for a model that was only corrected, the calibration data; a Hub id or a path.
@@ -144,6 +140,9 @@ def model_card(
     pairs |= bool(result.details.get("options", {}).get("text_pair_column"))
     pairs &= task == "text-classification"
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
+    options = result.details.get("task") == MULTIPLE_CHOICE.name
+    is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", model_name) is not None
+    name_in_code = model_name if is_id else f"your-username/{model_name}"
     divisor = f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}"
     unit = unit_of(result.details.get("task", task), unit_of(task))
     of_task = PIPELINES.get(task, Task(name=task, pipeline=task))
@@ -173,7 +172,10 @@ def model_card(
         labels=labels,
         label_table=label_table(result) if "labels" in result.details else "",
         divisor=divisor,
-        quoted_name=json.dumps(model_name, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
+        quoted_name=json.dumps(name_in_code, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
+        is_id=is_id,
+        options=options,
+        scoring=_scoring(result) if options else "",
         base_model=_display_name(base_model),
         data_name=data_name,
         test_name=test_name,
@@ -189,11 +191,11 @@ def model_card(
         kind="classification" if result.details.get("task") == "scores" else task.replace("-", " "),
         limitations=_limitations(result, samples, unit),
         scaling=scaling_name(result.method) if result.method else "",
-        warnings=base_rate_warnings(result),
+        warnings=warnings_of(result),
         thresholds=result.details.get("thresholds"),
         prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
         platt=platt,
-        serving=_serving_note(result, task, folded, of_task.generates),
+        serving=_serving_note(result, task, folded, of_task.generates, options),
         config=config,
         spec=config and LOSSES[config.name],
         trainer="FocalSFT" if sft else of_task.trainer,
@@ -245,10 +247,26 @@ def _at_confidence(result: RunResult) -> str:
     return f"When it is {low} to {high} confident, {mean} on average, it is right {right} of the time."
 
 
-def _serving_note(result: RunResult, task: str, folded: bool, generates: bool) -> str:
+def _scoring(result: RunResult) -> str:
+    """Return the arguments of `score_choices` with which the options were scored, as Python code; "" for defaults."""
+    given = result.details.get("options", {})
+    values = {name: given[name] for name in ("score", "letters", "template", "chat") if name in given}
+    if "letters" in values:
+        values["letters"] = values["letters"].split(",")
+    if "template" in values:
+        values["template"] = values["template"].replace("\\n", "\n")
+    return "".join(f", {name}={value!r}" for name, value in values.items())
+
+
+def _serving_note(result: RunResult, task: str, folded: bool, generates: bool, options: bool) -> str:
     """Return sentences on why servers would return other probabilities than the measured ones, or "" if none do."""
     sentences = []
-    if result.method is not None and not folded:
+    if options:
+        sentences.append(
+            "A server does not apply T: divide the log-probabilities that it returns for the options by T, and take "
+            "their softmax. Do not send T as the temperature of requests, which is for text."
+        )
+    elif result.method is not None and not folded:
         sentences.append(
             "A server may not apply T by itself: to sample with T, send it as the temperature of each request."
             if generates

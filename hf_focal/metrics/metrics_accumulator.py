@@ -24,6 +24,7 @@ from .bins import (
 from .bootstrap_intervals import resampled_errors
 from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
+from .ranking import auroc
 from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
 from .selective_prediction import RiskCoverageCurve, log_odds
 
@@ -102,6 +103,7 @@ class CalibrationMetrics:
         self.num_classes: int | None = None
         self._sums: dict[str, np.ndarray] = {}
         self._keys: list[np.ndarray] = []
+        self._ones: list[np.ndarray] = []  # of two classes, which samples are of the second one
         self._evidence = ProbabilityEvidence()
 
     @property
@@ -162,6 +164,8 @@ class CalibrationMetrics:
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
             if self.keep_samples:
                 self._keys.append(pack(doubt, correct))
+                if num_classes == 2 and isinstance(block, SampleBlock):
+                    self._ones.append(block.labels.cpu().numpy() == 1)
             else:
                 sums["histogram"] = bin_sums(cell_index(doubt), confidence, correct, NUM_CELLS)
             self._accumulate(sums)
@@ -184,11 +188,13 @@ class CalibrationMetrics:
         self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
         self._accumulate(other._sums)
         self._keys += other._keys
+        self._ones += other._ones
         self._evidence += other._evidence
         return self
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"_keys": [joined(self._keys)]}
+        ones = np.concatenate([np.zeros(0, bool), *self._ones])
+        return self.__dict__ | {"_keys": [joined(self._keys)], "_ones": [ones]}
 
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, as fractions (nats for NLL and entropy); NaN without samples.
@@ -198,7 +204,9 @@ class CalibrationMetrics:
         confidence, entropy: means over the samples. nll, entropy, and confidence with the suffix _correct or
         _incorrect: means over the samples that are predicted correctly or incorrectly. s99: the share of samples with
         a confidence of at least 0.99; s99_accuracy: the accuracy of these samples. num_samples: the number of samples.
-        adaece_error (only with ``keep_samples=False``): a bound on the error of adaece.
+        adaece_error (only with ``keep_samples=False``): a bound on the error of adaece. macro_recall (only where there
+        is a `confusion`): the mean recall of the classes that occur, also called balanced accuracy. auroc (only with
+        two classes and ``keep_samples=True``): how often a sample of the second class ranks above one of the first.
         """
         incorrect, correct = self._sum("scores", 2, len(_SUMMED))
         total = incorrect + correct
@@ -214,6 +222,12 @@ class CalibrationMetrics:
         metrics |= {"accuracy": _ratio(correct[0], total[0]), "error": _ratio(incorrect[0], total[0])}
         for side, means in (("correct", _means(correct)), ("incorrect", _means(incorrect))):
             metrics |= {f"{name}_{side}": means[name] for name in ("nll", "entropy", "confidence")}
+        if len(confusion := self.confusion):
+            metrics["macro_recall"] = macro_recall(confusion)
+        if self.keep_samples and self.num_classes == 2:
+            doubt, hit = unpack(joined(self._keys))
+            one, sure = np.concatenate([np.zeros(0, bool), *self._ones]), log_odds(doubt.astype(np.float64))
+            metrics["auroc"] = auroc(np.where(one == hit, sure, -sure), one)
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 
@@ -314,6 +328,12 @@ class CalibrationMetrics:
 
 
 BY_LINK = {"softmax": CalibrationMetrics}  # `LabelMetrics` adds itself
+
+
+def macro_recall(confusion: np.ndarray) -> float:
+    """Return the mean recall of the classes that occur, from counts (K, K) by label (row) and prediction; else NaN."""
+    size = confusion.sum(1)
+    return float((confusion.diagonal()[size > 0] / size[size > 0]).mean()) if size.any() else float("nan")
 
 
 def _means(sums: np.ndarray) -> dict[str, float]:

@@ -11,6 +11,7 @@ from ..validation import Array, InputError, check_probability_range, check_sigmo
 from .bins import bin_index, bin_sums, grouped, pack, unpack
 from .calibration_errors import equal_width_errors, ranked_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
+from .ranking import auroc
 
 _UNKNOWN = -1  # the key of an entry whose label is unknown
 
@@ -21,9 +22,8 @@ class LabelMetrics(CalibrationMetrics):
     An entry is a logit z with its label. Calibration errors compare the σ(z) of the entries with their labels. Labels
     of -100 or NaN are unknown and left out. Binned errors are computed over all entries; with the prefix ``macro_``,
     they are means over the L labels. ``nll``, ``brier``, and ``accuracy`` (with 1 predicted where σ(z) >= ½) are means
-    over entries. If scikit-learn is installed, ``map`` and ``auroc`` are means over those of the L labels that have
-    both ones and zeros. ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known
-    labels.
+    over entries; ``macro_recall``, ``auroc``, and, if scikit-learn is installed, ``map`` are means over labels.
+    ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known labels.
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
     threshold, mean average precision, AUROC, and bootstrap intervals) are not available.
@@ -85,7 +85,7 @@ class LabelMetrics(CalibrationMetrics):
             accuracy = 1 - (false + missed) / count
             metrics |= {"nll": nll / count, "brier": brier / count, "accuracy": accuracy, "error": 1 - accuracy}
         micro_f1 = 2 * hits / max(2 * hits + false + missed, 1) if count else np.nan
-        metrics |= {"micro_f1": micro_f1, "macro_f1": _mean(labels["f1"])}
+        metrics |= {"micro_f1": micro_f1, "macro_f1": _mean(labels["f1"]), "macro_recall": _mean(labels["recall"])}
         if threshold is not None:
             metrics |= {f"{name}_best": value for name, value in self.f1(threshold).items()}
         for name, of_label in (("map", "average_precision"), ("auroc", "auroc")):
@@ -98,8 +98,8 @@ class LabelMetrics(CalibrationMetrics):
         """Return the metrics of the L labels, each metric as an array (L,) with NaN where it is undefined.
 
         These are count, frequency (of ones), confidence (the mean probability), ece, mce, ace, rmsce, nll, brier, and
-        f1 (at the threshold ½). If samples are kept, there are also adaece and, if scikit-learn is installed,
-        average_precision and auroc.
+        f1 and recall (at the threshold ½). If samples are kept, there are also adaece, auroc, and, if scikit-learn is
+        installed, average_precision.
         """
         count, confidence, ones = self._label_bins()
         size = count.sum(-1)
@@ -108,17 +108,23 @@ class LabelMetrics(CalibrationMetrics):
             values |= equal_width_errors(count, confidence - ones)
             nll, brier, hits, false, missed = self._label_scores()
             values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
+            values["recall"] = hits / (hits + missed)
         if not self.keep_samples:
             return values
         columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
         ranked = [_ranked_errors(column, self.num_bins) for column in columns]
         values |= {name: np.array([errors[name] for errors in ranked]) for name in ranked[0]}
+        pairs = [unpack(column) for column in columns]
+        values["auroc"] = np.array([auroc(p, one) for p, one in pairs])
         try:
-            from sklearn.metrics import average_precision_score, roc_auc_score
+            from sklearn.metrics import average_precision_score
         except ImportError:
             return values
-        for name, score in (("average_precision", average_precision_score), ("auroc", roc_auc_score)):
-            values[name] = np.array([_score(score, column) for column in columns])
+        mixed = [one.any() and not one.all() for _, one in pairs]
+        precisions = (
+            average_precision_score(one, p) if both else np.nan for (p, one), both in zip(pairs, mixed, strict=True)
+        )
+        values["average_precision"] = np.array([*precisions], float)
         return values
 
     def best_threshold(self) -> float:
@@ -205,11 +211,6 @@ def _ranked_errors(keys: np.ndarray, num_bins: int) -> dict[str, float]:
 def _mean(values: np.ndarray) -> float:
     """Return the mean over the labels for which the value is defined."""
     return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
-
-
-def _score(score: Any, keys: np.ndarray) -> float:
-    p, one = unpack(keys)
-    return float(score(one, p)) if one.any() and not one.all() else float("nan")
 
 
 BY_LINK["sigmoid"] = LabelMetrics

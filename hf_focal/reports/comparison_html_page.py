@@ -1,26 +1,30 @@
 """Self-contained HTML page that compares the reports of several runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
-from .base_rate_warnings import base_rate_warnings
 from .gamma_figure import gamma_heatmap
-from .markdown_tables import results_columns, results_notes, results_table
+from .markdown_tables import results_columns, results_notes
 from .page_parts import diagrams, environment, picture
 from .run_html_page import run_page
 from .run_results import READ_ERRORS, RunResult, known_loss
-from .text_summary import decision_lines, headline_of
+from .text_summary import decision_lines
+from .verdicts import headline_of, warnings_of
 
 
-def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
+def comparison_page(
+    folders: Sequence[str | Path],
+    path: str | Path,
+    title: str | None = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+) -> Path:
     """Write one HTML file that compares runs with tables, reliability diagrams, and heat maps of AdaFocal's γ.
 
     The page of a single run says in words how calibrated it is and what to do next, explains its metrics, and shows
@@ -36,23 +40,22 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
             named after their losses. If several runs have the same loss, parts of their paths are added to the names.
         path: the file to write and return; its folder is created if missing.
         title: the page's heading; by default, "Calibration of N runs", or the name of the only run's model.
+        arguments: those of the command that measured a single run, so that the next steps on its page name the user's
+            files; a result holds only the last parts of their paths, as it may be published.
 
     Raises:
         ValueError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
     """
     runs = read_runs(folders)
     tables: dict[str, list[RunResult]] = {}
-    for file, run in runs.items():
-        with _errors_of(file):
-            results_table([run])  # so that an error in the run's numbers names the file
-            tables.setdefault(_test_set(run), []).append(run)
+    for run in runs.values():
+        tables.setdefault(_test_set(run), []).append(run)
     [(file, run), *others] = runs.items()
     if others:
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
-        with _errors_of(file):
-            heading = title or f"Calibration of {_name(file, run)}"
-            page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name)
+        heading = title or f"Calibration of {_name(file, run)}"
+        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
@@ -61,13 +64,12 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
 
 def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[RunResult]]) -> str:
     shown, gammas = [], []
-    for file, run in runs.items():
-        with _errors_of(file):
-            fitted_on = _data_name(run, "fitted_on") or "the validation data"
-            shown.append((run, fitted_on, headline_of(run), decision_lines(run.details), diagrams(run)))
-            if history := run.details.get("gamma_history"):
-                alt = f"γ of each bin over the training of {run.loss}"
-                gammas.append(picture(gamma_heatmap(history), alt, run.loss))
+    for run in runs.values():
+        fitted_on = _data_name(run, "fitted_on") or "the validation data"
+        shown.append((run, fitted_on, headline_of(run), decision_lines(run.details), diagrams(run)))
+        if history := run.details.get("gamma_history"):
+            alt = f"γ of each bin over the training of {run.loss}"
+            gammas.append(picture(gamma_heatmap(history), alt, run.loss))
     return (
         environment()
         .get_template("comparison_page.html.jinja")
@@ -120,7 +122,7 @@ def _metrics_files(folder: Path) -> list[Path]:
 def _errors_of(file: Path) -> Iterator[None]:
     try:
         yield
-    except (*READ_ERRORS, TemplateError) as error:
+    except READ_ERRORS as error:
         raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
 
 
@@ -171,7 +173,7 @@ def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
         for run in runs
         if "fitted_on" in run.details and run.details["fitted_on"] == run.details.get("measured_on")
     ]
-    warnings = [warning for run in runs for warning in base_rate_warnings(run)]
+    warnings = [warning for run in runs for warning in warnings_of(run)]
     return {
         "about": about,
         "warnings": warnings,

@@ -1,6 +1,5 @@
 """Markdown tables that compare runs. The best numbers are in bold, and Markdown characters in names are escaped."""
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..calibration.temperature_grid import few_samples
+from .number_format import MISSING, format_interval, format_number
 from .run_results import RunResult
+from .verdicts import has_comparable_error, warnings_of
 
-MISSING = "–"  # not measured, or NaN
 RESULTS_LEGEND = (
     "Before → after the correction, on the test set; [95% bootstrap interval]; "
-    "bold: the best, if the others differ from it by more than half the width of its interval."
+    "bold: the best, if the others differ from it by more than half the width of its interval, and, for calibration "
+    "errors, if its error is not significantly larger than the lowest."
 )
 
 # Key of `CalibrationMetrics.compute()`: title, factor, decimals, and the function that finds the best value. All
@@ -22,6 +23,7 @@ METRICS: dict[str, tuple[str, int, int, Callable]] = {
     "error": ("error %", 100, 2, min),
     "micro_f1": ("micro F1 %", 100, 2, max),
     "macro_f1": ("macro F1 %", 100, 2, max),
+    "macro_recall": ("macro recall %", 100, 2, max),
     "auroc": ("AUROC %", 100, 2, max),
     "nll": ("NLL", 1, 3, min),
     "ece": ("ECE %", 100, 2, min),
@@ -35,8 +37,10 @@ METRICS: dict[str, tuple[str, int, int, Callable]] = {
     "bleu": ("BLEU", 1, 2, max),
 }
 # Metrics of the decisions, which no temperature changes, and those that a comparison leaves out, to stay readable.
-_DECISIONS = ("error", "micro_f1", "macro_f1", "auroc")
-_NOT_COMPARED = ("smooth_ece", "brier", "aurc")
+_DECISIONS = ("error", "micro_f1", "macro_f1", "macro_recall", "auroc")
+_NOT_COMPARED = ("macro_recall", "smooth_ece", "brier", "aurc")
+# A model that is wrong more often is not the better one for a smaller gap between confidence and accuracy.
+_GAPS = ("ece", "adaece", "smooth_ece", "classwise_ece", "macro_ece", "mce")
 
 
 class Best(str):
@@ -66,16 +70,6 @@ def columns_table(titles: Sequence[str], columns: Sequence[Sequence]) -> str:
     ]
     lines = [map(escaped, titles), ["---", *["---:"] * len(others)], *zip(map(escaped, names), *bodies, strict=True)]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def format_number(value: float | None, factor: float, decimals: int) -> str:
-    """Format a value times a factor; None and NaN become `MISSING`."""
-    return MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"
-
-
-def format_interval(bounds: tuple[float, float] | None, factor: float, decimals: int) -> str:
-    """Format an interval, to be put after a number, as " [low, high]"; return "" if `bounds` is None."""
-    return "" if bounds is None else f" [{', '.join(format_number(bound, factor, decimals) for bound in bounds)}]"
 
 
 def in_bold(
@@ -153,23 +147,13 @@ def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
 
 
 def results_notes(results: Sequence[RunResult]) -> list[str]:
-    """Return notes on problems that the numbers of `results_table` do not show, as sentences without their periods.
+    """Return notes on corrections that increase both ECE and NLL or are fitted on too few samples.
 
-    The problems are models that nearly always predict one class or have no smaller error than always predicting the
-    majority class, and temperatures that increase both ECE and NLL or are fitted on too few samples.
+    They are sentences without their periods. What is wrong with the models themselves is in `verdicts.warnings_of`.
     """
     fits = dict.fromkeys((run.temperature.objective, run.temperature.num_samples) for run in results)
     notes = [note for fit in fits if (note := few_samples(*fit))]
     for run in results:
-        size, balance = _class_balance(run)
-        others = size - balance.get("predicted", 0)
-        if "predicted" in balance and others < 0.2 * (size - balance["largest"]):
-            notes.append(
-                f"{run.loss} predicts one class for {100 * (1 - others / size):.1f}% of the samples, so its "
-                "calibration says little: train it longer, or with another learning rate or class weights"
-            )
-        elif balance and run.pre.get("error", 0) >= 1 - balance["largest"] / size:
-            notes.append(f"{run.loss} does not have a smaller error than always predicting the majority class")
         if all(run.post.get(name, 0) > run.pre.get(name, 0) for name in ("ece", "nll")):
             notes.append(
                 f"{run.correction.capitalize()} increases both ECE and NLL of {run.loss}: fit it on more samples, or "
@@ -181,18 +165,21 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
 def results_table(results: Sequence[RunResult]) -> str:
     """Format a Markdown table that compares runs by ECE before → after temperature scaling, T, error, NLL, and more.
 
-    There is one row per run. If the error of always predicting the majority class is known, one more row shows that
-    error. The `results_notes` follow the table. Missing values and NaN appear as "–".
+    The warnings about the models (`verdicts.warnings_of`) come first. There is one row per run. If the error of always
+    predicting the majority class is known, one more row shows that error. The `results_notes` follow the table.
+    Missing values and NaN appear as "–".
 
     With at least two runs, the best values are in bold, separately before and after T. A best value that has an
-    interval is bold only if all others differ from it by more than half the interval's width. In a column without
+    interval is bold only if all others differ from it by more than half the interval's width, and a calibration error
+    only if the error of its run is not significantly larger than the lowest. In a column without
     intervals, the best values (ties included) are bold only if no other column has intervals, as for tokens and
     pixels; the column "true ECE %" is an exception and always has bold values.
     Raises ValueError if there are no results.
     """
     columns = results_columns(results)
+    warnings = "".join(f"Warning: {escaped(text)}.\n\n" for run in results for text in warnings_of(run))
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
-    return columns_table(list(columns), list(columns.values())) + notes
+    return warnings + columns_table(list(columns), list(columns.values())) + notes
 
 
 def label_table(result: RunResult, most: int = 20) -> str:
@@ -250,7 +237,12 @@ def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
         widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
         # In a column without intervals, the best values are marked only if no column has any.
         wanted = any(bounds) or not any(intervals)
-        cells = in_bold([format_number(value, factor, decimals) for value in values], wanted, best, widths)
+        cells = [format_number(value, factor, decimals) for value in values]
+        bold = in_bold(cells, wanted, best, widths)
+        if key in _GAPS:
+            comparable = has_comparable_error(results, side)
+            winners = [is_fine for cell, is_fine in zip(bold, comparable, strict=True) if isinstance(cell, Best)]
+            bold = bold if all(winners) else cells
         shown = [format_interval(each if key == "ece" else None, factor, decimals) for each in bounds]
-        sides.append(list(zip(cells, shown, strict=True)))
+        sides.append(list(zip(bold, shown, strict=True)))
     return [(*before, " → ", *after) if two else before for two, before, after in zip(changed, *sides, strict=True)]

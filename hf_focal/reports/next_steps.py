@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .run_results import RunResult
-from .text_summary import not_lowered
+from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
 _OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output")
@@ -31,6 +31,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
                 "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
             ]
         return ["save the model with its correction: `trainer.save_calibrated()`"]
+    knows_folders = given is not None
     given = _recorded(result) | {"output": folder} if given is None else given
     output, repository = given.get("output"), given.get("push_to_hub")
     same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
@@ -40,6 +41,16 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
     else:
         again = {key: value for key, value in given.items() if key not in ("push_to_hub", "private")}
         again, others = again | {"output": _new_name(given)}, ""
+    if is_no_better_than_majority(result) and ranks_classes(result):
+        steps.append(
+            "compare the probability of the rarer class with a threshold that fits what its errors cost, because the "
+            "more probable class is hardly ever that one"
+        )
+    elif is_no_better_than_majority(result):
+        steps.append(
+            "look at the model before its calibration: train it longer, or with another learning rate or class "
+            "weights, and check that the labels are in the order of its outputs"
+        )
     if evaluated and task == "scores" and "brier" not in result.pre:
         steps.append(
             f"save the scores of all classes, which a correction needs: `{command('calibrate', again)}`{others}"
@@ -75,6 +86,8 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
             steps.append(f"{aim}, add it to this command: `--precision 0.9`")
         elif goal == "precision" or result.link == "sigmoid":
             steps.append(f"{aim}, choose a threshold: `{command('calibrate', again | {goal: 0.9})}`")
+    if not knows_folders and any("`hf-focal" in step for step in steps):
+        steps.append("put the folders before the names of your files, because a result does not hold them")
     return steps
 
 
@@ -123,12 +136,12 @@ def _uses(output: str, task: str | None, onnx: bool, published: bool, is_folded:
             ["hf-focal", "apply", f"{output}/correction.json", "new.csv", "--output", "corrected.csv"]
         )
         return [f"add calibrated probabilities to scores, here new.csv: `{correct}`"]
-    name = shlex.quote(Path(output).resolve().name)
-    upload = (
-        []
-        if published
-        else [f"publish it, where USER is your name on the Hub: `hf upload USER/{name} {shlex.quote(output)}`"]
-    )
+    # The page names files of this computer.
+    words = ["hf", "upload", f"USER/{Path(output).resolve().name}", output, ".", "--exclude", "report.html"]
+    upload = [] if published else [f"publish it, where USER is your name on the Hub: `{shlex.join(words)}`"]
+    if task == "multiple-choice":
+        scored = "score options, with calibrated probabilities, as its README.md shows: `score_choices`"
+        return [f"load `{output}`, and {scored}", *upload]
     if onnx:
         return [f"serve `{output}/model.onnx`, whose logits are corrected", *upload]
     if not is_folded:

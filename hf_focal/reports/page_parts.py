@@ -14,7 +14,8 @@ from markupsafe import Markup, escape
 
 from ..calibration.cross_fitting import scaling_name
 from ..metrics import ReliabilityBins
-from .markdown_tables import Best, Cell, format_number, parts
+from .markdown_tables import Best, Cell, parts
+from .number_format import format_number
 from .reliability_figures import reliability_diagram
 from .run_results import RunResult
 

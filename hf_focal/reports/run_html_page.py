@@ -1,21 +1,25 @@
 """The page of one run: the verdict in words, the metrics with explanations, pictures, and tables of its parts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from .gamma_figure import gamma_heatmap
 from .group_figure import group_figure
-from .markdown_tables import METRICS, Cell, format_interval, format_number, label_columns, metric_title
+from .markdown_tables import METRICS, Cell, label_columns, metric_title
 from .next_steps import next_steps
+from .number_format import format_interval, format_number
 from .page_parts import diagrams, environment, picture
 from .reliability_figures import comparison_figure, overlay_figure
 from .risk_coverage_figure import risk_coverage_of
 from .run_results import RunResult, reference_bins, worst_labels
-from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns, verdict
+from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns
+from .verdicts import verdict
 
 # What the metrics mean, for models with one label per sample.
 _MEANINGS = {
     "error": "share of wrong predictions",
     "macro_f1": "mean F1 of the classes",
+    "macro_recall": "mean share of the samples of a class that are found",
     "auroc": "how often a positive sample ranks above a negative one; 50% is chance",
     "nll": "mean of −log p, where p is the probability of the right answer",
     "ece": "average gap between confidence and accuracy, in bins of equal width",
@@ -31,16 +35,19 @@ _MEANINGS_SIGMOID = _MEANINGS | {
     "error": "share of wrong yes-or-no answers at a probability of ½",
     "micro_f1": "F1 of all answers at a probability of ½",
     "macro_f1": "mean F1 of the labels at a probability of ½",
+    "macro_recall": "mean share of a label's ones that are found at a probability of ½",
     "auroc": "how often a label that applies ranks above one that does not; 50% is chance",
     "ece": "average gap between a label's probability and its frequency, in bins of equal width",
     "macro_ece": "mean ECE of the labels",
 }
 
 
-def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> str:
+def run_page(
+    run: RunResult, title: str, table: dict[str, Any], folder: str, arguments: Mapping[str, Any] | None = None
+) -> str:
     """Return the HTML of a run's page. `table` has the texts "about", "warnings", and "notes".
 
-    `folder` is the name of the run's folder.
+    `folder` is the name of the run's folder, and `arguments` are those of the command, if they are known.
     """
     details = run.details
     elsewhere = ("thresholds", "drift")  # sections of their own
@@ -56,7 +63,7 @@ def run_page(run: RunResult, title: str, table: dict[str, Any], folder: str) -> 
             run=run,
             table=table,
             verdict=verdict(run),
-            steps=[step.split("`") for step in next_steps(run, folder=folder)],
+            steps=[step.split("`") for step in next_steps(run, arguments, folder)],
             notes=details.get("notes", []),
             metrics=_metrics(run),
             diagrams=diagrams(run),

@@ -11,23 +11,26 @@ from typing import Any, Self, get_args, get_origin
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
+from scipy.special import entr
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..calibration import Correction, Temperature
-from ..calibration.cross_fitting import scaling_name
+from ..calibration.cross_fitting import scaling_name, score_trade
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins, RiskCoverageCurve
+from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
 from ..validation import Array
+from .result_schema import check_result
 
-# The errors that may be raised by reading or drawing a file that no report wrote.
+# The errors that may be raised by reading a file that no report wrote.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 _NUM_WORST = 5  # labels whose reliability diagrams are kept
 _MOST_CLASSES, _NUM_PAIRS = 12, 12  # with more classes, only the most confused pairs are kept, not the matrix
 _NUM_POINTS = 100  # of a risk-coverage curve
+_NUM_NEVER = 5  # classes without predictions that are named
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,15 @@ class RunResult:
             fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams before and after T.
         details: additional JSON values. "date" is the day of the measurement. "class_balance", if known, has the
-            number of "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the
-            number of samples in the most frequently predicted class. For multi-label models, "labels" has lists of the
-            labels' "name", "frequency", "temperature", ECE "before" and "after" the correction, "f1" after it, and
-            after Platt scaling also "slope" and "intercept". In "labels", "worst" maps the names of the five labels
-            with the largest ECE before the correction to their bins before and after it.
+            number of "classes", the "smallest" and "largest" number of test samples in a class, the name of the
+            "majority" class, and "base_nll", the NLL of always giving the classes' frequencies. Of the predictions
+            after the correction, it has "predicted", the number of samples in the most frequently predicted class;
+            "found", how many samples of other classes than the majority class are right, and "lost", how many of the
+            majority class are wrong; and the names of classes that are "never" predicted (the first ones), how many
+            these are ("num_never"), and how many samples they have ("samples_of_never"). For multi-label models,
+            "labels" has lists of the labels' "name", "frequency", "temperature", ECE "before" and "after" the
+            correction, "f1" after it, and after Platt scaling also "slope" and "intercept". In "labels", "worst" maps
+            the names of the five labels with the largest ECE before the correction to their bins before and after it.
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
             tokens, which are not independent samples.
@@ -84,20 +91,37 @@ class RunResult:
             error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
             verdict = "right on average" if abs(mean - share) <= error else "too high" if mean > share else "too low"
             text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% of the labels apply"
-            return f"{self.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if self.method else "")
+            text = f"{self.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if self.method else "")
+            return text + self._trade()
         if "confidence" not in self.pre or "accuracy" not in self.pre:
-            ece = [f"{100 * side['ece']:.1f}%" for side in (self.pre, self.post)]
-            return f"{self.loss}: ECE {ece[0]}" + (f"; after {corrected}: {ece[1]}" if self.method else "")
+            ece = [f"{100 * side.get('ece', math.nan):.1f}%" for side in (self.pre, self.post)]
+            return (
+                f"{self.loss}: ECE {ece[0]}"
+                + (f"; after {corrected}: {ece[1]}" if self.method else "")
+                + self._trade()
+            )
         says, right = self.pre["confidence"], self.pre["accuracy"]
-        error = 1.96 * math.sqrt(right * (1 - right) / max(self.pre["num_samples"], 1))
+        error = 1.96 * math.sqrt(max(right * (1 - right), 0) / max(self.pre.get("num_samples", 1), 1))
         verdict = "neither over- nor underconfident on average"
         if abs(says - right) > error:
             verdict = "overconfident" if says > right else "underconfident"
         text = f"{self.loss}: {verdict}: says {100 * says:.0f}%, right {100 * right:.0f}%"
         if self.method is None:
             return text
-        changed = f", right {100 * self.post['accuracy']:.0f}%" if self.post["accuracy"] != right else ""
-        return f"{text}; after {corrected}: says {100 * self.post['confidence']:.0f}%{changed}"
+        says, after = (self.post.get(name, math.nan) for name in ("confidence", "accuracy"))
+        changed = f", right {100 * after:.0f}%" if after != right else ""
+        return f"{text}; after {corrected}: says {100 * says:.0f}%{changed}{self._trade()}"
+
+    def _trade(self) -> str:
+        """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
+        fit, source = self.details.get("calibration"), self.details.get("fitted_on")
+        if self.method is None:
+            return ""
+        if fit and source is not None and source == self.details.get("measured_on"):  # where `post` is optimistic
+            text = score_trade(fit["before"], fit["after"])
+            return f"; cross-fitted, {text}" if text else ""
+        text = score_trade(self.pre, self.post)
+        return f"; {text}" if text else ""
 
     @property
     def correction(self) -> str:
@@ -113,7 +137,10 @@ class RunResult:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
-        return _read(cls, json.loads(Path(path).read_text(encoding="utf-8")))
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        result = _read(cls, values)
+        check_result(values)
+        return result
 
     @classmethod
     def measure(
@@ -135,12 +162,11 @@ class RunResult:
         before.update(logits, labels)
         after.update(corrected, labels)
         result = cls.of(loss, temperature, before, after, **options)
-        decisions, predicted = _decisions(logits, labels)
-        result.details.get("class_balance", {})["predicted"] = predicted
+        decisions = _decisions(logits, labels)
         return replace(
             result,
             pre=result.pre | decisions,
-            post=result.post | (decisions if temperature else _decisions(corrected, labels)[0]),
+            post=result.post | (decisions if temperature else _decisions(corrected, labels)),
             pre_intervals=result.pre_intervals | _mean_intervals(logits, labels),
             post_intervals=result.post_intervals | _mean_intervals(corrected, labels),
         )
@@ -166,8 +192,7 @@ class RunResult:
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
         details, counts = {"date": datetime.date.today().isoformat(), **(details or {})}, before.label_counts
         if len(counts):
-            balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
-            details["class_balance"] = balance
+            details["class_balance"] = _balance(label_names, counts, (after or before).confusion)
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
             correction = details.get("calibration", {}).get("correction")
             details["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
@@ -176,6 +201,8 @@ class RunResult:
             details["risk_coverage"] = {name: _points(side.risk_coverage()) for name, side in sides.items()}
         if len(confusion := (after or before).confusion):
             details["confusion"] = _of_classes(label_names, confusion)
+            if not len(counts):  # of one logit
+                details["class_balance"] = _balance(details["confusion"]["names"], confusion.sum(1), confusion)
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -188,6 +215,27 @@ class RunResult:
             true_calibration_error=true_calibration_error,
             details=details,
         )
+
+
+def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) -> dict[str, Any]:
+    """Describe the classes of samples with these counts of labels; `confusion` has them by prediction, or is empty."""
+    names = [*names] if len(names) == len(counts) else [str(number) for number in range(len(counts))]
+    largest = int(counts.argmax())
+    frequencies = counts / max(counts.sum(), 1)
+    balance: dict[str, Any] = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts[largest])}
+    balance |= {"majority": names[largest], "base_nll": float(entr(frequencies).sum())}
+    if len(confusion):
+        right, predicted = confusion.diagonal(), confusion.sum(0)
+        never = np.flatnonzero((predicted == 0) & (counts > 0))
+        balance |= {
+            "predicted": int(predicted.max()),
+            "found": int(right.sum() - right[largest]),
+            "lost": int(counts[largest] - right[largest]),
+            "never": [names[number] for number in never[:_NUM_NEVER]],
+            "num_never": len(never),
+            "samples_of_never": int(counts[never].sum()),
+        }
+    return balance
 
 
 def _of_labels(
@@ -267,19 +315,16 @@ def scaled(logits: Array, temperature: Temperature | float) -> Tensor:
     return temperature.correction.apply(logits) if isinstance(temperature, Temperature) else logits / temperature
 
 
-def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
-    """Return "macro_f1" (and "auroc" for two classes), and how many predictions are the most frequent one."""
+def _decisions(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return "macro_f1" and, for two classes, "auroc"."""
     confusion = ConfusionMatrix()
     confusion.update(logits, labels)
     values = {"macro_f1": confusion.compute()["macro_f1"]}
     if logits.shape[-1] == 2:
         kept = labels != -100
-        ranks, positive = rankdata((logits[..., 1] - logits[..., 0])[kept].cpu()), labels[kept].cpu().numpy() == 1
-        pairs = positive.sum() * (~positive).sum()
-        above = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
-        values["auroc"] = float(above / pairs) if pairs else math.nan
-    assert confusion.counts is not None  # after an update
-    return values, int(confusion.counts.sum(0).max())
+        scores, positive = (logits[..., 1] - logits[..., 0])[kept], labels[kept] == 1
+        values["auroc"] = auroc(scores.cpu().numpy(), positive.cpu().numpy())
+    return values
 
 
 def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, float]]:

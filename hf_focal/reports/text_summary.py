@@ -1,17 +1,15 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
 from collections.abc import Mapping
-from math import isnan, nan
 from typing import Any
 
 from ..calibration.cross_fitting import scaling_name
 from ..tasks.task import unit_of
-from .base_rate_warnings import base_rate_warnings
-from .markdown_tables import METRICS, Cell, columns_table, format_interval, format_number
+from .markdown_tables import METRICS, Cell, columns_table
+from .number_format import format_interval, format_number
 from .run_results import RunResult
+from .verdicts import samples_of, verdict, warnings_of
 
-# The metrics that a correction should lower: key -> name.
-_LOWERED = {"ece": "ECE", "nll": "NLL"}
 _MOST_SHARES = 5  # labels or classes whose share a sentence names
 _MOST_LABELS = 5  # labels with a threshold, and without, that are listed if there are more than twice as many
 
@@ -19,8 +17,8 @@ _MOST_LABELS = 5  # labels with a threshold, and without, that are listed if the
 def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     details, temperature = result.details, result.temperature
-    notes = [*base_rate_warnings(result), *details["notes"]]
-    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in notes), "", *verdict(result)]
+    notes = [*(f"warning: {text}" for text in warnings_of(result)), *(f"note: {note}" for note in details["notes"])]
+    lines = [f"{details['model']}: {details['task']}", *notes, "", *verdict(result)]
     if "fitted_on" in details and temperature.is_fitted:
         of_fit = "labels" if result.link == "sigmoid" else unit_of(details["task"])
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
@@ -31,101 +29,6 @@ def summary(result: RunResult) -> str:
     if "groups" in details:
         lines += ["", group_table(details["groups"]).rstrip()]
     return "\n".join(lines)
-
-
-def samples_of(result: RunResult) -> str:
-    """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
-    details = result.details
-    of_data = f" of {details['measured_on']}" if "measured_on" in details else ""
-    return " ".join(filter(None, ("the", _count(result), unit_of(details.get("task", "")) + of_data)))
-
-
-def _count(result: RunResult) -> str:
-    count = result.pre.get("num_samples", nan)
-    return "" if isnan(count) else f"{int(count):,}"
-
-
-def verdict(result: RunResult) -> list[str]:
-    """Return sentences on whether the probabilities are too high or too low, and whether the correction helps."""
-    headline = headline_of(result)
-    if result.method is None:
-        ece = f"{format_number(result.pre.get('ece'), 100, 2)}%"
-        interval = format_interval(result.pre_intervals.get("ece"), 100, 2)
-        return [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
-    details, fitted, unit = result.details, result.correction, unit_of(result.details.get("task", ""))
-    same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
-    if same_rows and "prior_shift" in details:
-        return [
-            headline,
-            f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains: "
-            f"pass labeled {unit} with the new share as the test set.",
-        ]
-    if same_rows:
-        options = "--test_scores" if details.get("task") == "scores" else "--test_split or --test_dataset"
-        return [
-            headline,
-            f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
-            f"For unbiased results, split them, and pass one part as the test set ({options}).",
-        ]
-    lines = [headline, correction_verdict(result, samples_of(result), unit)]
-    if all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
-        lines.append(
-            f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
-            f"{unit} unlike these, or on {unit} that the model was trained on."
-        )
-    return lines
-
-
-def headline_of(result: RunResult) -> str:
-    """Return `RunResult.describe` as a sentence, without the name of the model or loss; "" without measured values."""
-    if not result.post or isnan(result.pre.get("ece", nan)):
-        return ""
-    text = result.describe().removeprefix(f"{result.loss}: ")
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
-    """Say what the correction changed on `samples`, which it was not fitted to, and whether that shows that it helps.
-
-    The model is called better calibrated only if `is_better_calibrated`.
-    """
-    name = "temperature" if result.temperature.is_fitted else result.correction
-    sides = [
-        f"{format_number(metrics.get('ece'), 100, 2)}%{format_interval(intervals.get('ece'), 100, 2)}"
-        for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
-    ]
-    nll = [format_number(metrics.get("nll"), 1, 3) for metrics in (result.pre, result.post)]
-    change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
-    if is_better_calibrated(result):
-        return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
-    noise, missing = "", not_lowered(result)
-    if _intervals_overlap(result):
-        count = _count(result) or "these"
-        noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
-    if not missing:
-        return f"Its {name} changed {change} on {samples}.{noise}"
-    if missing == ["ECE"]:
-        error = [format_number(metrics.get("error"), 100, 2) for metrics in (result.pre, result.post)]
-        decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
-        return f"Its {name} lowers the NLL, but not the ECE: on {samples}, it changed {change}{decisions}.{noise}"
-    text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
-    return f"{text} It changed {change}.{noise}" if result.post else text
-
-
-def is_better_calibrated(result: RunResult) -> bool:
-    """Return whether the correction lowers both ECE and NLL, and the intervals of the ECE, if known, are apart."""
-    return not not_lowered(result) and not _intervals_overlap(result)
-
-
-def not_lowered(result: RunResult) -> list[str]:
-    """Return the names of the metrics that the correction should lower and does not."""
-    # A comparison with NaN is False.
-    return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
-
-
-def _intervals_overlap(result: RunResult) -> bool:
-    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
-    return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
 
 
 def decision_lines(details: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from ..calibration import Correction, Temperature, fit_calibration
 from ..calibration.prior_shift import check_shares
 from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
 from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
-from ..evaluation.output_folder import check_new_file, disk_errors, new_folder, write_results
+from ..evaluation.output_folder import arguments_of, check_new_file, disk_errors, new_folder, write_results
 from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
@@ -61,6 +61,7 @@ def evaluate_scores(
     Raises:
         InputError: the table or an argument is wrong; the message is one line.
     """
+    arguments = arguments_of(evaluate_scores, locals())
     with new_folder(output):
         table = read_scores(scores, **columns)
         details: dict[str, Any] = {"notes": [*table.notes], "groups": _by_group(table, num_bins)}
@@ -76,7 +77,7 @@ def evaluate_scores(
         if on_result is not None:
             on_result(result)
         if output is not None:
-            write_results(output, result, earlier)
+            write_results(output, result, earlier, arguments)
     return result
 
 
@@ -113,6 +114,7 @@ def calibrate_scores(
         InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
     """
+    arguments = arguments_of(calibrate_scores, locals())
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
     check_new_prior(new_prior, "nll", precision)
     with new_folder(output):
@@ -162,7 +164,7 @@ def calibrate_scores(
         if on_result is not None:
             on_result(result)
         if output is not None:
-            write_results(output, result)
+            write_results(output, result, arguments=arguments)
             saved = {
                 "format": FORMAT,
                 "version": VERSION,

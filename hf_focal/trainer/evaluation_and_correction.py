@@ -28,7 +28,7 @@ MAX_COLLECTED_BYTES = 2**30
 # Metrics that T does not change.
 _INVARIANT = (
     *("accuracy", "error", "top5_accuracy", "num_samples", "num_entries"),
-    *("micro_f1", "macro_f1", "map", "auroc"),
+    *("micro_f1", "macro_f1", "macro_recall", "map", "auroc"),
 )
 
 

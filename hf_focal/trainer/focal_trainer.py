@@ -32,6 +32,7 @@ from ..calibration import (
 from ..calibration.clusters import cluster_keys
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
+from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
@@ -204,8 +205,6 @@ class FocalTrainer(Trainer):
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts from scratch", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None
-        if self.calibration():  # the record describes the weights before this training run
-            del self.model.config.calibration
         try:
             output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
@@ -214,6 +213,10 @@ class FocalTrainer(Trainer):
 
     def begin_training(self, train_dataloader: DataLoader) -> None:
         """Prepare the loss for a new training run, or restore it from the checkpoint."""
+        if (config := getattr(self.model, "config", None)) is not None:
+            drop_promises(config)
+            if self.calibration():  # the record describes the weights before this training run
+                del config.calibration
         self.build_loss()
         self._train_dataloader, self._num_labels, self._gamma_updates.due = train_dataloader, None, False
         self._logged_loss = LoggedLoss(self.state.global_step, self.state.global_step)

@@ -25,10 +25,12 @@ from transformers.trainer_utils import HubStrategy
 from ..calibration import Correction, fold_calibration
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.corrections import calibration_record, is_folded
+from ..calibration.promises import drop_promises
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
+from ..reports.verdicts import warnings_of
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
 from ..validation import InputError, require
@@ -252,6 +254,7 @@ def fold_saved(
         config = folder / "config.json"
         if config.is_file():  # as JSON, which works for the configuration of any class
             values = json.loads(config.read_text(encoding="utf-8"))
+            drop_promises(values)
             values["calibration"] = calibration_record(correction, folded=False)
             write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
         elif adapter and head_of(model).generates and correction.T is not None:
@@ -357,6 +360,8 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
         post = result.post | means if trainer.calibration_fit is None else result.post
         result = replace(result, pre=result.pre | means, post=post)
     if trainer.is_world_process_zero():
+        for warning in warnings_of(result):
+            _logger.warning("%s", warning)
         write_report(Path(trainer.args.output_dir) / "report", result)
     return result
 

@@ -1,5 +1,6 @@
 """Multiple choice by a language model through the commands, against its plain forward pass."""
 
+import ast
 import json
 
 import pytest
@@ -9,9 +10,12 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from trained_models import build
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from hf_focal import CalibrationMetrics, FocalTrainingArguments
+from hf_focal import CalibrationMetrics, FocalTrainingArguments, calibrated_generation, fold_temperature
+from hf_focal.choices import score_choices
+from hf_focal.choices.option_scores import option_settings, option_temperature
 from hf_focal.cli.main import main
 from hf_focal.evaluation import InputError, calibrate_model, evaluate_model
+from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
 
 COLUMNS = {"question_column": "q", "choices_column": "options"}
@@ -64,18 +68,78 @@ def test_evaluation_is_that_of_the_plain_forward_pass(case):
     assert "On the 300 questions of dataset 'test.parquet'" in summary(result)
 
 
-def test_the_saved_model_has_the_temperature_in_its_weights(case, tmp_path):
+def code_of(card: str, folder) -> str:
+    """The example in a card, with the folder in place of the repository whose name is not known yet."""
+    code = card.partition("## Use")[2].partition("```python\n")[2].partition("```")[0]
+    assert '"your-username/out"' in code
+    return code.replace("your-username/out", str(folder))
+
+
+def test_the_temperature_is_for_the_options_and_the_weights_do_not_change(case, tmp_path, capsys):
     data = {"test_dataset": str(case / "test.parquet"), "output": tmp_path / "out"}
     result = calibrate_model(case / "model", str(case / "validation.parquet"), **data, **COLUMNS)
     assert 2 < result.temperature.value < 4.5 and result.post["nll"] < result.pre["nll"]
     again = evaluate_model(tmp_path / "out", str(case / "test.parquet"), **COLUMNS)
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
     assert again.pre["ece"] == pytest.approx(result.post["ece"], abs=1e-4)
+    assert any("for options, which is applied" in note for note in again.details["notes"])
+    plain, corrected = (AutoModelForCausalLM.from_pretrained(folder) for folder in (case / "model", tmp_path / "out"))
+    torch.testing.assert_close(corrected.state_dict(), plain.state_dict(), rtol=0, atol=0)
+    assert calibrated_generation(corrected) == {} and not hasattr(corrected.config, "calibration")
+    assert corrected.config.option_calibration["temperature"] == pytest.approx(result.temperature.value)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "on the 300 questions of test.parquet" in card and "AutoModelForCausalLM" in card
-    assert "It is folded into the weights" in card and "reference tokens" not in card
-    saved = {path.name for path in (tmp_path / "out").iterdir()}
-    assert saved >= {"temperature.json", "model.safetensors", "tokenizer.json", "report"}
+    assert "on the 300 questions of test.parquet" in card and "reference tokens" not in card
+    assert "**not** in the weights" in card and "model.generate" not in card and "relied on" not in card
+    assert "the text that the model generates, do not change" in summary(result)
+    (step, *_) = next_steps(result, {"output": "out"})
+    assert "score_choices" in step and "like any other model" not in step
+    exec(code_of(card, tmp_path / "out"), {})
+    printed = torch.tensor(ast.literal_eval(capsys.readouterr().out.rpartition("tensor(")[2].partition(")")[0]))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    row = {"q": "Which of these is a fruit?", "options": ["apple", "table", "river"]}
+    expected = (log_p(plain, tokenizer, row) / result.temperature.value).softmax(-1)
+    torch.testing.assert_close(printed[0].double(), expected, rtol=0, atol=1e-4)
+
+
+def test_options_that_are_scored_otherwise_do_not_get_the_temperature(case, tmp_path):
+    data = str(case / "test.parquet")
+    calibrate_model(case / "model", str(case / "validation.parquet"), output=tmp_path / "out", **COLUMNS)
+    raw, again = (
+        evaluate_model(folder, data, score="text", **COLUMNS) for folder in (case / "model", tmp_path / "out")
+    )
+    assert again.pre["nll"] == pytest.approx(raw.pre["nll"]) and not again.details["was_calibrated"]
+    assert any("which is not applied: it was fitted with score 'letters'" in note for note in again.details["notes"])
+    lettered = evaluate_model(tmp_path / "out", data, letters="A,B,C", **COLUMNS)  # of which there are as many
+    assert lettered.details["was_calibrated"]
+    fitted = calibrate_model(case / "model", data, score="text", output=tmp_path / "text", **COLUMNS)
+    assert fitted.temperature.is_fitted
+    model, tokenizer = (auto.from_pretrained(tmp_path / "text") for auto in (AutoModelForCausalLM, AutoTokenizer))
+    question = [["what swims fish"], [["fox", "goose"]]]
+    text = score_choices(model, tokenizer, *question, score="text")
+    with pytest.warns(UserWarning, match="T = .* for options, which is not applied"):
+        score_choices(model, tokenizer, *question)
+    plain = score_choices(AutoModelForCausalLM.from_pretrained(case / "model"), tokenizer, *question, score="text")
+    torch.testing.assert_close(text, plain / fitted.temperature.value)
+
+
+def test_a_second_fit_comes_on_top_and_a_fold_removes_it(case, tmp_path):
+    for source, target in ((case / "model", "once"), (tmp_path / "once", "twice")):
+        result = calibrate_model(source, str(case / "validation.parquet"), output=tmp_path / target, **COLUMNS)
+    assert result.temperature.value == pytest.approx(1, abs=0.02)
+    once, twice = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("once", "twice"))
+    values = [model.config.option_calibration["temperature"] for model in (once, twice)]
+    assert values[1] == pytest.approx(values[0] * result.temperature.value)
+    with pytest.warns(UserWarning, match=r"config\.option_calibration no longer hold"):
+        fold_temperature(once, 2.0)
+    assert not hasattr(once.config, "option_calibration")
+
+
+@pytest.mark.parametrize("record", [5, {}, {"temperature": "x"}, {"temperature": -1.0}, {"temperature": float("nan")}])
+def test_a_record_that_cannot_be_is_ignored(record):
+    config = GPT2Config()
+    config.option_calibration = record
+    temperature, problem = option_temperature(config, option_settings("letters", "AB", None, False))
+    assert temperature is None and problem.startswith("config.option_calibration is ignored")
 
 
 def test_the_command_continues_and_says_the_same(case, tmp_path, capsys):
@@ -125,12 +189,9 @@ def test_answers_may_be_class_labels(case, tmp_path):
         ({"template": "{question} {answer}"}, "template must have no fields but"),
         ({"max_length": 8}, "max_length must not be given: no question is truncated, got 8"),
         ({"calibration": "vector"}, "calibration must be 'temperature' for a language model, got 'vector'"),
-        ({"score": "text", "output": "x"}, "output and push_to_hub must not be given if score is 'text'"),
     ],
 )
-def test_one_line_for_what_is_wrong(case, tmp_path, options, message):
-    if "output" in options:
-        options = options | {"output": tmp_path / "out"}
+def test_one_line_for_what_is_wrong(case, options, message):
     with pytest.raises(InputError, match=message):
         calibrate_model(case / "model", str(case / "test.parquet"), **COLUMNS | options)
 

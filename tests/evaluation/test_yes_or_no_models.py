@@ -21,13 +21,13 @@ from transformers import (
     pipeline,
 )
 
-from hf_focal import CalibrationMetrics, Correction, FocalTrainer, FocalTrainingArguments, apply_thresholds
+from hf_focal import Correction, FocalTrainer, FocalTrainingArguments, apply_thresholds
 from hf_focal.cli.main import main
 from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page
-from hf_focal.reports.base_rate_warnings import base_rate_warnings
 from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
+from hf_focal.reports.verdicts import warnings_of
 from hf_focal.validation import InputError
 
 WORDS = [f"word{number}" for number in range(30)]
@@ -82,7 +82,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
     assert "gives a mean probability of" in summary(before).splitlines()[1]
     result = calibrate_model(model, fit, test_dataset=test, calibration=calibration, output=tmp_path / "out", **column)
     assert result.method == "platt" and result.post["ece"] < 0.03 and result.post["nll"] < before.pre["nll"]
-    assert base_rate_warnings(result) == []
+    assert warnings_of(result) == []
     description = result.details["calibration"]["description"]
     assert description in summary(result) and "Platt scaling, cross-fitted" in summary(result)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -110,27 +110,12 @@ def test_a_temperature_on_such_a_model_is_told_to_be_wrong(tmp_path, capsys):
     model, fit, test = biased_model(tmp_path)
     options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0", "--output", str(tmp_path / "out")]
     assert main(["calibrate", str(model), *options]) == 0
-    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("note: "))
+    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: "))
     assert "no temperature corrects that, so fit a slope and an intercept (calibration 'platt' or 'auto')" in first
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "gives a mean probability of" in card.partition("# model")[0] + card.partition("## Results")[0]
     page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<strong>" in page.partition("<h2>Verdict")[2].partition("<table")[0]
-
-
-def test_an_nll_above_the_base_rates_is_told():
-    logits = torch.tensor([[3.0], [3.0], [-3.0], [-3.0]]).repeat(50, 1)
-    labels = torch.tensor([[1], [0], [1], [0]]).repeat(50, 1)
-    metrics = CalibrationMetrics(link="sigmoid")
-    metrics.update(logits, labels)
-    (warning,) = base_rate_warnings(RunResult.of("a", None, metrics, None))
-    assert warning.startswith("a has an NLL of 1.549, more than the 0.693 of always giving the frequency")
-    good = CalibrationMetrics(link="sigmoid")
-    good.update(torch.where(labels == 1, 2.0, -2.0), labels)
-    assert base_rate_warnings(RunResult.of("a", None, good, None)) == []
-    softmax = CalibrationMetrics()
-    softmax.update(torch.cat([logits, -logits], 1), labels[:, 0])
-    assert base_rate_warnings(RunResult.of("a", None, softmax, None)) == []
 
 
 @pytest.mark.slow

@@ -19,7 +19,8 @@ from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import escaped
-from hf_focal.reports.text_summary import correction_verdict, headline_of, metrics_table
+from hf_focal.reports.text_summary import metrics_table
+from hf_focal.reports.verdicts import correction_verdict, headline_of
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
@@ -59,8 +60,11 @@ def front_matter(card):
 def test_the_sentence_on_confidence_is_the_measured_one():
     """80 samples in the fullest bin, which are 95% confident and right in 60 cases; calibrated elsewhere."""
     confidence, right = np.array([0.95] * 80 + [0.5] * 20), np.array([1] * 60 + [0] * 20 + [1, 0] * 10)
-    logits = torch.tensor(np.stack([np.log(confidence / (1 - confidence)), 0 * confidence], 1))
-    result = RunResult.measure("flsd53", Temperature(2.0, "nll", num_samples=50), logits, torch.tensor(1 - right))
+    first = np.arange(100) % 4 < 2  # the class that is predicted
+    logits = np.stack([np.log(confidence / (1 - confidence)), 0 * confidence], 1)
+    logits, labels = np.where(first[:, None], logits, logits[:, ::-1]), np.where(first, 1 - right, right)
+    fitted = Temperature(2.0, "nll", num_samples=50)
+    result = RunResult.measure("flsd53", fitted, torch.tensor(logits), torch.tensor(labels))
     at_t = 1 / (1 + (0.05 / 0.95) ** 0.5)
     card = str(card_of(replace(result, pre_intervals={}, post_intervals={})))
     assert f"{100 * at_t:.1f}% on average, it is right 75.0% of the time." in card
@@ -358,6 +362,15 @@ def test_a_card_says_how_unequal_the_classes_are_and_how_sure_the_ece_is():
     assert "classes have" not in card_of(translation_of(), "translation").text
 
 
+def test_the_example_names_a_repository_also_if_its_id_is_not_known_yet():
+    """`hf upload` publishes the card as it is, so no code may load a folder of another computer."""
+    local = str(model_card(run_of(), model_name="emo", task="text-classification"))
+    assert 'model="your-username/emo"' in local and '"emo"' not in local and "# emo\n" in local
+    assert "Replace your-username" in local
+    published = str(model_card(run_of(), model_name="user/emo", task="text-classification"))
+    assert 'model="user/emo"' in published and "your-username" not in published
+
+
 @pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "## x", "b\u2028c"])
 def test_hostile_names_are_shown_as_they_are(name):
     result = replace(run_of(), loss=name)
@@ -365,7 +378,7 @@ def test_hostile_names_are_shown_as_they_are(name):
     shown = escaped(name)
     assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
-    assert f"model={name!r}" in ast.unparse(ast.parse(code))
+    assert f"model={f'your-username/{name}'!r}" in ast.unparse(ast.parse(code))
 
 
 def test_a_card_tells_of_a_temperature_that_was_folded_before():

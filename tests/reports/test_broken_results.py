@@ -74,6 +74,15 @@ def test_any_value_may_be_another(metrics, monkeypatch):
     assert errors > pages > 10
 
 
+def test_a_bug_in_a_report_is_not_a_broken_file(metrics, monkeypatch):
+    def broken(run):
+        return {}["missing"]
+
+    monkeypatch.setattr(run_html_page, "verdict", broken)
+    with pytest.raises(KeyError, match="missing"):
+        comparison_page([metrics.parent], metrics.parent / "page.html")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000], ids=lambda text: text[:9])
 def test_broken_json_is_one_line(metrics, content, capsys):
     metrics.write_bytes(content)

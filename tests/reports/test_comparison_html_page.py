@@ -24,7 +24,8 @@ from hf_focal.metrics import CalibrationMetrics, ReliabilityBins
 from hf_focal.reports import RunResult, comparison_page, results_table
 from hf_focal.reports.markdown_tables import label_table
 from hf_focal.reports.next_steps import next_steps
-from hf_focal.reports.text_summary import summary, verdict
+from hf_focal.reports.text_summary import summary
+from hf_focal.reports.verdicts import verdict
 
 VOID = {"meta", "link", "input", "wbr", "br"}
 NASTY = '<b onclick="x">&amp;</b>|a | b|</td>**'

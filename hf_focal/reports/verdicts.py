@@ -1,0 +1,353 @@
+"""What a result says, in sentences: first what is wrong with the model, then whether its correction helps.
+
+Verdicts follow from intervals, from the base rate (the answer that is right most often, and the frequencies as
+probabilities), from recall and AUROC, and from what was done already. All consoles, tables, cards, and pages take them
+from here.
+"""
+
+import math
+from collections.abc import Sequence
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+from scipy.special import entr
+
+from ..tasks.task import unit_of
+from .number_format import format_interval, format_number
+from .run_results import RunResult, mean_and_share
+
+# The metrics that a correction should lower: key -> name.
+_LOWERED = {"ece": "ECE", "nll": "NLL"}
+# A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
+# `_ERRORS` standard errors of the frequency.
+_SHARE, _ERRORS = 0.25, 3.0
+_ONE_SIDED = 1.645  # standard errors of a one-sided test at 5%
+# A factor of the logits above this one says that they hardly vary; published models need 0.2 to 3.
+_LARGEST_FACTOR = 20.0
+# An NLL is above that of the frequencies if it exceeds it by this share over the square root of the number of samples:
+# about three standard errors of a mean NLL, which is roughly as large as its deviation over samples.
+_NLL_ERRORS = 3.0
+# Without an interval, as for tokens and pixels, an ECE must fall by this share to be called lower.
+_CLEAR_FALL = 0.1
+
+
+# What is wrong with a model
+
+
+def warnings_of(result: RunResult) -> list[str]:
+    """Return what a reader must know before any calibration error, each a sentence without its period.
+
+    They concern the probabilities after the correction, if there is one: the error is not lower than that of always
+    giving the most frequent answer; a class is never predicted; the NLL is above that of always giving the
+    frequencies; the mean probability is far from the frequency; or a slope is as large as only that of logits that
+    hardly vary.
+    """
+    return [
+        *_error_warnings(result),
+        *_never_predicted(result),
+        *_probability_warnings(result),
+        *_factor_warnings(result),
+    ]
+
+
+def is_no_better_than_majority(result: RunResult) -> bool:
+    """Return whether the error is not shown to be lower than that of always giving the most frequent answer.
+
+    Where predictions are counted by label, this is a sign test [McNemar 1947]: of the samples on which the model and
+    the most frequent answer differ, significantly more than half must be the model's, at a level of 5%.
+    """
+    balance, error = result.details.get("class_balance", {}), result.post.get("error", nan)
+    if "found" in balance:
+        found, lost = balance["found"], balance["lost"]
+        return found - lost <= _ONE_SIDED * math.sqrt(found + lost)
+    return error >= _majority_error(result)  # False with NaN
+
+
+def _majority_error(result: RunResult) -> float:
+    """Return the error of always giving the most frequent answer (of each label), or NaN if it is unknown."""
+    if balance := result.details.get("class_balance"):
+        size = result.pre.get("num_samples", 0)
+        return 1 - balance["largest"] / size if size else nan
+    frequencies = _frequencies(result)
+    return float(np.nanmean(np.minimum(frequencies, 1 - frequencies))) if len(frequencies) else nan
+
+
+def _error_warnings(result: RunResult) -> list[str]:
+    if not is_no_better_than_majority(result):
+        return []
+    error, base, balance = (
+        result.post.get("error", nan),
+        _majority_error(result),
+        result.details.get("class_balance", {}),
+    )
+    answer = f"always answering {balance['majority']!r}" if "majority" in balance else "the more frequent answer"
+    answer = answer if balance else "always giving each label's more frequent answer"
+    found, lost = balance.get("found", 0), balance.get("lost", 0)
+    noise = math.sqrt((error + base) / max(result.pre.get("num_samples", 1), 1))
+    clearly = error - base > _ONE_SIDED * noise
+    is_worse = lost - found > _ONE_SIDED * math.sqrt(found + lost) if "found" in balance else clearly
+    compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
+    text = f"{result.loss} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
+    return [f"{text}; {'; '.join(_ranking(result))}" if _ranking(result) else text]
+
+
+def _ranking(result: RunResult) -> list[str]:
+    """Say how well the scores tell the classes apart, whatever the most probable class is."""
+    parts, balance = [], result.details.get("class_balance", {})
+    recall, area, classes = result.post.get("macro_recall", nan), result.post.get("auroc", nan), balance.get("classes")
+    if not isnan(recall) and classes:
+        parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {100 / classes:.1f}%")
+    if not isnan(area):
+        text = f"its AUROC is {100 * area:.1f}%, where guessing has 50%"
+        parts.append(f"{text}, so it ranks: choose a threshold" if ranks_classes(result) else text)
+    return parts
+
+
+def ranks_classes(result: RunResult) -> bool:
+    """Return whether the AUROC of two classes exceeds that of guessing by two of its standard errors."""
+    balance, area = result.details.get("class_balance", {}), result.post.get("auroc", nan)
+    smallest, size = balance.get("smallest", 0), result.pre.get("num_samples", 0)
+    pairs = smallest * (size - smallest)
+    return balance.get("classes") == 2 and pairs > 0 and area > 0.5 + 2 * math.sqrt((size + 1) / (12 * pairs))
+
+
+def _never_predicted(result: RunResult) -> list[str]:
+    balance, labels = result.details.get("class_balance", {}), result.details.get("labels")
+    if balance.get("num_never"):
+        share = 100 * balance.get("samples_of_never", 0) / max(result.pre.get("num_samples", 1), 1)
+        names = _some(balance["never"], balance["num_never"], balance["classes"], "classes")
+        return [f"{result.loss} never predicts {names}: {share:.1f}% of the samples"]
+    if labels and not balance and "thresholds" not in result.details:
+        columns = labels["name"], labels["f1"], labels["frequency"]
+        never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and (share or 0) > 0]
+        if never:
+            names = _some(never, len(never), len(labels["name"]), "labels")
+            return [
+                f"{result.loss} never correctly predicts {names} at a probability of ½: choose a threshold for each "
+                "label (precision or recall)"
+            ]
+    return []
+
+
+def _some(names: Sequence[str], count: int, total: int, kind: str) -> str:
+    return repr(names[0]) if count == 1 else f"{count} of {total} {kind}, such as {names[0]!r}"
+
+
+def _frequencies(result: RunResult) -> np.ndarray:
+    """Return the frequency of ones of each label, (L,), or of all if the labels are unknown; empty with a softmax."""
+    if result.link != "sigmoid" or not result.post_bins.count.sum():
+        return np.zeros(0)
+    known = result.details.get("labels", {}).get("frequency", [mean_and_share(result.post_bins)[1]])
+    return np.array(known, float)
+
+
+def _probability_warnings(result: RunResult) -> list[str]:
+    warnings, frequencies = [], _frequencies(result)
+    if len(frequencies):
+        mean, frequency = mean_and_share(result.post_bins)
+        size = result.post_bins.count.sum()
+        noise = _ERRORS * (frequency * (1 - frequency) / size) ** 0.5
+        if abs(mean - frequency) > max(noise, _SHARE * min(frequency, 1 - frequency), 0.01):
+            warnings.append(
+                f"{result.loss} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
+                f"{100 * frequency:.1f}% of the labels apply: {_advice(result)}"
+            )
+        base, of_each = float(np.nanmean(entr(frequencies) + entr(1 - frequencies))), "label"
+    else:
+        base, of_each = result.details.get("class_balance", {}).get("base_nll", nan), "class"
+    margin = 1 + _NLL_ERRORS / math.sqrt(max(result.pre.get("num_samples", 1), 1))
+    if result.post.get("nll", nan) > margin * base:
+        warnings.append(
+            f"{result.loss} has an NLL of {result.post['nll']:.3f}{_after(result)}, more than the {base:.3f} of "
+            f"always giving the frequency of each {of_each}: {_advice(result)}"
+        )
+    return warnings
+
+
+def _after(result: RunResult) -> str:
+    return f" after {result.correction}" if result.method else ""
+
+
+def _advice(result: RunResult) -> str:
+    """Say what could correct the probabilities on average; never what was done already."""
+    details, method = result.details, result.method
+    if "prior_shift" in details:
+        return "the prior is shifted to a share other than that of these data"
+    if method in ("platt", "vector", "matrix"):
+        if _same_rows(result):
+            return "more samples to fit to would help"
+        return f"{result.correction} was fitted on data unlike these: fit it on data like these, or shift the prior"
+    if details.get("calibration", {}).get("method") == "none":
+        return "no correction lowered the cross-fitted NLL, so the scores say little of these labels"
+    if method is None and details.get("was_calibrated"):
+        return "the correction in its weights was fitted on data unlike these, so fit one on data like these"
+    if result.link == "softmax":
+        fit = "fit vector scaling (calibration 'vector' or 'auto')"
+        return f"a temperature alone does not correct that, so {fit}" if method else "fit a correction"
+    fit = "fit a slope and an intercept (calibration 'platt' or 'auto')"
+    return f"no temperature corrects that, so {fit}" if method == "temperature" else fit
+
+
+def _factor_warnings(result: RunResult) -> list[str]:
+    values = result.details.get("calibration", {}).get("correction", {})
+    if result.method == "platt":
+        factor, name = max([values.get("slope", 0.0), *values.get("slopes", ())]), "slope"
+    elif result.method == "temperature":
+        factor, name = 1 / min(getattr(result.temperature, "values", None) or [result.temperature.value]), "factor 1/T"
+    else:
+        return []
+    if factor < _LARGEST_FACTOR:
+        return []
+    area = result.post.get("auroc", nan)
+    shown = "" if isnan(area) else f" (an AUROC of {100 * area:.1f}%)"
+    return [
+        f"the {name} of {factor:.3g} is as large as only that of logits that hardly vary: check that {result.loss} is "
+        f"trained and that these are its scores, and judge them by their ranking{shown}"
+    ]
+
+
+def has_comparable_error(results: Sequence[RunResult], side: str = "post") -> list[bool]:
+    """Return for each run whether its error is not significantly larger than the lowest error of all runs.
+
+    `side` is "pre" or "post". Runs without an error count as comparable.
+    """
+    metrics = [getattr(run, side) for run in results]
+    errors = [values.get("error", nan) for values in metrics]
+    known = [error for error in errors if not isnan(error)]
+    if not known:
+        return [True] * len(errors)
+    lowest = min(known)
+
+    def variance(index: int) -> float:
+        return errors[index] * (1 - errors[index]) / max(metrics[index].get("num_samples", 1), 1)
+
+    of_lowest = max(variance(index) for index, error in enumerate(errors) if error == lowest)
+    return [
+        not error - lowest > 1.96 * math.sqrt(of_lowest + variance(index))  # True with NaN
+        for index, error in enumerate(errors)
+    ]
+
+
+# Whether the correction helps
+
+
+def verdict(result: RunResult) -> list[str]:
+    """Return sentences on whether the probabilities are too high or too low, and whether the correction helps."""
+    headline = headline_of(result)
+    if result.method is None:
+        ece = f"{format_number(result.pre.get('ece'), 100, 2)}%"
+        interval = format_interval(result.pre_intervals.get("ece"), 100, 2)
+        return [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
+    details, fitted, unit = result.details, result.correction, unit_of(result.details.get("task", ""))
+    if _same_rows(result) and "prior_shift" in details:
+        return [
+            headline,
+            f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains: "
+            f"pass labeled {unit} with the new share as the test set.",
+        ]
+    if _same_rows(result):
+        options = "--test_scores" if details.get("task") == "scores" else "--test_split or --test_dataset"
+        return [
+            headline,
+            f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
+            f"For unbiased results, split them, and pass one part as the test set ({options}).",
+        ]
+    lines = [headline, correction_verdict(result, samples_of(result), unit)]
+    if all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED):
+        lines.append(
+            f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
+            f"{unit} unlike these, or on {unit} that the model was trained on."
+        )
+    return lines
+
+
+def headline_of(result: RunResult) -> str:
+    """Return `RunResult.describe` as a sentence, without the name of the model or loss; "" without measured values."""
+    if not result.post or isnan(result.pre.get("ece", nan)):
+        return ""
+    text = result.describe().removeprefix(f"{result.loss}: ")
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
+    """Say what the correction changed on `samples`, which it was not fitted to, and whether that shows that it helps.
+
+    The model is called better calibrated only if `is_better_calibrated`.
+    """
+    name = "temperature" if result.temperature.is_fitted else result.correction
+    sides = [
+        f"{format_number(metrics.get('ece'), 100, 2)}%{format_interval(intervals.get('ece'), 100, 2)}"
+        for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
+    ]
+    nll = [format_number(metrics.get("nll"), 1, 3) for metrics in (result.pre, result.post)]
+    if is_unchanged(result):
+        return f"Its {name} makes no measurable change: on {samples}, the ECE stays {sides[0]} and the NLL {nll[0]}."
+    change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
+    if is_better_calibrated(result):
+        return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
+    noise, missing = "", not_lowered(result)
+    if _intervals_overlap(result):
+        count = _count(result) or "these"
+        noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
+    if not missing:
+        text = f"Its {name} changed {change} on {samples}.{noise}"
+        if is_no_better_than_majority(result):
+            text += " But the model is not shown to be right more often than the most frequent answer"
+            text += "." if ranks_classes(result) else ", so its probabilities may say no more than the frequencies."
+        return text
+    if missing == ["ECE"]:
+        error = [format_number(metrics.get("error"), 100, 2) for metrics in (result.pre, result.post)]
+        decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
+        return f"Its {name} lowers the NLL, but not the ECE: on {samples}, it changed {change}{decisions}.{noise}"
+    text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
+    return f"{text} It changed {change}.{noise}" if result.post else text
+
+
+def is_unchanged(result: RunResult) -> bool:
+    """Return whether ECE and NLL are the same before and after the correction, as they are printed."""
+    digits = {"ece": (100, 2), "nll": (1, 3)}
+    return bool(result.post) and all(
+        format_number(result.pre.get(key), *digits[key]) == format_number(result.post.get(key), *digits[key])
+        for key in digits
+    )
+
+
+def is_better_calibrated(result: RunResult) -> bool:
+    """Return whether the correction lowers both ECE and NLL, beyond noise, of a model that is worth its error.
+
+    The intervals of the ECE must be apart; without intervals, the ECE must fall by a tenth.
+    """
+    if not_lowered(result) or is_unchanged(result) or is_no_better_than_majority(result):
+        return False
+    if result.pre_intervals.get("ece") and result.post_intervals.get("ece"):
+        return not _intervals_overlap(result)
+    return result.post["ece"] < (1 - _CLEAR_FALL) * result.pre["ece"]  # both are known if the ECE is lowered
+
+
+def not_lowered(result: RunResult) -> list[str]:
+    """Return the names of the metrics that the correction should lower and does not."""
+    # A comparison with NaN is False.
+    return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
+
+
+def _intervals_overlap(result: RunResult) -> bool:
+    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
+    return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
+
+
+def _same_rows(result: RunResult) -> bool:
+    details: dict[str, Any] = result.details
+    return "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
+
+
+def samples_of(result: RunResult) -> str:
+    """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
+    details = result.details
+    of_data = f" of {details['measured_on']}" if "measured_on" in details else ""
+    return " ".join(filter(None, ("the", _count(result), unit_of(details.get("task", "")) + of_data)))
+
+
+def _count(result: RunResult) -> str:
+    count = result.pre.get("num_samples", nan)
+    return "" if isnan(count) else f"{int(count):,}"
