@@ -64,7 +64,7 @@ class Correction(ABC):
 
     def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
         """Fold the correction into a model's weights, and return the model; see `fold_calibration`."""
-        fold(model, self, example)
+        model = fold(model, self, example)
         generates = can_generate(model)
         earlier = recorded_calibration(model.config)
         on_top = is_folded(earlier, generates)
@@ -480,8 +480,8 @@ def fold_calibration(
     Args:
         model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a
             Linear or Conv2d layer, or the sum of two; or a causal, sequence-to-sequence, or masked language model.
-            Changed in place. In a PEFT classifier, the adapter's own copy of the head is changed; the base model does
-            not change.
+            Changed in place and returned, without `torch.compile` or `DataParallel` around it. In a PEFT classifier,
+            the adapter's own copy of the head is changed; the base model does not change.
         correction: a `Correction` or, for a temperature, a number.
         example: inputs of a classifier for the trial, such as one batch of data. By default, random ones are made from
             the model's config, which is not possible for every model.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError
 from .trial_runs import Trial, close, is_quantized, large_power, scaled_alike
 
@@ -35,12 +36,16 @@ class _Place(NamedTuple):
     offset: int = 0
 
 
-def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> None:
-    """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`."""
+def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> Any:
+    """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`.
+
+    Returns the model without wrappers.
+    """
     if hasattr(model, "fold_correction"):  # a graph of another runtime
         model.fold_correction(correction)
-        return
-    generates = check_whole(model)
+        return model
+    model = check_whole(model)
+    generates = can_generate(model)
     if generates or is_masked_language_model(model):
         if correction.method != "temperature" or hasattr(correction, "values"):
             name = type(model).__name__
@@ -57,6 +62,7 @@ def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None
                 f"model must have a head with a bias, which takes the intercept, got {type(model).__name__}"
             )
     _write(place, trial, probe, correction)
+    return model
 
 
 def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
@@ -64,8 +70,7 @@ def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
     if hasattr(model, "fold_correction"):
         return True
     try:
-        check_whole(model)
-        return all(layer.bias is not None for layer in Trial(model, example).logit_layers())
+        return all(layer.bias is not None for layer in Trial(check_whole(model), example).logit_layers())
     except TypeError:  # nothing can be folded anyway
         return True
 
@@ -316,20 +321,20 @@ def _check_foldable(model: Any, parameters: Sequence[Tensor]) -> None:
             raise TypeError("the weights to fold into must be in memory, got some on the meta device")
 
 
-def check_whole(model: Any) -> bool:
-    """Return whether the model generates; raise `TypeError` if it has no config, or if FSDP or ZeRO-3 shards it."""
+def check_whole(model: Any) -> Any:
+    """Return a model without wrappers; raise `TypeError` if it has no config, or if FSDP or ZeRO-3 shards it."""
+    wrapped, model = model, unwrap(model)
     if not hasattr(model, "config"):
         raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
-    generates = can_generate(model)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return generates
+        return model
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
     # FSDP's unsharded parameters are temporary copies. ZeRO-3 marks sharded parameters with an id.
-    sharded = any(isinstance(module, FSDPModule | FullyShardedDataParallel) for module in model.modules())
+    sharded = any(isinstance(module, FSDPModule | FullyShardedDataParallel) for module in wrapped.modules())
     if sharded or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise TypeError(
             f"the model must be whole, got a {type(model).__name__} sharded by FSDP or ZeRO-3: save it, and "
             "fold what from_pretrained loads"
         )
-    return generates
+    return model

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..utils.model_wrappers import unwrap
 from ..validation import Array, InputError, as_scores, as_tensor
 from .corrections import AffineScaling, Correction, PlattScaling, Temperature, fold_calibration
 from .folding import MULTI_LABEL, has_bias
@@ -83,7 +84,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
         shift = log_odds_shift(train_prior, new_prior, size, link)
         shifted = (logits.double() + shift.to(logits.device)).to(logits.dtype)
         return shifted.numpy() if isinstance(model_or_logits, np.ndarray) else shifted
-    model = model_or_logits
+    model = unwrap(model_or_logits)
     size = model.config.num_labels
     link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = log_odds_shift(train_prior, new_prior, size, link)

@@ -31,6 +31,7 @@ from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError, require
 from .evaluation_and_correction import evaluation_set, same_data
 from .training_callbacks import gamma_history
@@ -273,8 +274,7 @@ def write_model_card(
     `named` are arguments of `model_card`, and the card's `tags`.
     """
     trainer.forget_folded_temperature()
-    args, state, wrapped = trainer.args, trainer.state, trainer.accelerator.unwrap_model(trainer.model)
-    model, tags = without_adapter(wrapped), named.pop("tags") or []
+    args, state, model, tags = trainer.args, trainer.state, without_adapter(trainer.model), named.pop("tags") or []
     model_config = getattr(model, "config", None)
     named["task"] = named["task"] or task_of_model(model, trainer.head).pipeline
     named["base_model"] = named["base_model"] or getattr(model_config, "name_or_path", None) or None
@@ -308,7 +308,7 @@ def write_model_card(
         earlier=None if result.temperature.is_fitted else trainer.folded_temperature(),
         own_code=registering_package(model),
         loadable=isinstance(model, PreTrainedModel),
-        adapter=model is not wrapped,
+        adapter=model is not unwrap(trainer.model),
         sft=trainer._arguments.__name__ == "FocalSFTConfig",
         num_labels=getattr(model_config, "num_labels", None),
         pairs=_takes_pairs(trainer),
