@@ -80,7 +80,7 @@ def head_of(model: Any) -> Head:
         return Head.PIXELS
     if _is_listed(model, MODEL_FOR_QUESTION_ANSWERING_MAPPING) and not type(model).__name__.startswith("Lxmert"):
         return Head.SPANS
-    if is_masked_language_model(model):
+    if isinstance(model, PreTrainedModel) and is_masked_language_model(model):
         return Head.MASKED_TOKENS
     problem_type = getattr(getattr(model, "config", None), "problem_type", None)
     return Head.LABELS if problem_type == MULTI_LABEL else Head.CLASSES

@@ -141,7 +141,7 @@ def test_functions_that_take_a_model_take_it_in_its_wrapper(wrap, tmp_path):
         folded.save_pretrained(tmp_path)
         assert_exact(logits_of(BertForSequenceClassification.from_pretrained(tmp_path), EVAL), before / T)
     shifted = shift_prior(wrap(tiny_bert()), [0.25] * 4, [0.4, 0.3, 0.2, 0.1])
-    odds = torch.tensor([1.6, 1.2, 0.8, 0.4]).double().log()
+    odds = torch.tensor([1.6, 1.2, 0.8, 0.4], dtype=torch.float64).log()
     assert_exact(logits_of(shifted, EVAL).softmax(-1), (before + odds).softmax(-1))
     assert head_of(wrap(build("gpt2"))) is Head.NEXT_TOKENS
 
