@@ -28,6 +28,10 @@ _TOLERANCE = {2: 5e-2, 4: 1e-4, 8: 1e-4}
 _INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
 
 
+class RoundingWarning(UserWarning):
+    """A fold changes predictions or probabilities because the weights' dtype rounds."""
+
+
 class _Place(NamedTuple):
     """Where a correction goes: `tensors` of `layers`; to the first tensor, its layer adds `offset`."""
 
@@ -124,6 +128,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
             warnings.warn(
                 f"{name} in {dtype} weights gives probabilities that are off by up to {off:.2g} on random "
                 "inputs, by rounding: float32 keeps them",
+                RoundingWarning,
                 stacklevel=4,
             )
     if correction.method != "temperature" or problem == MULTI_LABEL:
@@ -134,6 +139,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
         warnings.warn(
             f"{name} in {dtype} weights changes {share:.2g}% of the predictions on {moved.numel():,} random "
             "inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
+            RoundingWarning,
             stacklevel=4,
         )
 

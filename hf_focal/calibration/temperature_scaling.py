@@ -148,6 +148,10 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
     return adaptive_calibration_error(torch.cat(parts), samples.correct, num_bins, inputs="confidences")
 
 
+class InfiniteNLLError(InputError):
+    """A label's logit is -inf, so the NLL is infinite at every temperature."""
+
+
 def nll_temperature(samples: CalibrationSamples) -> float:
     """Return the T with the smallest mean NLL, or warn and return 1 if there is none.
 
@@ -156,7 +160,8 @@ def nll_temperature(samples: CalibrationSamples) -> float:
     """
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
-        raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+        infinite = "must be finite for the labels, got -inf for one: the NLL is infinite at every T"
+        raise InfiniteNLLError("logits", infinite)
     chance_gap, has_masks = _mean_gap(samples)
     problem = None
     if label_gap == 0:

@@ -92,6 +92,12 @@ def _is_listed(model: nn.Module, mapping: Any) -> bool:
     return any(isinstance(model, mapping.get(kind, ())) for kind in kinds)
 
 
+def has_head(auto_class: Any, config: PreTrainedConfig) -> bool:
+    """Return whether an Auto class, or the code that comes with a config, has a model for the config."""
+    own_code = auto_class.__name__ in (getattr(config, "auto_map", None) or {})
+    return own_code or type(config) in auto_class._model_mapping
+
+
 def _class_names(model: nn.Module) -> list[str]:
     """Return the names of a model's classes, by which Transformers tells kinds of heads apart. The class of any other
     module may have any name, so this list is then empty."""

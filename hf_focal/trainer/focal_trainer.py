@@ -17,7 +17,7 @@ from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, PredictionOutput, TrainOutput, get_last_checkpoint
 
 from ..calibration import (
     CalibrationFit,
@@ -179,7 +179,7 @@ class FocalTrainer(Trainer):
         self.fitted_on: Any = None
         self._accumulator: Any = None  # used by the current evaluation
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
-        self._labels_required = self._serves_update = False
+        self._labels_required = self._serves_update = self._predicts = False
         self._unmeasured: tuple[nn.Module, Any] | None = None  # model and batch of the current evaluation step
         self._labels_checked = False
         self.checkpoint_pushes: list[Future] = []
@@ -360,6 +360,13 @@ class FocalTrainer(Trainer):
         finally:
             self._serves_update = False
 
+    def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
+        self._predicts = True  # labels are optional
+        try:
+            return super().predict(*args, **kwargs)
+        finally:
+            self._predicts = False
+
     def evaluation_loop(
         self,
         dataloader: DataLoader,
@@ -373,7 +380,7 @@ class FocalTrainer(Trainer):
         check_measurable(dataloader, self.args.world_size)
         streamed = self._new_evaluation() if accumulator is None else None
         # Attributes, because Trainer's loop cannot pass more arguments to `prediction_step` and `compute_loss`.
-        self._accumulator, self._labels_required = streamed or accumulator, description != "Prediction"
+        self._accumulator, self._labels_required = streamed or accumulator, not self._predicts
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ProgressAndLines):
                 callback.pass_name = getattr(accumulator, "pass_name", description.lower())
@@ -386,7 +393,7 @@ class FocalTrainer(Trainer):
         if streamed is None:
             return output
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
-        if not streamed.num_samples and description != "Prediction":
+        if not streamed.num_samples and not self._predicts:
             _logger.warning("the evaluation set has no labels other than -100: %s_loss is NaN", metric_key_prefix)
             best = self.args.metric_for_best_model or "loss"  # NaN is never the best
             metrics |= dict.fromkeys((f"{metric_key_prefix}_loss", f"eval_{best.removeprefix('eval_')}"), math.nan)

@@ -33,6 +33,7 @@ from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError, require
+from .deferred_logits import is_sharded_class
 from .evaluation_and_correction import evaluation_set, same_data
 from .training_callbacks import gamma_history
 
@@ -240,10 +241,10 @@ def fold_saved(
             raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
         if adapter:
             return fold_saved_adapter(model, folder, correction, example)
-        name = model_class.__name__.removeprefix("FSDP")
-        model_class = next(parent for parent in model_class.__mro__ if parent.__name__ == name)
+        # FSDP2 replaces the class of a model by one that derives from it.
+        model_class = next(kind for kind in model_class.__mro__ if not is_sharded_class(kind))
         if not issubclass(model_class, PreTrainedModel):
-            raise TypeError(f"the model must be one of Transformers, got {name}")
+            raise TypeError(f"the model must be one of Transformers, got {model_class.__name__}")
         if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
             from transformers.integrations import HfDeepSpeedConfig
 
