@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..utils.model_wrappers import unwrap
 from ..validation import check_positive
 from .corrections import Temperature, as_correction, calibration_record, is_folded, recorded_calibration
 
@@ -38,6 +39,7 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
         A dict with `logits_processor`, to which more processors can be appended, and `renormalize_logits`; an empty
         dict if there is no T or T = 1.
     """
+    source = unwrap(source)
     if hasattr(source, "config"):
         record = recorded_calibration(source.config)
         temperature = 1.0 if is_folded(record, generates=True) else record.get("temperature", 1.0)
@@ -67,10 +69,11 @@ def apply_calibrated_generation(
     `synced_gpus`, and processes that share a sharded model deadlock.
 
     Args:
-        model: changed in place, and returned.
+        model: changed in place, and returned without `torch.compile` or `DataParallel` around it.
         temperature: recorded in `model.config.calibration`, replacing any temperature recorded there. It acts on top
             of a temperature that is folded into the weights.
     """
+    model = unwrap(model)
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")
     if temperature is not None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..utils.atomic_write import write_whole
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError, check_positive
 from .folding import can_generate, fold
 from .promises import drop_promises
@@ -161,6 +162,7 @@ class Correction:
 
     def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
         """Fold the correction into a model's weights, and return the model; see `fold_calibration`."""
+        model = unwrap(model)
         folded = fold(model, self, example)
         generates = can_generate(model)
         earlier = recorded_calibration(model.config)
@@ -466,8 +468,8 @@ def fold_calibration(
     Args:
         model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a
             Linear or Conv2d layer, or the sum of two; or a causal, sequence-to-sequence, or masked language model,
-            for one T. Changed in place. In a PEFT classifier, the adapter's own copy of the head is changed; the base
-            model does not change.
+            for one T. Changed in place and returned, without `torch.compile` or `DataParallel` around it. In a PEFT
+            classifier, the adapter's own copy of the head is changed; the base model does not change.
         correction: a `Correction`, or what `fit_temperature` returned, or a number T.
         example: inputs of a classifier for the trial, such as one batch of data. By default, random ones are made from
             the model's config, which is not possible for every model.

@@ -386,6 +386,6 @@ def _held_out(
             correction = as_correction(fit(name, logits[~held_out], labels[~held_out]))
         except InputError as error:
             argument, problem = error.args
-            raise InputError(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
+            raise type(error)(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
         corrected[held_out] = correction.apply(logits[held_out].double())
     return corrected

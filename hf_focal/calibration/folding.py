@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError
 from .trial_runs import Trial, close, is_quantized, large_power, scaled_alike
 
@@ -26,6 +27,10 @@ _LARGEST_CHANGE = 1e-2  # of a probability by rounding, before a warning
 # compute in float32.
 _TOLERANCE = {2: 5e-2, 4: 1e-4, 8: 1e-4}
 _INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
+
+
+class RoundingWarning(UserWarning):
+    """A fold changes predictions or probabilities because the weights' dtype rounds."""
 
 
 class _Place(NamedTuple):
@@ -44,7 +49,8 @@ def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None
     if hasattr(model, "fold_correction"):  # a graph of another runtime
         model.fold_correction(correction)
         return correction
-    generates = check_whole(model)
+    model = check_whole(model)
+    generates = can_generate(model)
     if generates or is_masked_language_model(model):
         if correction.method != "temperature" or correction.T is None:
             name = type(model).__name__
@@ -80,8 +86,7 @@ def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
     if hasattr(model, "fold_correction"):
         return True
     try:
-        check_whole(model)
-        return all(layer.bias is not None for layer in Trial(model, example).logit_layers())
+        return all(layer.bias is not None for layer in Trial(check_whole(model), example).logit_layers())
     except TypeError:  # nothing can be folded anyway
         return True
 
@@ -127,6 +132,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
             warnings.warn(
                 f"{name} in {dtype} weights gives probabilities that are off by up to {off:.2g} on random "
                 "inputs, by rounding: float32 keeps them",
+                RoundingWarning,
                 stacklevel=4,
             )
     if correction.method != "temperature" or problem == MULTI_LABEL:
@@ -137,6 +143,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
         warnings.warn(
             f"{name} in {dtype} weights changes {share:.2g}% of the predictions on {moved.numel():,} random "
             "inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
+            RoundingWarning,
             stacklevel=4,
         )
 
@@ -321,20 +328,20 @@ def _check_foldable(model: Any, parameters: Sequence[Tensor]) -> None:
             raise TypeError("the weights to fold into must be in memory, got some on the meta device")
 
 
-def check_whole(model: Any) -> bool:
-    """Return whether the model generates; raise `TypeError` if it has no config, or if FSDP or ZeRO-3 shards it."""
+def check_whole(model: Any) -> Any:
+    """Return a model without wrappers; raise `TypeError` if it has no config, or if FSDP or ZeRO-3 shards it."""
+    wrapped, model = model, unwrap(model)
     if not hasattr(model, "config"):
         raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
-    generates = can_generate(model)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return generates
+        return model
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
     # FSDP's unsharded parameters are temporary copies. ZeRO-3 marks sharded parameters with an id.
-    sharded = any(isinstance(module, FSDPModule | FullyShardedDataParallel) for module in model.modules())
+    sharded = any(isinstance(module, FSDPModule | FullyShardedDataParallel) for module in wrapped.modules())
     if sharded or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise TypeError(
             f"the model must be whole, got a {type(model).__name__} sharded by FSDP or ZeRO-3: save it, and "
             "fold what from_pretrained loads"
         )
-    return generates
+    return model

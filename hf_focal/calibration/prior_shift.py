@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError, as_scores, as_tensor
 from .corrections import Correction, calibration_record, fold_calibration, is_folded, recorded_calibration
 from .folding import MULTI_LABEL, has_bias
@@ -44,7 +45,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
         size = logits.shape[-1]
         shifted = prior_shift(train_prior, new_prior, size, link).apply(logits)
         return shifted.numpy() if isinstance(model_or_logits, np.ndarray) else shifted
-    model = model_or_logits
+    model = unwrap(model_or_logits)
     size = model.config.num_labels
     link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = prior_shift(train_prior, new_prior, size, link)

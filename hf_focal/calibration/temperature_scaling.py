@@ -164,11 +164,16 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
     return adaptive_calibration_error(torch.cat(parts), samples.correct, num_bins, inputs="confidences")
 
 
+class InfiniteNLLError(InputError):
+    """A label's logit is -inf, so the NLL is infinite at every temperature."""
+
+
 def nll_temperature(samples: CalibrationSamples) -> tuple[float, bool]:
     """Return the T with the smallest mean NLL, and whether it is the end of its range. If there is none, T is 1."""
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
-        raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+        infinite = "must be finite for the labels, got -inf for one: the NLL is infinite at every T"
+        raise InfiniteNLLError("logits", infinite)
     chance_gap, has_masks = _mean_gap(samples)
     value, at_end = _nll_optimum(
         label_gap, chance_gap, lambda beta, dtype: _gap_moments(samples, beta, dtype, has_masks)

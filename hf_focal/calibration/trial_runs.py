@@ -178,8 +178,9 @@ def _logits(output: Any, name: str) -> Tensor:
 def _dummy_inputs(model: Any) -> Iterator[dict[str, Tensor]]:
     """Yield batches on which a model may run, made from its config, the likeliest first."""
     config, main = model.config, getattr(model, "main_input_name", "input_ids")
-    own = getattr(type(model), "dummy_inputs", None)
-    if own is not None and own.fget.__module__ != "transformers.modeling_utils":
+    from transformers import PreTrainedModel  # fitting does not need Transformers
+
+    if getattr(type(model), "dummy_inputs", PreTrainedModel.dummy_inputs) is not PreTrainedModel.dummy_inputs:
         yield model.dummy_inputs
     generator = torch.Generator().manual_seed(0)
     if main in ("pixel_values", "pixel_values_videos"):

@@ -10,7 +10,7 @@ from typing import Any
 from ..calibration import Correction, apply_calibrated_generation, fold_calibration
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
-from ..calibration.folding import fold, has_bias
+from ..calibration.folding import RoundingWarning, fold, has_bias
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.cross_encoder_folder import copy_settings
@@ -267,7 +267,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
             )
             result.details["folded"] = False
             return False
-    notes += [str(warning.message) for warning in caught if "rounding" in str(warning.message)]
+    notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
     return True
 
 

@@ -21,6 +21,7 @@ from ..calibration.corrections import is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
+from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
 from ..hub.cross_encoder_folder import set_sigmoid
 from ..losses import LossConfig
@@ -29,7 +30,7 @@ from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..tasks.column_selection import sample_keys, some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
-from ..tasks.heads import label_names_of, task_of_config
+from ..tasks.heads import has_head, label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained, one_line
 from ..tasks.input_options import InputOptions
@@ -255,7 +256,7 @@ class TrainedModel:
                 trust = self.options.trust_remote_code
                 model, loaded = auto.from_pretrained(self.name, output_loading_info=True, trust_remote_code=trust)
             except ValueError as error:
-                if "Unrecognized configuration class" not in str(error):
+                if has_head(auto, self.config):
                     raise
                 kind = type(self.config).__name__
                 message = f"must be one that {self.name!r}, a {kind}, has a head for, got {self.task.name!r}"
@@ -451,13 +452,13 @@ class TrainedModel:
         """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
         try:
             yield
-        except ValueError as error:
-            if "the NLL is infinite" in str(error):
-                raise InputError("", str(error)) from error
-            if str(error).startswith("num_folds must"):
+        except InfiniteNLLError as error:
+            raise InputError("", str(error)) from error
+        except InputError as error:
+            if error.argument == "num_folds":
                 needed = "must have a label for each fold unless calibration is 'temperature'"
                 raise InputError("dataset", f"{needed}: {error}") from error
-            if isinstance(error, InputError) and error.argument == "logits":
+            if error.argument == "logits":
                 raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
             raise
 

@@ -273,7 +273,8 @@ class ClassBalanced(Loss):
         self.beta = check_number("beta", 1.0 if self.beta is None else self.beta, 0, 1)
         self.gamma = check_number("gamma", self.gamma, 0)
         self.given = self.weights is not None
-        given = self.weights.tolist() if isinstance(self.weights, Tensor) else self.weights
+        given: Any = self.weights
+        given = given.tolist() if hasattr(given, "tolist") else given  # of an array or a tensor
         self.weights = None if given is None else [check_number("weights", weight, 0) for weight in given]
         self.trainer_duty = None if self.given else "weights classes by their numbers of training samples"
         self.alike = False

@@ -11,6 +11,10 @@ from ..validation import InputError, check_floating, require
 _APPLE = ("mps",)
 
 _SOFT = "soft targets need logits, and cross-entropy, focal loss of one gamma, label smoothing or the Brier score"
+_SEVERAL = (
+    "several labels per sample need a sigmoid for each: model.config.problem_type = 'multi_label_classification', or "
+    "link='sigmoid'"
+)
 
 # Not public. If it is missing, values are checked at once.
 _assert_async = getattr(torch, "_assert_async", None)
@@ -73,11 +77,14 @@ def index_and_ignored(logits: Tensor, labels: Tensor, ignore_index: int = -100) 
     """
     check_floating("logits", logits)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        hint = f", of the shape of logits: {_SOFT}" if labels.shape == logits.shape else ""
+        hint = f", of the shape of logits: {_SOFT}; {_SEVERAL}" if labels.shape == logits.shape else ""
         raise InputError("labels", f"must be integer class indices, got {labels.dtype}{hint}")
     if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
         shapes = f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}"
-        raise InputError("labels", f"must have the shape of logits without the last (class) dimension, got {shapes}")
+        hint = f": {_SEVERAL}" if labels.shape == logits.shape else ""
+        raise InputError(
+            "labels", f"must have the shape of logits without the last (class) dimension, got {shapes}{hint}"
+        )
     if labels.device != logits.device:
         raise InputError("labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
     num_classes = logits.shape[-1]
@@ -121,7 +128,7 @@ def check_soft_targets(logits: Tensor, targets: Tensor, ignore_index: int = -100
     raise_unless(
         (targets >= 0).all() & (sums_to_1 | ignored).all(),
         "targets",
-        f"must be distributions over the classes: {expected}, or filled with {ignore_index} to be ignored",
+        f"must be distributions over the classes: {expected}, or filled with {ignore_index} to be ignored; {_SEVERAL}",
     )
     return targets.to(accumulation_dtype(logits)), ignored
 

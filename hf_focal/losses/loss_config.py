@@ -14,6 +14,9 @@ from ..validation import InputError, check_number, require
 from .base_loss import LOSSES, Loss, Option
 from .sigmoid_loss import SIGMOID_OPTIONS, SigmoidLoss, has_sigmoid
 
+# Names of the weights of classes in other libraries, and in `class_balanced`.
+_CLASS_WEIGHTS = ("weights", "weight", "class_weights", "class_weight")
+
 
 @dataclass(frozen=True)
 class LossConfig:
@@ -36,6 +39,8 @@ class LossConfig:
         own, known = LOSSES[name].options, self._known_options()
         expected = f"of loss {name} must {'be among ' + ', '.join(own) if own else 'be none'}"
         for key in self.options:
+            if key not in known and key in _CLASS_WEIGHTS:
+                raise InputError("loss", f"{name} has no {key}: {self._with_class_weights(self.options[key])}")
             require(key in known, "options", f"{expected}, got {key!r}{_nearest(key, known)}")
         given = {key: value for key, value in self.options.items() if value is not None}
         values = {}
@@ -53,6 +58,17 @@ class LossConfig:
     def _known_options(self) -> dict[str, Option]:
         loss = LOSSES[self.name]
         return loss.options | SIGMOID_OPTIONS | loss.options if has_sigmoid(loss) else loss.options
+
+    def _with_class_weights(self, weights: Any) -> str:
+        """Return the hint to use the loss that has the weights of classes, with the γ of this config, if any."""
+        gamma = self.options.get("gamma") if "gamma" in LOSSES[self.name].options else None
+        values = weights.tolist() if hasattr(weights, "tolist") else weights
+        shown = format_value(tuple(values) if isinstance(values, list | tuple) else values)
+        short = f"class_balanced:weights={shown}" + (f",gamma={format_value(gamma)}" if gamma is not None else "")
+        return (
+            f"use {short}, cross-entropy or focal loss with a weight of each class, whose sum is divided by the "
+            "number of samples, not by Σ w as F.cross_entropy divides it"
+        )
 
     @property
     def link(self) -> str:
@@ -171,7 +187,8 @@ def _load(text: str) -> Any:
 
 
 def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
-    """Convert a given value, which may be text, to the option's type."""
+    """Convert a given value, which may be text, an array, or a tensor, to the option's type."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     parts = get_args(option.kind)
     kind = parts[0] if NoneType in parts else option.kind
     if get_origin(kind) is Literal:

@@ -59,7 +59,8 @@ class SigmoidLoss(Loss):
         require(has_sigmoid(type(of_entries)), "loss", expected)
         valid = alpha is None or 0 < check_number("alpha", alpha) < 1
         require(valid, "alpha", f"must be within (0, 1), got {alpha}")
-        weights = pos_weight.tolist() if isinstance(pos_weight, Tensor) else pos_weight
+        weights: Any = pos_weight
+        weights = weights.tolist() if hasattr(weights, "tolist") else weights  # of an array or a tensor
         given = () if weights is None else weights if isinstance(weights, tuple | list) else (weights,)
         self.of_entries: Any = of_entries
         self.alpha, self.pos_weight = alpha, tuple(check_number("pos_weight", weight, 0) for weight in given)

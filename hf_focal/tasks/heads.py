@@ -1,5 +1,6 @@
 """Kinds of model heads: what their logits stand for, and which models cannot be calibrated."""
 
+import inspect
 import re
 import sys
 from enum import Enum
@@ -22,6 +23,7 @@ from transformers import (
 )
 
 from ..calibration.folding import is_masked_language_model
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError
 from .task import MULTI_LABEL, PIPELINES, TASKS, Task, task_of_class
 
@@ -71,14 +73,14 @@ def head_of(model: Any) -> Head:
     if type(model).__name__ in _TO_TEXT and any(_is_listed(model, mapping) for mapping in _OF_OTHER_INPUTS):
         return Head.TARGET_TOKENS
     # The names are for models with code from the Hub, which the mapping does not list.
-    named = any(kind.__name__.endswith(("ForCausalLM", "LMHeadModel")) for kind in type(model).__mro__)
+    named = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in _class_names(model))
     if named or _is_listed(model, MODEL_FOR_CAUSAL_LM_MAPPING):
         return Head.NEXT_TOKENS
     if _is_listed(model, MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING):
         return Head.PIXELS
     if _is_listed(model, MODEL_FOR_QUESTION_ANSWERING_MAPPING) and not type(model).__name__.startswith("Lxmert"):
         return Head.SPANS
-    if is_masked_language_model(model):
+    if isinstance(model, PreTrainedModel) and is_masked_language_model(model):
         return Head.MASKED_TOKENS
     problem_type = getattr(getattr(model, "config", None), "problem_type", None)
     return Head.LABELS if problem_type == MULTI_LABEL else Head.CLASSES
@@ -90,9 +92,22 @@ def _is_listed(model: nn.Module, mapping: Any) -> bool:
     return any(isinstance(model, mapping.get(kind, ())) for kind in kinds)
 
 
-def without_adapter(model: nn.Module) -> Any:
-    peft = sys.modules.get("peft")  # already imported if the model has an adapter
-    return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
+def has_head(auto_class: Any, config: PreTrainedConfig) -> bool:
+    """Return whether an Auto class, or the code that comes with a config, has a model for the config."""
+    own_code = auto_class.__name__ in (getattr(config, "auto_map", None) or {})
+    return own_code or type(config) in auto_class._model_mapping
+
+
+def _class_names(model: nn.Module) -> list[str]:
+    """Return the names of a model's classes, by which Transformers tells kinds of heads apart. The class of any other
+    module may have any name, so this list is then empty."""
+    return [kind.__name__ for kind in type(model).__mro__] if isinstance(model, PreTrainedModel) else []
+
+
+def without_adapter(model: Any) -> Any:
+    """Return the model inside its wrappers (see `unwrap`) and its PEFT adapter."""
+    model, peft = unwrap(model), sys.modules.get("peft")  # already imported if the model has an adapter
+    return unwrap(model.get_base_model()) if peft is not None and isinstance(model, peft.PeftModel) else model
 
 
 def label_names_of(model: Any) -> list[str]:
@@ -158,13 +173,13 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
         raise InputError("method", f"must be 'temperature' for multiple choice, got {method!r} for {name}")
 
 
-def check_model(model: nn.Module) -> None:
+def check_model(model: Any) -> None:
     """Raise InputError unless the loss can tell which label each logit predicts, and the logits have a softmax over
     the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
-    given: Any = model
-    adapter: Any = getattr(given, "active_peft_config", None) if without_adapter(model) is not model else None
+    given: Any = unwrap(model)
+    adapter: Any = getattr(given, "active_peft_config", None) if without_adapter(given) is not given else None
     prefixed = adapter is not None and adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
-    model = without_adapter(model)
+    model = without_adapter(given)
     config: Any = getattr(model, "config", None)
     head, name = head_of(model), type(model).__name__
     if adapter is not None and (names := given.active_adapters) != ["default"]:
@@ -175,13 +190,20 @@ def check_model(model: nn.Module) -> None:
         )
     if prefixed and head is Head.NEXT_TOKENS:
         raise InputError("model", f"must have no virtual tokens in front of its logits, got {adapter.peft_type.value}")
-    pretrained, classes = isinstance(model, PreTrainedModel), [kind.__name__ for kind in type(model).__mro__]
+    pretrained, classes = isinstance(model, PreTrainedModel), _class_names(model)
+    needed = inspect.signature(model.forward).parameters.get("labels")
+    if needed is not None and needed.default is inspect.Parameter.empty and needed.kind is not needed.VAR_KEYWORD:
+        raise InputError(
+            "model",
+            f"must have a forward pass without labels (labels=None), got {name}, which requires them: the trainer "
+            "computes the loss from the logits and gives the model no labels",
+        )
     if any(map(_UNSHIFTED.fullmatch, classes)):
         raise InputError(
             "model",
             "must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name,
         )
-    if head in (Head.CLASSES, Head.LABELS) and isinstance(model, PreTrainedModel) and model.can_generate():
+    if head in (Head.CLASSES, Head.LABELS) and pretrained and model.can_generate():
         raise InputError(
             "model",
             f"must be a classifier or a language model of text, got {name}, which generates: it is not "
@@ -225,6 +247,6 @@ def check_model(model: nn.Module) -> None:
             else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
         )
         raise InputError("model.config.num_labels", f"must be at least 2, got {config.num_labels}: {kind}")
-    if "ForSequenceClassification" in name or "ForImageClassification" in name:
+    if pretrained and ("ForSequenceClassification" in name or "ForImageClassification" in name):
         # Transformers sets it in the first forward pass with labels, but the models get no labels here.
         config.problem_type = "single_label_classification"

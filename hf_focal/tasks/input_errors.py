@@ -1,10 +1,12 @@
 """Errors that the user can correct, with messages of one line."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from textwrap import shorten
+from traceback import walk_tb
 
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 from huggingface_hub.errors import (
@@ -65,6 +67,13 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
         raise InputError("", _explanation(error, kind, name)) from error
 
 
+def _is_about_remote_code(error: BaseException) -> bool:
+    """Return whether Transformers asks for `trust_remote_code`, for which it has no type of error."""
+    module = sys.modules.get("transformers.dynamic_module_utils")
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return module is not None and any(frame.f_code is module.resolve_trust_remote_code.__code__ for frame in frames)
+
+
 def _explanation(error: BaseException, kind: str, name: str) -> str:
     causes, cause = [error], error
     while (cause := cause.__cause__ or cause.__context__) is not None and cause not in causes:  # type: ignore[assignment]
@@ -72,7 +81,7 @@ def _explanation(error: BaseException, kind: str, name: str) -> str:
     for types, reason in _REASONS.items():
         if kind and any(isinstance(cause, types) for cause in causes):
             return f"{kind} {name!r} {reason}"
-    if kind == "model" and "contains custom code" in str(error):
+    if kind == "model" and _is_about_remote_code(error):
         return f"model {name!r} comes with Python code of its own: read it, and give --trust_remote_code to run it"
     if isinstance(error, DatasetGenerationError) and error.__cause__ is not None:
         error = error.__cause__  # the error itself gives no reason

@@ -230,11 +230,15 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
     return None
 
 
-def _is_sharded(module: nn.Module) -> bool:
-    """Return whether FSDP2 shards a module."""
+def is_sharded_class(kind: type) -> bool:
+    """Return whether FSDP2 made a class, of a module that it shards."""
     from torch.distributed.fsdp import FSDPModule  # not in every build of PyTorch
 
-    return isinstance(module, FSDPModule)
+    return issubclass(kind, FSDPModule)
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    return is_sharded_class(type(module))
 
 
 def set_ddp_default(model: Any, args: FocalTrainingArguments) -> None:

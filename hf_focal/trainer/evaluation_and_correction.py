@@ -75,7 +75,7 @@ class StreamedEvaluation:
             self.confusion.update(logits, classes)
         if self.refined is not None:
             self.refined.update(logits, classes)
-        if self.head is Head.SPANS:  # the loss leaves out the padded positions, whose logits are -inf
+        if self.head is Head.SPANS and len(logits):  # the loss leaves out the padded positions, whose logits are -inf
             logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).nonzero().max()) + 1]
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -17,8 +17,8 @@ import torch
 from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint
+from transformers import PreTrainedModel, Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, PredictionOutput, TrainOutput, get_last_checkpoint
 
 from ..calibration import (
     CalibrationFit,
@@ -44,6 +44,7 @@ from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
 from ..tasks.task import task_of_class
+from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_and_correction import (
@@ -60,11 +61,15 @@ from .evaluation_and_correction import (
 from .loss_and_normalization import (
     AuxiliaryLoss,
     LossFunction,
+    check_same_rows,
     count_classes,
+    counted_labels,
     loss_of_head,
     num_measured_samples,
     padded_positions,
+    warn_of_labels,
     without_ignored,
+    without_loss,
     without_repeats,
 )
 from .state_and_saving import (
@@ -107,9 +112,12 @@ class FocalTrainer(Trainer):
     mixture of experts (`output_router_logits`) is added once per step and logged as ``aux_loss``.
 
     Args:
-        model: a classifier or a language model. Its output is a mapping with `logits`, a tuple that begins with the
-            logits, or the logits alone. The logits are (..., K) for labels (...) or, in semantic segmentation,
-            (N, K, h, w) for labels (N, H, W).
+        model: a classifier or a language model, of Transformers or any `nn.Module`. It is called without labels. Its
+            output is a mapping with `logits`, a tuple that begins with the logits (after a loss that is None), or the
+            logits alone. The logits are (..., K) for labels (...) or, in semantic segmentation, (N, K, h, w) for
+            labels (N, H, W). If it comes in `torch.compile` or `DataParallel`, the wrapper runs the forward passes,
+            but `trainer.model` is the model inside, which is checked, corrected, and saved. On several processes,
+            Accelerate's wrapper runs it instead.
         calibration_dataset: held-out data, or the key of one of several evaluation sets. AdaFocal measures the model's
             calibration on it, and `fit_temperature` uses it by default. If not given, the evaluation set is used.
         *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
@@ -146,14 +154,20 @@ class FocalTrainer(Trainer):
         args = self._arguments("tmp_trainer") if args is None else args
         if not isinstance(args, self._arguments):
             raise TypeError(f"args must be {self._arguments.__name__}, got {type(args).__name__}")
+        self._model_as_given: nn.Module | None = None  # if it has a wrapper
+        model = self._without_wrapper(model)
         set_ddp_default(model, args)
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
         require(self.compute_loss_func is None, "compute_loss_func", "must be None, got one: the loss is args.loss")
         check_setup(self)
+        if self._model_as_given is not None and self.args.world_size > 1:
+            message = "on several processes, the model runs without its wrapper: set torch_compile=True to compile it"
+            _logger.warning(message)
         self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
         check_held_out("calibration_dataset", self.calibration_dataset, self.train_dataset)
+        self._chosen_problem_type = getattr(getattr(self.model, "config", None), "problem_type", None) is not None
         check_model(self.model)
         self.head = head_of(self.model)
         seq2seq = self.head is Head.TARGET_TOKENS
@@ -170,7 +184,9 @@ class FocalTrainer(Trainer):
         self.fitted_on: Any = None
         self._accumulator: Any = None  # used by the current evaluation
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
-        self._labels_required = self._serves_update = self._measured = False
+        self._labels_required = self._serves_update = self._predicts = False
+        self._unmeasured: tuple[nn.Module, Any] | None = None  # model and batch of the current evaluation step
+        self._labels_checked = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
@@ -185,6 +201,15 @@ class FocalTrainer(Trainer):
         self._auxiliary = AuxiliaryLoss(self.model)
         self.compute_loss_func: Any = LossFunction(self.loss, self.args.loss_reduction, self.head, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        return self._without_wrapper(super().call_model_init(trial))
+
+    def _without_wrapper(self, model: Any) -> Any:
+        """Return the model inside its wrappers, such as `torch.compile`, and keep the wrapped model to run it."""
+        inside = unwrap(model)
+        self._model_as_given = None if inside is model else model
+        return inside
 
     @property
     def link(self) -> str:
@@ -247,10 +272,11 @@ class FocalTrainer(Trainer):
             for batch in islice(epoch_iterator, num_batches)
         ]
         batches = completed(batches, num_batches, self.train_dataset)
-        samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
+        counted = (counted_labels(batch, self.head) for batch in batches)
+        _, num_items = super().get_batch_samples(counted, num_batches, device)
         if num_items is not None:
             self._num_labels = num_items if self._num_labels is None else self._num_labels + num_items
-        return samples, num_items
+        return batches, num_items
 
     def check_labels_seen(self) -> None:
         """Raise InputError if all labels since training began were -100: the loss is 0 and would stay 0."""
@@ -270,21 +296,37 @@ class FocalTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         inputs = self.prepare_labels(inputs)
-        labels: Any = inputs.get("labels")
         if self._accumulator is not None:  # in an evaluation, perhaps before any training
             count_classes(self)
+            num_items_in_batch = None  # Trainer counts a soft target once for each class
+        if not self._labels_checked:
+            self._labels_checked = warn_of_labels(inputs, self.head, self._chosen_problem_type)
+        runs = self._model_as_given if self._model_as_given is not None and model is self.model else model
         with deferred(self.deferred_head if model.training else None):
-            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if self._accumulator is not None:
-            self._example = self._example or first_rows(inputs)
-            own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
-            logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
-            self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
-            self._measured = True
+            loss, outputs = super().compute_loss(runs, dict(inputs), True, num_items_in_batch)
+        if self._unmeasured is not None:
+            self._measure(model, inputs, outputs)
         if not return_outputs or isinstance(outputs, Mapping):
             return (loss, outputs) if return_outputs else loss
         # Trainer drops the first element of a tuple as the loss, but a model that gets no labels returns no loss.
-        return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
+        return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *without_loss(outputs))
+
+    def _measure(self, model: nn.Module, inputs: dict[str, Any], outputs: Any) -> None:
+        """Measure the first pass of the evaluated model over the evaluation's batch.
+
+        A `compute_loss` that a user overrides may call this class's more than once, with the batch, with the batch
+        repeated, or for another model.
+        """
+        assert self._unmeasured is not None
+        evaluated, batch = self._unmeasured
+        if unwrap(model) is not unwrap(evaluated):
+            return
+        check_same_rows(inputs, batch)
+        self._unmeasured = None
+        self._example = self._example or first_rows(inputs)
+        own = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
+        logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
+        self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
 
     def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
         """Search hyperparameters, by default for the smallest NLL, which compares losses and options of a loss.
@@ -325,6 +367,13 @@ class FocalTrainer(Trainer):
         finally:
             self._serves_update = False
 
+    def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
+        self._predicts = True  # labels are optional
+        try:
+            return super().predict(*args, **kwargs)
+        finally:
+            self._predicts = False
+
     def evaluation_loop(
         self,
         dataloader: DataLoader,
@@ -338,7 +387,7 @@ class FocalTrainer(Trainer):
         check_measurable(dataloader, self.args.world_size)
         streamed = self._new_evaluation() if accumulator is None else None
         # Attributes, because Trainer's loop cannot pass more arguments to `prediction_step` and `compute_loss`.
-        self._accumulator, self._labels_required = streamed or accumulator, description != "Prediction"
+        self._accumulator, self._labels_required = streamed or accumulator, not self._predicts
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ProgressAndLines):
                 callback.pass_name = getattr(accumulator, "pass_name", description.lower())
@@ -347,11 +396,11 @@ class FocalTrainer(Trainer):
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
             )
         finally:
-            self._accumulator, self._labels_required = None, False
+            self._accumulator, self._labels_required, self._unmeasured = None, False, None
         if streamed is None:
             return output
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
-        if not streamed.num_samples and description != "Prediction":
+        if not streamed.num_samples and not self._predicts:
             _logger.warning("the evaluation set has no labels other than -100: %s_loss is NaN", metric_key_prefix)
             best = self.args.metric_for_best_model or "loss"  # NaN is never the best
             metrics |= dict.fromkeys((f"{metric_key_prefix}_loss", f"eval_{best.removeprefix('eval_')}"), math.nan)
@@ -370,9 +419,11 @@ class FocalTrainer(Trainer):
         inputs = self.prepare_labels(inputs)
         if self._labels_required:
             labels_of(inputs, "the dataset to measure")
-        self._measured = False
+        measures = self._accumulator is not None and inputs.get("labels") is not None
+        self._unmeasured = (model, inputs) if measures else None
         step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        if self._labels_required and not self._measured:
+        if self._unmeasured is not None:
+            self._unmeasured = None
             raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss for metrics")
         return step
 
@@ -557,7 +608,10 @@ class FocalTrainer(Trainer):
                 (folder / name).unlink(missing_ok=True)
         if self.correction is not None and not _internal_call:
             _logger.warning("%s gets the model without its correction: use save_calibrated to save both", folder)
-        super().save_model(output_dir, _internal_call)
+        # Other modules cannot be loaded again under other names (`load_renamed_weights`).
+        pretrained = isinstance(without_adapter(self.model), PreTrainedModel)
+        with plain_submodules(self.model) if pretrained else nullcontext():
+            super().save_model(output_dir, _internal_call)
         if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
         # The run that continues uses the reduced values too, so that a resumed run rounds in the same way.
@@ -600,8 +654,7 @@ class FocalTrainer(Trainer):
                 self.temperature.save(folder / "temperature.json")
             if self.calibration_fit is not None:
                 write_json(folder / "calibration.json", self.calibration_fit.to_dict())
-            model = self.accelerator.unwrap_model(self.model)
-            fold_saved(model, folder, self.correction, earlier, self._example)
+            fold_saved(unwrap(self.model), folder, self.correction, earlier, self._example)
         if self._has_one_sigmoid() and (folder / "config.json").is_file() and self.is_world_process_zero():
             copy_settings(self.model.config.name_or_path, folder, one_logit=True)
 

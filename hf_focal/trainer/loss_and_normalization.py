@@ -39,7 +39,11 @@ _logger = logging.getLogger(__name__)
 
 
 class LossFunction:
-    """A loss that `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
+    """A loss that `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``.
+
+    `num_items_in_batch` is the number of labels in the whole optimizer step. A soft target counts as one label,
+    whatever its number of classes.
+    """
 
     def __init__(self, loss: Loss, reduction: str = "mean", head: Head = Head.CLASSES, auxiliary: Any = None):
         require(reduction in ("mean", "sum"), "reduction", f"must be 'mean' or 'sum', got {reduction!r}")
@@ -55,17 +59,13 @@ class LossFunction:
         if not isinstance(labels, Tensor):
             raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
         logits, labels = self.logits_and_targets(outputs, labels)
-        soft = labels.is_floating_point() and labels.shape == logits.shape and not self.sigmoid
-        if num_items_in_batch is not None and soft:
-            # Trainer counts the elements of the labels: K for each soft target.
-            num_items_in_batch = num_items_in_batch / logits.shape[-1]
         options: Any = {"reduction": "sum"} if self.reduction == "sum" else {"num_items": num_items_in_batch}
         if isinstance(logits, DeferredLogits):
             total = logits.loss(self.loss, labels, **options)
         else:
             total = self.loss(logits, labels, **options)
         if self.auxiliary is not None:
-            items = labels[..., 0] if soft else labels
+            items = counted_labels({"labels": labels}, self.head)["labels"]
             total = total + self.auxiliary(outputs, items, num_items_in_batch, self.reduction)
         return total
 
@@ -79,16 +79,16 @@ class LossFunction:
         return (logits[..., :-1, :], labels[..., 1:]) if self.head is Head.NEXT_TOKENS else (logits, labels)
 
     def logits_of(self, outputs: Any) -> Any:
-        """Return the logits of a model's output: the field `logits` of a mapping, the first element of a tuple (which
-        has no loss, because the model gets no labels), or the output itself. For answer spans, stack the logits of
-        starts and ends as (N, 2, L)."""
+        """Return the logits of a model's output: the field `logits` of a mapping, the first element of a tuple (after
+        an empty place for the loss), or the output itself. For answer spans, stack the logits of starts and ends as
+        (N, 2, L)."""
         names = ("start_logits", "end_logits")
         if self.head is Head.SPANS and isinstance(outputs, tuple):
-            return torch.stack(outputs[:2], 1)
+            return torch.stack(without_loss(outputs)[:2], 1)
         if self.head is Head.SPANS and all(name in outputs for name in names):
             return torch.stack([outputs[name] for name in names], 1)
         if not isinstance(outputs, Mapping):
-            return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
+            return outputs if isinstance(outputs, Tensor | DeferredLogits) else without_loss(outputs)[0]
         require(
             "logits" in outputs,
             "model",
@@ -96,6 +96,66 @@ class LossFunction:
             "softmax that could be calibrated",
         )
         return outputs["logits"]
+
+
+def without_loss(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a model's outputs without the loss in front, which is None or a scalar, as the model gets no labels."""
+    first = outputs[0] if len(outputs) > 1 else outputs
+    return outputs[1:] if first is None or (isinstance(first, Tensor) and not first.ndim) else outputs
+
+
+def counted_labels(batch: Any, head: Head) -> Any:
+    """Return a batch in which each soft target (..., K) is one label (...), because Trainer counts the labels that are
+    not -100."""
+    labels = batch.get("labels")
+    if head is Head.LABELS or not isinstance(labels, Tensor) or not labels.is_floating_point() or not labels.ndim:
+        return batch
+    ignored = (labels == -100).all(-1)
+    return {**batch, "labels": torch.zeros_like(ignored, dtype=torch.int64).masked_fill(ignored, -100)}
+
+
+def check_same_rows(inputs: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
+    """Raise InputError unless the inputs of a forward pass in an evaluation are those of its `batch`, or begin with
+    them, as where an override of `compute_loss` repeats the batch."""
+    seen, own = len(inputs["labels"]), len(batch["labels"])
+    begins = seen == own or all(
+        torch.equal(inputs[name][:own].to(value.device), value)
+        for name, value in batch.items()
+        if isinstance(value, Tensor) and isinstance(inputs.get(name), Tensor) and value.ndim
+    )
+    problem = f"must get the {own} samples of an evaluation's batch, or inputs that begin with them, got {seen} others"
+    require(begins, "compute_loss", problem)
+
+
+def warn_of_labels(batch: Mapping[str, Any], head: Head, chosen: bool) -> bool:
+    """Warn of labels that a model with one softmax per label is probably not meant for: those of the next tokens, or
+    several per sample. Return False if the batch has no labels to tell by.
+
+    `chosen` is whether the model's configuration had a problem type.
+    """
+    labels, inputs = batch.get("labels"), batch.get("input_ids")
+    if head is not Head.CLASSES or not isinstance(labels, Tensor):
+        return head is not Head.CLASSES
+    kept = labels != -100
+    if not kept.any():
+        return False
+    if isinstance(inputs, Tensor) and labels.shape == inputs.shape and torch.equal(labels[kept], inputs[kept]):
+        _logger.warning(
+            "the labels are the input_ids, and the model is not known as a language model: label i is compared with "
+            "logits i, which a language model computes for token i + 1. Give the trainer the model of Transformers "
+            "itself, or labels that are shifted to the left"
+        )
+    elif not chosen and labels.is_floating_point() and labels.ndim > 1 and is_one_hot(labels):
+        _logger.warning(
+            "the labels are floating-point rows with one 1 each: they are soft targets of one softmax. If a sample "
+            "can have several labels, set model.config.problem_type = 'multi_label_classification'; if not, set it "
+            "to 'single_label_classification', or give the numbers of the classes as labels"
+        )
+    return True
+
+
+def is_one_hot(labels: Tensor) -> bool:
+    return bool((((labels == 0) | (labels == 1)).all(-1) & (labels.sum(-1) == 1)).all())
 
 
 def loss_of_head(head: Head, config: LossConfig) -> Loss:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
+from ..utils.model_wrappers import unwrap
 from ..validation import require
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalSeq2SeqTrainingArguments
@@ -45,7 +46,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         labels = batch.get("labels")
         if labels is None or batch.get("decoder_input_ids") is not None:
             return batch
-        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        model = unwrap(self.model)
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):
             shifted = model.prepare_decoder_input_ids_from_labels(labels=labels)
         else:  # M2M100 (NLLB) and others shift the labels only in their forward pass

@@ -33,7 +33,9 @@ from ..reports.report_folder import diagrams_of
 from ..reports.verdicts import warnings_of
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
+from ..utils.model_wrappers import unwrap
 from ..validation import InputError, require
+from .deferred_logits import is_sharded_class
 from .evaluation_and_correction import evaluation_set, same_data
 from .training_callbacks import gamma_history
 
@@ -241,10 +243,10 @@ def fold_saved(
             raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
         if adapter:
             return fold_saved_adapter(model, folder, correction, example)
-        name = model_class.__name__.removeprefix("FSDP")
-        model_class = next(parent for parent in model_class.__mro__ if parent.__name__ == name)
+        # FSDP2 replaces the class of a model by one that derives from it.
+        model_class = next(kind for kind in model_class.__mro__ if not is_sharded_class(kind))
         if not issubclass(model_class, PreTrainedModel):
-            raise TypeError(f"the model must be one of Transformers, got {name}")
+            raise TypeError(f"the model must be one of Transformers, got {model_class.__name__}")
         if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
             from transformers.integrations import HfDeepSpeedConfig
 
@@ -276,8 +278,7 @@ def write_model_card(
     `named` are arguments of `model_card`, and the card's `tags`.
     """
     trainer.forget_folded_temperature()
-    args, state, wrapped = trainer.args, trainer.state, trainer.accelerator.unwrap_model(trainer.model)
-    model, tags = without_adapter(wrapped), named.pop("tags") or []
+    args, state, model, tags = trainer.args, trainer.state, without_adapter(trainer.model), named.pop("tags") or []
     model_config = getattr(model, "config", None)
     named["task"] = named["task"] or task_of_model(model, trainer.head).pipeline
     named["base_model"] = named["base_model"] or getattr(model_config, "name_or_path", None) or None
@@ -311,7 +312,7 @@ def write_model_card(
         earlier=None if result.temperature.is_fitted else trainer.folded_temperature(),
         own_code=registering_package(model),
         loadable=isinstance(model, PreTrainedModel),
-        adapter=model is not wrapped,
+        adapter=model is not unwrap(trainer.model),
         sft=trainer._arguments.__name__ == "FocalSFTConfig",
         num_labels=getattr(model_config, "num_labels", None),
         pairs=_takes_pairs(trainer),

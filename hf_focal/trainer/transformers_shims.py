@@ -15,11 +15,13 @@ from typing import Any
 import torch
 import transformers
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from transformers import DefaultFlowCallback, PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import has_length
 
+from ..utils.model_wrappers import plain_submodules
 from ..validation import require
 
 _logger = logging.getLogger(__name__)
@@ -140,19 +142,25 @@ def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:
     Transformers saves the weights of some models (ViT, SegFormer, Mixtral, ...) under names that differ from the names
     in memory, and `from_pretrained` renames them. Trainer does not when it resumes or loads the best model: parameters
     whose names are not in the files then keep their values, with only a warning. See huggingface/transformers#43701
-    and #48805; pull request #48822 would end this.
+    and #48805; pull request #48822 would end this. The same goes for compiled submodules, which `FocalTrainer` saves
+    under their plain names.
     """
     model: Any = trainer.model
     if checkpoint is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # they save the in-memory names
         return
-    names: set[str] = set()
-    for file in Path(checkpoint).glob("model*.safetensors"):
+    names, files = set[str](), list(Path(checkpoint).glob("model*.safetensors"))
+    for file in files:
         with safe_open(file, "pt") as weights:
             names |= set(weights.keys())
     if not isinstance(model, PreTrainedModel) or names <= model.state_dict().keys():
         return
-    saved = type(model).from_pretrained(checkpoint, config=deepcopy(model.config), dtype=model.dtype)
-    model.load_state_dict(saved.state_dict())
+    with plain_submodules(model):
+        if names <= model.state_dict().keys():
+            for file in files:
+                model.load_state_dict(load_file(file), strict=False)
+        else:
+            saved = type(model).from_pretrained(checkpoint, config=deepcopy(model.config), dtype=model.dtype)
+            model.load_state_dict(saved.state_dict())
     _logger.warning("%s was loaded with its weights renamed; disregard missing and unexpected keys above", checkpoint)
 
 

@@ -2,6 +2,7 @@ import json
 import re
 from typing import Literal, get_args, get_origin
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -152,6 +153,32 @@ def test_configs_are_equal_where_their_losses_are_and_serve_as_keys():
 )
 def test_an_error_names_the_option_the_value_and_what_was_expected(value, message):
     with pytest.raises(ValueError, match=re.sub(r"\?$", r"\\?", message)):
+        LossConfig.parse(value)
+
+
+@pytest.mark.parametrize("convert", [np.array, torch.tensor, np.float16])
+def test_weights_may_be_arrays_and_tensors(convert):
+    for name, option, link in (("class_balanced", "weights", "softmax"), ("cross_entropy", "pos_weight", "sigmoid")):
+        config = LossConfig.parse({"name": name, option: convert([1.0, 2.0, 5.0])})
+        assert str(config) == f"{name}:{option}=1/2/5"
+        logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 2])
+        labels = labels if link == "softmax" else torch.nn.functional.one_hot(labels, 3)
+        expected = build_loss(f"{name}:{option}=1/2/5", link)(logits, labels)
+        assert torch.equal(build_loss(config, link)(logits, labels), expected)
+    assert LossConfig.parse({"name": "focal", "gamma": convert(2.0)}) == LossConfig.parse("focal:gamma=2")
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("cross_entropy:weights=1/2/5", "class_balanced:weights=1/2/5,"),
+        ("focal:gamma=2,class_weights=1/2/5", "class_balanced:weights=1/2/5,gamma=2,"),
+        ({"name": "focal", "gamma": 2, "weight": torch.tensor([1.0, 2, 5])}, "class_balanced:weights=1/2/5,gamma=2,"),
+        ({"name": "brier", "class_weight": np.array([1, 2.5])}, "class_balanced:weights=1/2.5,"),
+    ],
+)
+def test_class_weights_of_other_losses(value, meant):
+    with pytest.raises(ValueError, match=f"loss .* has no (class_)?weights?: use {meant} cross-entropy or focal loss"):
         LossConfig.parse(value)
 
 

@@ -19,7 +19,7 @@ from processes import leave
 from tiny_models import NUM_LABELS, BagOfWords, Stream, logged, rows, sgd_step, tiny_bert, untimed, weights
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, TrainerCallback
+from transformers import BertConfig, BertForQuestionAnswering, PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, build_loss
 from hf_focal.losses import ClassBalanced
@@ -50,8 +50,8 @@ class Case:
 
     Attributes:
         split: rows of a process's micro-batch, micro-batches of a step, processes.
-        labels: one for a row ("classes"), one for a token or -100 ("tokens"), a distribution ("soft"), or 0, 1 or
-            NaN for each of four labels ("several").
+        labels: one for a row ("classes"), one for a token or -100 ("tokens"), a distribution ("soft"), a distribution
+            or a class ("mixed"), or 0, 1 or NaN for each of four labels ("several").
         data: what the rows come in: "list", "dataset" (`datasets.Dataset`), "stream", "sized stream", "ragged", a list
             of rows of 1 to 6 tokens, or "own sampler", a list of which a sampler deals out 5 rows twice.
         model: "plain", "float32", "bert", "batch norm" or "dropout".
@@ -120,6 +120,12 @@ CASES: dict[str, list[Case]] = {
         for split in TWO_SPLITS
     ],
     "soft targets": [case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in TWO_SPLITS],
+    # As by mixup in some batches: micro-batches of distributions and of classes are in one step, and in one batch.
+    "mixed targets": [
+        case(loss, split, "mixed", num_rows, num_train_epochs=2, loss_reduction=reduction)
+        for loss, num_rows, reduction in (("cross_entropy", 21, "mean"), ("focal:gamma=2", 13, "sum"))
+        for split in ((2, 1, 1), (2, 2, 1), (2, 4, 1), (2, 1, 2), (2, 2, 2))
+    ],
     "several labels": [case("focal:gamma=2,alpha=0.25", split, "several") for split in TWO_SPLITS],
     "BERT": [case("flsd53", split, model="bert") for split in TWO_SPLITS],
     # In the last batch of all processes one has a row or none of its own, or nobody has a whole batch; two epochs.
@@ -246,8 +252,10 @@ def samples_of(labels: str, count: int, seed: int = 0) -> list[dict]:
         if labels == "several":
             sample["labels"] = (ids[:NUM_LABELS] % 2).double()
             sample["labels"][index % NUM_LABELS] = torch.nan
-        elif labels == "soft":
+        elif labels == "soft" or (labels == "mixed" and index % 4 < 2):
             sample["labels"] = torch.softmax(ids[:NUM_LABELS].double() / 8, 0)
+            if labels == "mixed" and index in (4, 8, 9):  # left out
+                sample["labels"] = torch.full_like(sample["labels"], -100)
         elif labels == "tokens":
             sample["labels"] = ids % NUM_LABELS
             sample["labels"][0 if index in (2, 3, 12, 13, 14, 15) else (3 + index * 5) % 7 :] = -100
@@ -316,7 +324,7 @@ def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrai
         "train_dataset": kinds.get(case.data, list)(training_set(case)),
         "eval_dataset": held_out(case.labels) if case.serves else rows(9, seed=1),
         "calibration_dataset": None if case.serves else held_out(case.labels),
-        "data_collator": padded if case.data == "ragged" else None,
+        "data_collator": padded if case.data == "ragged" or case.labels == "mixed" else None,
         "callbacks": [callback],
     }
     options |= {"gamma_update_steps": 1} if case.loss.startswith("adafocal") else {}
@@ -360,7 +368,14 @@ def orders(trainer: FocalTrainer) -> list[list[int]]:
 
 def batch_of(samples: list[dict]) -> tuple[Tensor, Tensor]:
     ids = [nn.functional.pad(sample["input_ids"], (0, 6 - len(sample["input_ids"]))) for sample in samples]
-    return torch.stack(ids), torch.stack([torch.as_tensor(sample["labels"]) for sample in samples])
+    labels = [torch.as_tensor(sample["labels"]) for sample in samples]
+    if len({label.shape for label in labels}) > 1:  # distributions beside classes
+        labels = [soft_target(sample["labels"]) for sample in samples]
+    return torch.stack(ids), torch.stack(labels)
+
+
+def soft_target(label: int | Tensor) -> Tensor:
+    return label if isinstance(label, Tensor) else nn.functional.one_hot(torch.tensor(label), NUM_LABELS).double()
 
 
 def padded(samples: list[dict]) -> dict[str, Tensor]:
@@ -459,12 +474,34 @@ def evaluate_labels(folder: Path, num_processes: int) -> dict:
     return untimed(trainer.evaluate()) | {"temperature": temperature.value}
 
 
+def evaluate_few(folder: Path, num_processes: int) -> dict:
+    """Metrics of answer spans and of tokens, where one of two processes has repeats only, or no labels."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    spans = BertForQuestionAnswering(BertConfig(vocab_size=30, max_position_embeddings=16, **sizes)).double()
+    answers = [
+        {"input_ids": row["input_ids"], "start_positions": row["labels"] % 3, "end_positions": row["labels"] + 1}
+        for row in rows(9, seed=1)
+    ]
+    tokens = samples_of("tokens", 9)
+    for index in (4, 5, 6, 7):  # of the second process
+        tokens[index]["labels"] = torch.full_like(tokens[index]["labels"], -100)
+    found = {}
+    for name, model, data in (("spans", spans, answers), ("tokens", TokenLogits(), tokens)):
+        sets = {"9": data, "1": data[:1]}
+        size = 8 // num_processes
+        trainer = tiny_models.trainer_of(folder, model, eval_dataset=sets, per_device_eval_batch_size=size)
+        found[name] = untimed(trainer.evaluate()) | {"T": trainer.fit_temperature(sets["9"]).value}
+    return found
+
+
 def results(num_processes: int, folder: Path) -> dict:
     """Of all cases of that many processes, by name, and of the evaluation."""
     cases = [case for group in CASES.values() for case in group if case.split[2] == num_processes]
     found = {repr(case): train(case, folder) for case in cases}
     found["evaluation"] = evaluate(folder, num_processes)
     found["labels"] = evaluate_labels(folder, num_processes)
+    found["few"] = evaluate_few(folder, num_processes)
     return found
 
 

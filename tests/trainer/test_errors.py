@@ -5,12 +5,13 @@ from inspect import signature
 import pytest
 import tiny_models
 import torch
-from tiny_models import BagOfWords, rows, settings, tiny_bert
+from tiny_models import BagOfWords, rows, settings, tiny_bert, weights
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import checks
+from hf_focal.tasks.heads import Head
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in rows(4)]
 
@@ -178,6 +179,59 @@ def test_outputs_without_logits(tmp_path):
     message = r"model must have logits of the labels' classes.*got start_logits, end_logits"
     with pytest.raises(ValueError, match=message):
         trainer_of(tmp_path, Spans()).train()
+
+
+def test_a_forward_that_requires_labels(tmp_path):
+    class NeedsLabels(BagOfWords):
+        def forward(self, input_ids, labels):
+            return super().forward(input_ids, labels)
+
+    message = r"model must have a forward pass without labels \(labels=None\), got NeedsLabels, which requires them"
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path, NeedsLabels())
+
+
+@pytest.mark.parametrize(
+    "name", ["BertForSequenceClassification", "OwnForCausalLM", "OwnForMaskedLM", "ForCTC", "OwnForPrediction"]
+)
+def test_the_class_of_a_module_that_is_not_of_transformers_may_have_any_name(name, tmp_path):
+    trainer = trainer_of(tmp_path, type(name, (BagOfWords,), {})())
+    assert trainer.head is Head.CLASSES
+    trainer.train()
+    assert trainer.evaluate()["eval_num_samples"] == 5
+
+
+MULTI_HOT = [[1, 0, 1, 0], [0, 1, 0, 0]]
+ONE_HOT = [[1, 0, 0, 0], [0, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("build", [tiny_bert, BagOfWords])
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [(MULTI_HOT, torch.float32), (MULTI_HOT, torch.int64), (ONE_HOT, torch.int64), (ONE_HOT, bool)],
+)
+def test_several_labels_per_sample_need_a_problem_type(labels, dtype, build, tmp_path):
+    dtype = torch.bool if dtype is bool else dtype
+    data = with_labels(*torch.tensor(labels, dtype=dtype))
+    trainer = trainer_of(tmp_path, build(), train_dataset=data, eval_dataset=data[:1])
+    for method in (trainer.train, trainer.evaluate):
+        with pytest.raises(ValueError, match="problem_type = 'multi_label_classification'"):
+            method()
+
+
+def test_one_hot_rows_are_soft_targets_and_it_is_said_once(tmp_path, caplog):
+    data = with_labels(*torch.tensor(ONE_HOT, dtype=torch.float64))
+    message = (
+        "they are soft targets of one softmax. If a sample can have several labels, set model.config.problem_type"
+    )
+    for options in ({}, {"problem_type": "single_label_classification"}):
+        caplog.clear()
+        trainer = trainer_of(tmp_path, tiny_bert(**options), train_dataset=data, num_train_epochs=2)
+        trainer.train()
+        assert caplog.text.count(message) == (not options)
+    indices = trainer_of(tmp_path, tiny_bert(), train_dataset=with_labels(0, 1), num_train_epochs=2)
+    indices.train()
+    assert torch.allclose(weights(trainer.model), weights(indices.model), rtol=0, atol=1e-12)
 
 
 def test_a_compute_loss_that_measures_nothing(tmp_path):

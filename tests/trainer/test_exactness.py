@@ -61,7 +61,7 @@ def assert_equal(trained, expected, case):
 def test_both_processes_end_alike(both):
     first, second, _ = both
     assert first.keys() == second.keys()
-    for name in first.keys() - {"evaluation", "labels"}:
+    for name in first.keys() - {"evaluation", "labels", "few"}:
         for what in ("weights", "gammas", "losses", "train_loss", "orders", "loss_state"):
             assert first[name][what] == second[name][what], (name, what)
     assert first["evaluation"]["metrics"] == second["evaluation"]["metrics"]
@@ -73,8 +73,20 @@ def test_several_labels_and_unused_parameters(both):
     assert first == pytest.approx(one, rel=0, abs=EXACT)
 
 
+def test_a_process_with_repeats_only_or_without_labels(both):
+    first, second, one = (results["few"] for results in both)
+    assert first == second
+    for kind, metrics in one.items():
+        assert first[kind] == pytest.approx(metrics, rel=0, abs=EXACT), kind
+    assert one["spans"]["eval_9_num_samples"] == 18 and one["spans"]["eval_1_num_samples"] == 2
+
+
 @pytest.mark.parametrize(
-    "group", ["losses", "splits", "sums", "soft targets", "several labels", "BERT", "repeats", "loaders", "streams"]
+    "group",
+    [
+        *("losses", "splits", "sums", "soft targets", "mixed targets", "several labels", "BERT", "repeats", "loaders"),
+        "streams",
+    ],
 )
 def test_the_split_of_a_step_changes_nothing(group, found):
     for case in CASES[group]:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from test_focal_trainer import assert_has, reference_metrics
-from tiny_models import EVAL, BagOfWords, logits_of, tensors, tiny_bert, trainer_of
+from tiny_models import EVAL, BagOfWords, assert_exact, logits_of, tensors, tiny_bert, trainer_of, weights
 from torch.nn import functional as F
 
-from hf_focal import fit_temperature
+from hf_focal import FocalTrainer, fit_temperature
 
 
 class Answers(BagOfWords):
@@ -22,6 +22,9 @@ class Answers(BagOfWords):
 
 
 WRAPS = {
+    "a tuple after an empty place for the loss": lambda logits, features: (None, logits),
+    "a tuple after a constant loss": lambda logits, features: (logits.new_zeros(()), logits, features[:, :4]),
+    "a mapping with an empty place for the loss": lambda logits, features: {"loss": None, "logits": logits},
     "a tuple of one": lambda logits, features: (logits,),
     "a tuple with features": lambda logits, features: (logits, features[:, :4]),
     "a mapping with logits last": lambda logits, features: {"features": features[:, :4], "logits": logits},
@@ -57,6 +60,60 @@ def test_every_row_of_a_collator_that_makes_more_rows_than_samples_counts(tmp_pa
     trainer = trainer_of(tmp_path, BagOfWords(), data_collator=one_row_a_token)
     assert trainer.evaluate()["eval_num_samples"] == 21 * 6
     assert trainer.fit_temperature().num_samples == 21 * 6
+
+
+class TwoPasses(FocalTrainer):
+    """R-Drop: two passes over each batch, and their difference in the loss."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        first, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        second, _ = super().compute_loss(model, inputs, True, num_items_in_batch)
+        return ((first + second) / 2, outputs) if return_outputs else (first + second) / 2
+
+
+class DoubledBatch(FocalTrainer):
+    """R-Drop with one pass over each batch and its copy."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        doubled = {name: torch.cat([value, value]) for name, value in inputs.items()}
+        loss, outputs = super().compute_loss(model, doubled, True, num_items_in_batch)
+        return (loss / 2, outputs) if return_outputs else loss / 2
+
+
+class WithTeacher(FocalTrainer):
+    """Another model runs first."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        super().compute_loss(TEACHER, inputs, True, num_items_in_batch)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+
+TEACHER = BagOfWords()
+with torch.no_grad():
+    TEACHER.classifier.weight.neg_()
+
+
+@pytest.mark.parametrize("trainer_class", [TwoPasses, DoubledBatch, WithTeacher])
+def test_several_passes_over_a_batch_measure_it_once(trainer_class, tmp_path):
+    trainer, reference = (trainer_of(tmp_path, BagOfWords(), kind) for kind in (trainer_class, FocalTrainer))
+    trainer.train()
+    reference.train()
+    assert_exact(weights(trainer.model), weights(reference.model))
+    metrics = trainer.evaluate()
+    assert metrics["eval_num_samples"] == len(EVAL)
+    assert_has(metrics, reference_metrics(logits_of(reference.model, EVAL), EVAL))
+    assert trainer.fit_temperature().to_dict() == reference.fit_temperature().to_dict()
+
+
+def test_a_pass_over_other_samples_is_not_measured(tmp_path):
+    class Shuffled(FocalTrainer):
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            more = {name: value.repeat_interleave(2, 0) for name, value in inputs.items()}
+            return super().compute_loss(model, more, *args, **kwargs)
+
+    message = "compute_loss must get the 8 samples of an evaluation's batch, or inputs that begin with them, got 16"
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path, BagOfWords(), Shuffled).evaluate()
 
 
 def test_soft_targets_are_measured_by_their_largest_class(tmp_path):

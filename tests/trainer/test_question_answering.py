@@ -15,7 +15,9 @@ from transformers import (
     XLNetForQuestionAnsweringSimple,
 )
 
-from hf_focal import CalibrationMetrics
+from hf_focal import CalibrationMetrics, build_loss
+from hf_focal.tasks.heads import Head
+from hf_focal.trainer.evaluation_and_correction import StreamedEvaluation
 
 SHARED = {"vocab_size": 30, "max_position_embeddings": 16}
 BERT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -35,6 +37,18 @@ def model_of(name):
         model.qa_outputs.weight.mul_(60)  # confidences that differ
         model.qa_outputs.bias.normal_()
     return model.eval()
+
+
+def test_a_batch_without_samples_of_its_own_is_measured_as_nothing():
+    evaluations = [StreamedEvaluation(build_loss("cross_entropy"), 15, None, Head.SPANS, True) for _ in range(2)]
+    logits = torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    padded = F.pad(logits, (0, 8), value=-torch.inf)
+    labels = torch.tensor([[1, 3], [2, 2], [0, -100]])
+    for evaluation in evaluations:
+        evaluation.update(padded, labels)
+    evaluations[1].update(padded[:0], labels[:0])
+    assert evaluations[0].compute() == evaluations[1].compute()
+    assert evaluations[0].compute()["num_samples"] == 5
 
 
 def rows(count, seed=0):
