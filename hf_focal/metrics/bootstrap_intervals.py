@@ -1,96 +1,194 @@
-"""Calibration errors of resamples, for confidence intervals."""
+"""Confidence intervals of binned calibration errors: bootstrap tests, inverted.
 
-from functools import partial
+A binned error is the length of a vector, of the differences between mean confidence and accuracy in the bins. Chance
+makes it longer, most of all where it is short. So near 0, neither percentiles of resamples nor percentiles mirrored at
+the estimate cover: resamples of an estimate near 0 are again near 0. An interval here holds the errors that a test
+does not reject. For a hypothetical error, samples are drawn whose true error it is; it is rejected if an error as
+small, or as large, as the observed one is rare among them. Source: Carpenter, *Test inversion bootstrap confidence
+intervals*, Journal of the Royal Statistical Society B 61, 1999.
+
+The hypothetical errors lie on a path with one parameter, τ. Where d = confidence - accuracy is the observed gap of a
+bin and s its standard error, the true gap is assumed to be sign(d) · max(|d| - τ·s, 0). This soft threshold removes
+gaps that may be chance for τ > 0, and enlarges all gaps for τ < 0. At large τ, the model is calibrated. For the upper
+end, a second path gives the opposite sign to the gaps that may be chance, as the variance depends on the sign.
+
+Samples need not be drawn one by one. The number of samples in each bin is multinomial, and the number of hits among
+them is binomial with the true accuracy. (The binomial is a normal variable with Cornish and Fisher's correction for
+skewness, rounded, so that the same random numbers serve all τ.) If entries belong to rows, such as the labels of a
+sample or the answers to a question, whole rows are drawn: the numbers are then normal with the covariances of the
+rows' sums. Neither needs more than one pass over the samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
-from .bins import bin_index
-from .calibration_errors import equal_width_errors, ranked_errors
+from .bins import bin_index, split_points
+from .calibration_errors import equal_width_errors
 
-# How many numbers are in memory at a time: 2 MiB of float64, which stay in the cache.
-_CHUNK = 2**18
-# Up to this number of samples, each is drawn by itself.
-_MOST_EXACT = 100_000
-_BLOCKS = 4000
+# Absolute value, sign, and standard error of each cell's gap, each (C,).
+Hypotheses = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_STEPS = 14  # of a bisection: an end is off by a few thousandths of a standard error
+_LOWEST = -8.0  # the smallest τ: no gap is found to be so many standard errors larger than the observed one
+_LUCK = 0.25  # this share of calibrated models has errors that count as luck
+_CHANCE = 2.0  # gaps of fewer standard errors may have the other sign
 
 
-def resampled_errors(
+@dataclass(frozen=True)
+class Resamples:
+    """Cells, which are contiguous ranges of the sorted entries, and random numbers for R resamples of them.
+
+    `count`, `confidence`, and `rate`, (C,), are the cells' sizes, mean confidences, and shares of hits. `design`,
+    (C,), is the variance of the hits relative to that of independent entries. `shares`, (M, C), says which share of a
+    cell belongs to each bin. `drawn`, (R, C), is how many entries are drawn, and `noise`, (R, C), is standard normal.
+    """
+
+    count: np.ndarray
+    confidence: np.ndarray
+    rate: np.ndarray
+    design: np.ndarray
+    shares: np.ndarray
+    drawn: np.ndarray
+    noise: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        starts: np.ndarray,
+        shares: np.ndarray,
+        confidence: np.ndarray,
+        hits: np.ndarray,
+        rows: np.ndarray | None,
+        num_resamples: int,
+        generator: np.random.Generator,
+    ) -> "Resamples":
+        """Summarize entries (N,), whose cells begin at `starts`, and draw the random numbers."""
+        count = np.diff(starts, append=len(hits)).astype(np.float64)
+        mean, rate = (np.add.reduceat(values, starts, dtype=np.float64) / count for values in (confidence, hits))
+        size = num_resamples, len(count)
+        if rows is None:
+            drawn = generator.multinomial(len(hits), count / count.sum(), num_resamples).astype(np.float64)
+            return cls(count, mean, rate, np.ones(len(count)), shares, drawn, generator.standard_normal(size))
+        cell = np.repeat(np.arange(len(count)), count.astype(np.int64))
+        residual = confidence - hits - (mean - rate)[cell]
+        names, row = np.unique(rows, return_inverse=True)
+        columns = np.concatenate([cell, cell + len(count)])
+        sums = csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(row, 2), columns)))
+        covariance = (sums.T @ sums).toarray()
+        covariance[: len(count), : len(count)] -= np.outer(count, count) / len(names)
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0))
+        drawn, noise = np.split(generator.standard_normal((num_resamples, len(root))) @ root.T, 2, axis=1)
+        drawn = np.maximum(np.rint(count + drawn), 0)
+        variance = np.diag(covariance)[len(count) :]
+        # As if a bin had one more entry, which is independent: in a bin with few errors, the variance says little.
+        design = (variance + 0.25) / (count * rate * (1 - rate) + 0.25)
+        noise = np.divide(noise, np.sqrt(variance), out=generator.standard_normal(size), where=variance > 1e-12)
+        return cls(count, mean, rate, design, shares, drawn, noise)
+
+    def hypotheses(self, flip: bool = False) -> Hypotheses:
+        """Return absolute value, sign, and standard error of each cell's gap; if `flip`, small gaps change sign."""
+        gap = self.confidence - self.rate
+        variance = (self.confidence * (1 - self.confidence) + self.rate * (1 - self.rate)) / 2
+        error = np.sqrt(self.count * variance * self.design + 1) / self.count
+        sign = np.where(gap < 0, -1, 1)
+        return np.abs(gap), np.where(flip & (np.abs(gap) < _CHANCE * error), -sign, sign), error
+
+    def gap(self, tau: float, hypotheses: Hypotheses) -> np.ndarray:
+        size, sign, error = hypotheses
+        return np.clip(sign * np.maximum(size - tau * error, 0), self.confidence - 1, self.confidence)
+
+    def errors(self, gap: np.ndarray) -> dict[str, np.ndarray]:
+        """Compute the errors, (R,), of resamples whose true gaps are `gap`, (C,)."""
+        rate = self.confidence - gap
+        variance = self.drawn * np.clip(rate * (1 - rate), 0, None)
+        lumps = np.sqrt(self.design / np.maximum(variance, 0.1))  # 1/√variance is the skewness of a Poisson variable
+        noise = self.noise + (1 - 2 * rate) * lumps / 6 * (self.noise**2 - 1)
+        hits = np.rint(self.drawn * rate + np.sqrt(variance * self.design) * noise)
+        return self._errors(self.drawn, self.drawn * self.confidence - np.clip(hits, 0, self.drawn))
+
+    def true_errors(self, gap: np.ndarray) -> dict[str, np.ndarray]:
+        return self._errors(self.count, self.count * gap)
+
+    def _errors(self, count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarray]:
+        return equal_width_errors(count @ self.shares.T, gap @ self.shares.T)
+
+    def interval(self, name: str, tail: float) -> tuple[float, float]:
+        """Return the smallest and the largest error that the tests, at level `tail`, do not reject."""
+        paths = [self.hypotheses(), self.hypotheses(flip=True)]
+        size, _, error = paths[0]
+        last = float((size / error).max()) + 1e-9
+        seen = float(self.true_errors(self.gap(0, paths[0]))[name])
+        calibrated = self.errors(np.zeros_like(size))[name]
+        low = 0.0
+        if _share_below(-calibrated, -seen) < tail:
+            tau = self._last(name, paths[0], last, lambda errors: _share_below(-errors, -seen) >= tail)
+            low = float(self.true_errors(self.gap(tau, paths[0]))[name])
+        # An error below those of most calibrated models is luck, and says no more about the true error.
+        least = max(seen, float(np.quantile(calibrated, _LUCK)))
+        highs = []
+        for path in paths:
+            tau = self._last(name, path, last, lambda errors: _share_below(errors, least) < tail)
+            highs.append(float(self.true_errors(self.gap(tau, path))[name]))
+        return low, max(highs)
+
+    def _last(self, name: str, path: Hypotheses, last: float, accepted: Callable[[np.ndarray], bool]) -> float:
+        """Return the largest τ at which `accepted` of the errors is true, given that it is true below it."""
+        low, high = _LOWEST, last
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            if accepted(self.errors(self.gap(middle, path))[name]):
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def _share_below(errors: np.ndarray, value: float) -> float:
+    """Return the share of errors below a value, of which those equal to it, up to rounding, count half (mid-P)."""
+    slack = 1e-9 * abs(value)
+    return float((errors < value - slack).mean() + (errors <= value + slack).mean()) / 2
+
+
+def error_intervals(
     confidence: np.ndarray,
     hits: np.ndarray,
     ties: np.ndarray,
     rows: np.ndarray | None,
     num_bins: int,
     num_resamples: int,
+    level: float,
     generator: np.random.Generator,
-    calibrated: bool = False,
-) -> dict[str, np.ndarray]:
-    """Compute the binned errors, each (R,), of R = `num_resamples` resamples of sorted confidences and hits, (N,).
+) -> dict[str, tuple[float, float]]:
+    """Return the interval (low, high) of each binned error of sorted confidences and hits, (N,).
 
-    `ties` says where each group of ties starts. Rows are drawn with replacement; `rows`, (N,), has the row of each
-    entry, None if each is a row of its own. Entries are sorted only once: a resample says how often each is drawn, so
-    its bins, of equal width or of equal mass, are contiguous ranges of the sorted entries. With `calibrated`, every
-    resample instead has each entry once, and its hits are drawn with the confidences as probabilities.
-
-    Of more than 100,000 samples, neighbors in the order form blocks, about 4,000 in all, within the bins of equal
-    width. How often a block is drawn, and how many of its hits, is exactly distributed, and takes one random number
-    each; only the differences of confidence within a block are neglected.
+    `ties` says where each group of ties starts. `rows`, (N,), has the row of each entry, None if each is a row of its
+    own.
     """
-    gap = confidence.astype(np.float64) - hits
-    bins = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
-    if rows is None and len(gap) > _MOST_EXACT:
-        starts = np.union1d(bins, ties[np.searchsorted(ties, np.linspace(0, ties[-1], _BLOCKS).astype(np.int64))])
-        size = np.diff(starts, append=len(gap))
-        mean, rate = (np.add.reduceat(of.astype(np.float64), starts) / size for of in (confidence, hits))
-        draw = partial(_drawn_blocks, size, mean, rate, generator, calibrated)
-        bins, ties = np.searchsorted(starts, bins), np.arange(len(starts))
-    else:
-        size = np.ones(len(gap), np.int64)
-        draw = partial(_drawn_samples, confidence.astype(np.float64), gap, rows, generator, calibrated)
-    step = max(1, _CHUNK // len(size))
-    chunks = []
-    for chunk in (min(step, num_resamples - start) for start in range(0, num_resamples, step)):
-        drawn, drawn_gap = draw(chunk)
-        errors = equal_width_errors(*(np.add.reduceat(values, bins, axis=1) for values in (drawn, drawn_gap)))
-        groups = zip(*(np.add.reduceat(values, ties, axis=1) for values in (drawn, drawn_gap)), strict=True)
-        ranked = [ranked_errors(count, gap_sum, num_bins) for count, gap_sum in groups]
-        chunks.append(errors | {name: np.array([values[name] for values in ranked]) for name in ranked[0]})
-    return {name: np.concatenate([errors[name] for errors in chunks]) for name in chunks[0]}
+    arguments = confidence, hits, rows, num_resamples, generator
+    starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
+    tail = (1 - level) / 2
+    equal_width = Resamples.of(starts, np.eye(len(starts)), *arguments)
+    intervals = {name: equal_width.interval(name, tail) for name in ("ece", "mce", "ace", "rmsce")}
+    equal_mass = Resamples.of(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
+    return intervals | {"adaece": equal_mass.interval("ece", tail)}
 
 
-def _drawn_samples(
-    confidence: np.ndarray,
-    gap: np.ndarray,
-    rows: np.ndarray | None,
-    generator: np.random.Generator,
-    calibrated: bool,
-    chunk: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each entry is drawn, and the sum of its gaps, both (chunk, N)."""
-    size = len(confidence)
-    if calibrated:
-        return np.ones((chunk, size), np.int64), confidence - (generator.random((chunk, size)) < confidence)
-    num_rows = size if rows is None else len(np.unique(rows))
-    draws = generator.integers(num_rows, size=(chunk, num_rows)) + num_rows * np.arange(chunk)[:, None]
-    drawn = np.bincount(draws.ravel(), minlength=chunk * num_rows).reshape(chunk, num_rows)
-    drawn = drawn if rows is None else drawn[:, rows]
-    return drawn, drawn * gap
+def _equal_mass_cells(ties: np.ndarray, size: int, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the cells of equal-mass bins start, (C,), and the share of each cell in each bin, (M, C).
 
-
-def _drawn_blocks(
-    size: np.ndarray,
-    confidence: np.ndarray,
-    rate: np.ndarray,
-    generator: np.random.Generator,
-    calibrated: bool,
-    chunk: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often the samples of each block are drawn, and the sums of their gaps, both (chunk, B).
-
-    `size`, `confidence`, and `rate` are the blocks' sizes, mean confidences, and shares of hits.
+    A group of ties that a bound cuts is a cell by itself, as its entries count in both bins by their shares.
     """
-    if calibrated:
-        drawn = np.broadcast_to(size, (chunk, len(size)))
-        return drawn, drawn * confidence - generator.binomial(drawn, confidence)
-    drawn = generator.multinomial(size.sum(), size / size.sum(), chunk)
-    return drawn, drawn * confidence - generator.binomial(drawn, rate)
+    bounds = split_points(size, num_bins)
+    group = np.searchsorted(ties, bounds[:-1], "right") - 1
+    ends = np.append(ties, size)
+    cut = ties[group] < bounds[:-1]
+    starts = np.unique(np.concatenate([ties[group], ends[group[cut] + 1]]))
+    starts = starts[starts < size]
+    stops = np.append(starts[1:], size)
+    overlap = np.minimum(stops, bounds[1:, None]) - np.maximum(starts, bounds[:-1, None])
+    return starts, np.maximum(overlap, 0) / (stops - starts)

@@ -21,7 +21,7 @@ from .bins import (
     tie_starts,
     unpack,
 )
-from .bootstrap_intervals import resampled_errors
+from .bootstrap_intervals import error_intervals
 from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .ranking import auroc
@@ -281,45 +281,50 @@ class CalibrationMetrics:
         return [(log_odds(doubt.astype(np.float64)), correct)]
 
     def bootstrap(
-        self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
+        self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0, clusters: np.ndarray | None = None
     ) -> dict[str, tuple[float, float]]:
         """Return confidence intervals (low, high) for the top label's calibration errors; NaN without samples.
 
-        Samples are drawn with replacement. Time grows as N · num_resamples, up to N = 100,000 with a softmax: of more,
-        blocks of samples with nearly equal confidences are drawn. Memory is bounded. A binned error is
-        biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling
-        adds this bias again. Basic intervals compensate for the bias: with the estimate θ and the quantiles q of the
-        resampled errors, they are [2θ - q_high, 2θ - q_low], clipped to [0, 1] (Davison and Hinkley, *Bootstrap
-        Methods and their Application*, 1997, section 5.2). Two steps widen these intervals. First, `low` becomes 0 if
-        a calibrated model, whose hits are drawn with the confidences as probabilities, could have an error this large
-        by chance (Bröcker and Smith, *Increasing the Reliability of Reliability Diagrams*, 2007). Then the interval is
-        extended to contain the estimate. MCE is a maximum over noisy bins, for which no bootstrap is reliable.
+        An interval holds the errors that a bootstrap test does not reject, and always the estimate: resamples are
+        drawn from models with different true errors, and a true error is rejected if at most (1 - level) / 2 of its
+        resamples have an error as small, or as large, as the observed one (Carpenter, *Test inversion bootstrap
+        confidence intervals*, Journal of the Royal Statistical Society B 61, 1999). This allows for the fact that
+        chance adds to a binned error (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019): `low` is 0 if
+        a calibrated model, whose hits come with the probability of its confidences, could have an error this large
+        (Bröcker and Smith, *Increasing the Reliability of Reliability Diagrams*, 2007). For `high`, an estimate below
+        the lower quartile of those of calibrated models counts as that quartile, so that luck does not make an
+        interval short (Cowan et al., *Power-Constrained Limits*, 2011). The module `bootstrap_intervals` has the
+        details. The true error is that of the same bins with endless samples. MCE is a maximum over noisy bins, for
+        which no bootstrap is reliable.
 
-        Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), or if samples
-        are not kept.
+        Args:
+            num_resamples: the number of resamples of each test. The time hardly depends on the number of samples.
+            level: the probability, over draws of the samples, with which an interval contains the true error.
+            seed: the seed of the resamples.
+            clusters: (N,), integers or strings that are equal for samples that depend on each other, such as the
+                answers to one question. Whole clusters are then drawn. Samples are in the order in which they were
+                added, without those with `ignore_index`; with a sigmoid, each is a row of labels.
+
+        Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if samples are
+        not kept, or if `clusters` does not have one value for each sample.
         """
         check_count("num_resamples", num_resamples)
         check_fraction("level", level)
-        keys, rows = self._resampled(self._kept("bootstrap"))
+        keys, rows = self._resampled(self._kept("bootstrap"), None if clusters is None else np.asarray(clusters))
         estimates = self._binned_errors()
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
         samples = *self._unpack(keys), tie_starts(keys), rows
-        resampled, calibrated = (
-            resampled_errors(*samples, self.num_bins, num_resamples, np.random.default_rng(seed), ideal)
-            for ideal in (False, True)
-        )
-        tail, intervals = (1 - level) / 2, {}
-        for name, estimate in estimates.items():
-            high, low = np.clip(2 * estimate - np.quantile(resampled[name], [tail, 1 - tail]), 0, 1)
-            if estimate <= np.quantile(calibrated[name], 1 - tail):
-                low = 0.0
-            intervals[name] = float(min(low, estimate)), float(max(high, estimate))
-        return intervals
+        intervals = error_intervals(*samples, self.num_bins, num_resamples, level, np.random.default_rng(seed))
+        return {name: (min(intervals[name][0], of), max(intervals[name][1], of)) for name, of in estimates.items()}
 
-    def _resampled(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the sorted keys of the entries, (N,), and the row of each, None if each entry is a row."""
-        return np.sort(keys)[::-1], None
+    def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the sorted keys of the entries, (N,), and the cluster of each, None if each is by itself."""
+        if clusters is None:
+            return np.sort(keys)[::-1], None
+        check_clusters(clusters, len(keys))
+        order = np.argsort(keys)[::-1]
+        return keys[order], clusters[order]
 
     def _kept(self, name: str) -> np.ndarray:
         if not self.keep_samples:
@@ -334,6 +339,11 @@ def macro_recall(confusion: np.ndarray) -> float:
     """Return the mean recall of the classes that occur, from counts (K, K) by label (row) and prediction; else NaN."""
     size = confusion.sum(1)
     return float((confusion.diagonal()[size > 0] / size[size > 0]).mean()) if size.any() else float("nan")
+
+
+def check_clusters(clusters: np.ndarray, size: int) -> None:
+    if clusters.shape != (size,):
+        raise InputError("clusters", f"must have the shape ({size},), one value a sample, got {clusters.shape}")
 
 
 def _means(sums: np.ndarray) -> dict[str, float]:

@@ -10,7 +10,7 @@ from scipy.special import logit
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bins import bin_index, bin_sums, grouped, pack, unpack
 from .calibration_errors import equal_width_errors, ranked_errors
-from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
+from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
 from .ranking import auroc
 
 _UNKNOWN = -1  # the key of an entry whose label is unknown
@@ -179,13 +179,16 @@ class LabelMetrics(CalibrationMetrics):
         """Return sums of NLL, Brier score, and true positives, false positives, and false negatives at ½: (5, L)."""
         return self._sum("scores", 5, self.num_classes or 1)
 
-    def _resampled(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         # Whole rows are resampled, because the labels of one sample depend on each other.
         keys = keys.reshape(-1, self.num_classes or 1)
-        keys = keys[(keys != _UNKNOWN).any(1)]
         row, label = np.nonzero(keys != _UNKNOWN)
-        order = np.argsort(keys[row, label])
-        return keys[row, label][order], row[order]
+        entries = keys[row, label]
+        order = np.argsort(entries)
+        if clusters is not None:
+            check_clusters(clusters, len(keys))
+            return entries[order], clusters[row[order]]
+        return entries[order], None if keys.shape[1] == 1 else row[order]
 
     def _top_labels(self, *_: Any) -> Any:
         raise ValueError("link must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
