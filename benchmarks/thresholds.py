@@ -1,10 +1,11 @@
 """How often thresholds miss what they promise: simulations of `fit_thresholds` with known distributions.
 
     python benchmarks/thresholds.py [--draws 2000] [--settings NAME ...] [--output FILE]
+    python benchmarks/thresholds.py --tables FILE
 
 Each setting draws calibration sets, chooses thresholds on them with a confidence of 95%, and compares these with the
-true precision or recall, which is known up to the noise of a large population. One JSON line is appended per row.
-docs/research/thresholds.md has the tables.
+true precision or recall, which is known up to the noise of a large population. One JSON line is appended per row, from
+which `--tables` makes the tables of docs/research/thresholds.md.
 """
 
 import argparse
@@ -233,12 +234,42 @@ def rows(draws: int) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[st
         yield method, options, lambda m=method, k=classes, s=size, g=least: of_correction(m, k, s, g, draws)
 
 
+def tables(lines: list[dict[str, Any]]) -> str:
+    """Return the tables of the page: one for each set of columns, in the order of the lines."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        found.setdefault(tuple(key for key in line if key not in ("precision", "recall", "seconds")), []).append(line)
+    return "\n".join(_table(columns, part) for columns, part in found.items())
+
+
+def _table(columns: tuple[str, ...], lines: list[dict[str, Any]]) -> str:
+    titles = ["goal", *(column.replace("_", " ") for column in columns)]
+    text = f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}\n"
+    for line in lines:
+        goal = next(f"{name} {100 * line[name]:g}%" for name in ("precision", "recall") if name in line)
+        cells = [goal, *(_cell(line[column]) for column in columns)]
+        text += f"| {' | '.join(cells)} |\n"
+    return text
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{100 * value:.1f}%"
+    if isinstance(value, bool):
+        return "given" if value else "ignored"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value).replace("_", " ")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--settings", nargs="+", metavar="NAME", help="only these, such as clusters or matrix")
     parser.add_argument("--output", type=Path, help="a file to which a JSON line is appended for each row")
+    parser.add_argument("--tables", type=Path, metavar="FILE", help="only print the tables of such a file")
     arguments = parser.parse_args()
+    if arguments.tables is not None:
+        print(tables([json.loads(line) for line in arguments.tables.read_text(encoding="utf-8").splitlines()]))
+        return
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     settings = [*rows(arguments.draws)]

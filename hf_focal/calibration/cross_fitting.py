@@ -315,7 +315,7 @@ def _excess_nll(
         nll = {name: cross_entropy(logits, labels, reduction="none") for name, logits in held_out.items()}
     best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
     excess = {name: of_samples - best for name, of_samples in nll.items()}
-    if not are_clustered(clusters):
+    if clusters is None or not are_clustered(clusters):
         return {name: (float(of.mean()), float(of.std()) / len(labels) ** 0.5) for name, of in excess.items()}
     numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(labels.device)
     count = int(numbers.max()) + 1

@@ -385,7 +385,7 @@ def test_the_output_of_a_pipeline_becomes_decisions():
     assert apply_thresholds(output(a=0.9, b=0.8), saved) == ["a", "b"]  # more than 1 in all: two samples
     for cut in (output(a=0.6, b=0.1), output(a=0.5, b=0.4)):
         with pytest.raises(
-            ValueError, match="must have the scores of all 3 labels of a sample, or .* pass top_k=None"
+            ValueError, match=r"must have the scores of all 3 labels of a sample, or .* pass top_k=None"
         ):
             apply_thresholds(cut, saved)
         assert apply_thresholds([cut, cut], saved) == ["a", "a"]
