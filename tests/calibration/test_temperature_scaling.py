@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from hf_focal.calibration import Temperature, fit_temperature, fold_calibration
+from hf_focal.calibration import Temperature, fit_calibration, fit_temperature, fold_calibration
 from hf_focal.calibration import temperature_grid as grid_sums
 from hf_focal.calibration import temperature_scaling as module
 from hf_focal.calibration.temperature_grid import PAPER_GRID, few_samples
@@ -264,14 +264,21 @@ def test_errors_name_the_argument_and_the_value(logits, labels, options, message
         fit_temperature(logits, labels, **{"objective": "ece", **options})
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [(LOGITS.argmax(1), "all 30 samples are predicted correctly"), (LOGITS.argmin(1), "no better than chance")],
-)
-def test_without_a_best_temperature_it_is_1(labels, message):
-    with pytest.warns(UserWarning, match=f"so T = 1: .*{message}"):
-        fitted = fit_temperature(LOGITS, labels, "nll")
+def test_if_all_predictions_are_right_the_temperature_is_1():
+    with pytest.warns(UserWarning, match="so T = 1: all 30 samples are predicted correctly"):
+        fitted = fit_temperature(LOGITS, LOGITS.argmax(1), "nll")
     assert fitted.value == 1 and fitted.nll_after == fitted.nll_before
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_logits_that_say_less_than_chance_get_the_end_of_the_range(scale):
+    """The NLL grows with 1/T, so it is never above that of the uninformative model, or of the uncorrected one."""
+    with pytest.warns(UserWarning, match="the logits say less about the labels than chance"):
+        fitted = fit_temperature(scale * LOGITS, LOGITS.argmin(1), "nll")
+    assert fitted.at_grid_end and fitted.nll_after <= fitted.nll_before
+    assert fitted.nll_after == pytest.approx(math.log(LOGITS.shape[1]), abs=1e-2 if scale < 1 else 1e-5)
+    fit = fit_calibration(scale * LOGITS, LOGITS.argmin(1), "temperature")
+    assert fit.after["nll"] == pytest.approx(math.log(LOGITS.shape[1]), abs=1e-2) and "chance" in fit.notes()[0]
 
 
 def test_few_samples_are_told():

@@ -1,5 +1,6 @@
 """Thresholds with a guaranteed precision or recall, and decisions of plain pipelines."""
 
+import contextlib
 import math
 from types import SimpleNamespace
 
@@ -9,7 +10,8 @@ import torch
 from scipy.special import expit
 from scipy.stats import binom
 
-from hf_focal import apply_thresholds, fit_thresholds
+from hf_focal import apply_thresholds, fit_calibration, fit_thresholds
+from hf_focal.calibration.thresholds import _Candidates
 
 
 def draw(rng, size, mean=-1.0, deviation=2.0):
@@ -25,24 +27,208 @@ def true_rates(mean=-1.0, deviation=2.0):
     return lambda t: np.interp(t, grid, ones / total), lambda t: np.interp(t, grid, ones / ones[0])
 
 
+def fallback(z, y, goal, risk=0.05):
+    """The lowest threshold that the sequence of tests shows, as the definition says, by loops."""
+    order = np.argsort(-z)
+    z, errors = z[order], np.cumsum(1 - y[order])
+    size = len(z)
+
+    def least(tolerated, risk):
+        count = tolerated + 1
+        while binom.cdf(tolerated, count, 1 - goal) > risk:
+            count += 1
+        return count
+
+    late = least(8, 0.3 * risk) <= size / 5
+    early = risk * (0.7 if late else 1.0)
+    first = least(1, early) if least(1, early) <= size / 5 else least(0, early)
+    starts = [(first, early)] + ([(least(8, 0.3 * risk), 0.3 * risk)] if late else [])
+    kept, passed_on = None, 0.0
+    for percent in range(1, 101):
+        count = math.ceil(percent * size / 100)
+        began = [start for start in starts if start[0] <= count]
+        starts = [start for start in starts if start[0] > count]
+        allowed = passed_on + sum(own for _, own in began)
+        passes = allowed > 0 and binom.cdf(errors[count - 1], count, 1 - goal) <= allowed
+        kept, passed_on = (z[count - 1], allowed) if passes else (kept, 0.0)
+    return kept
+
+
 def test_the_lowest_threshold_that_the_tests_show_is_taken():
-    z, y = draw(np.random.default_rng(1), 2000)
-    found = fit_thresholds(torch.from_numpy(z), torch.from_numpy(y), precision=0.8)
-    (threshold,), (count,) = found.log_odds, found.num_samples
-    above = z >= threshold
-    assert count == 2000 and found.values[0] == pytest.approx(expit(threshold), abs=1e-6)
-    # The test at the threshold rejects, and so do those of all stricter quantiles with enough samples.
-    ordered, least = np.sort(z[:, 0])[::-1], math.ceil(math.log(0.05) / math.log(0.8))
-    for quantile in range(20, 2001, 20):
-        chosen = z >= ordered[quantile - 1]
-        if least <= quantile <= above.sum():
-            assert binom.cdf((chosen & (y == 0)).sum(), chosen.sum(), 0.2) <= 0.05
-    chosen = z >= ordered[above.sum() + 20 - 1]
-    assert binom.cdf((chosen & (y == 0)).sum(), chosen.sum(), 0.2) > 0.05
-    assert found.precision[0] == y[above].mean() and found.recall[0] == above[y == 1].mean()
-    assert np.array_equal(found.decide(z), above)
-    precision, recall = found.measure(z, y)
-    assert (precision[0], recall[0]) == (found.precision[0], found.recall[0])
+    found_some = 0
+    for seed, size, goal in ((1, 2000, 0.8), (2, 2000, 0.9), (3, 300, 0.8), (4, 100, 0.7), (5, 700, 0.85)):
+        z, y = draw(np.random.default_rng(seed), size)
+        found = fit_thresholds(torch.from_numpy(z), torch.from_numpy(y), precision=goal)
+        assert found.log_odds[0] == fallback(z[:, 0], y[:, 0], goal)
+        if found.values[0] is None:
+            continue
+        found_some += 1
+        above = z >= found.log_odds[0]
+        assert found.num_samples == (size,) and found.values[0] == pytest.approx(expit(found.log_odds[0]), abs=1e-6)
+        assert found.precision[0] == y[above].mean() and found.recall[0] == above[y == 1].mean()
+        assert np.array_equal(found.decide(z), above)
+        precision, recall = found.measure(z, y)
+        assert (precision[0], recall[0]) == (found.precision[0], found.recall[0])
+    assert found_some >= 3
+
+
+def test_noise_at_the_strictest_quantiles_does_not_end_the_search():
+    z, y = np.linspace(8, 0, 2000)[:, None], np.ones((2000, 1), int)
+    y[:20:5] = 0  # 4 errors of the first 20, and none of the next 1,000
+    y[1020:] = np.arange(980)[:, None] % 2
+    (found,) = fit_thresholds(z, y, precision=0.9).log_odds
+    assert found is not None and (z >= found).sum() >= 1000
+
+
+def test_the_scale_of_the_logits_and_the_order_of_the_samples_do_not_matter():
+    rng = np.random.default_rng(0)
+    z, y = draw(rng, 500)
+    clusters, order = rng.integers(120, size=500), rng.permutation(500)
+    for options in ({}, {"clusters": clusters}):
+        found = fit_thresholds(z, y, precision=0.8, **options)
+        shuffled = {name: value[order] for name, value in options.items()}
+        assert fit_thresholds(z[order], y[order], precision=0.8, **shuffled).log_odds == found.log_odds
+        times = fit_thresholds(8 * z, y, precision=0.8, **options).log_odds
+        assert times == tuple(None if value is None else 8 * value for value in found.log_odds)
+
+
+def test_clusters_of_one_sample_change_nothing():
+    z, y = draw(np.random.default_rng(0), 800)
+    for goal in ({"precision": 0.8}, {"recall": 0.9}):
+        alone = fit_thresholds(z, y, **goal)
+        clustered = fit_thresholds(z, y, clusters=np.arange(800), **goal)
+        assert clustered.log_odds == pytest.approx(alone.log_odds, abs=1e-12) and clustered.num_clusters == 800
+
+
+def test_repeated_rows_count_once():
+    z, y = draw(np.random.default_rng(3), 400)
+    for goal in ({"precision": 0.75}, {"recall": 0.85}):
+        once = fit_thresholds(z, y, **goal).log_odds[0]
+        names = np.repeat([f"text {number}" for number in range(400)], 5)
+        thrice = fit_thresholds(np.repeat(z, 5, 0), np.repeat(y, 5, 0), clusters=names, **goal).log_odds[0]
+        taken_as_more = fit_thresholds(np.repeat(z, 5, 0), np.repeat(y, 5, 0), **goal).log_odds[0]
+        lower, stricter = (max, min) if "precision" in goal else (min, max)
+        assert thrice is None or lower(thrice, once) == thrice  # a little more careful
+        assert stricter(taken_as_more, once) == taken_as_more != once
+
+
+def test_design_effects_are_those_of_the_ratio_estimator():
+    rng = np.random.default_rng(0)
+    scores, clusters = rng.normal(size=300), rng.integers(60, size=300)
+    hits = rng.random(300) < expit(scores + np.repeat(rng.normal(size=60), 5)[clusters])
+    candidates = _Candidates.of(scores, hits, clusters)
+    order = np.argsort(-scores)
+    for number in (10, 40, 90):
+        count = candidates.counts[number]
+        own, wrong = clusters[order][:count], ~hits[order][:count]
+        sizes, errors = (np.bincount(own, weights, 60) for weights in (np.ones(count), wrong))
+        there, share = sizes > 0, wrong.mean()
+        residuals = (errors - share * sizes)[there]
+        variance = there.sum() / (there.sum() - 1) * np.square(residuals).sum() / count**2
+        estimate, largest = variance / (share * (1 - share) / count), np.square(sizes).sum() / count
+        weight = wrong.sum() / (wrong.sum() + 2)
+        expected = max(weight * estimate + (1 - weight) * largest, 1)
+        assert candidates.design_effects[number] == pytest.approx(expected)
+        assert candidates.largest[number] == pytest.approx(largest)
+
+
+def test_tokens_get_no_guarantee_and_one_threshold_for_all_labels_takes_samples_as_clusters():
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 3, (40, 25, 3))
+    y = (z.argmax(-1) + (rng.random((40, 25)) < 0.02)) % 3
+    of_tokens = fit_thresholds(z, y, precision=0.8, link="softmax")
+    assert of_tokens.describe() == "precision >= 80%, without a guarantee" and math.isnan(of_tokens.confidence)
+    assert "confidence" not in of_tokens.record(["a", "b", "c"]) and "depend on each other" in of_tokens.conditions()
+    by_text = fit_thresholds(z, y, precision=0.8, link="softmax", clusters=np.repeat(np.arange(40), 25))
+    assert (
+        by_text.describe() == "precision >= 80% with 95% confidence"
+        and "clusters (40 of them)" in by_text.conditions()
+    )
+    shared = fit_thresholds(z[:, 0], (z[:, 0] > 1).astype(int), recall=0.5, per_label=False)
+    assert shared.num_clusters == 40 and shared.describe() == "recall >= 50% with 95% confidence"
+
+
+def test_several_labels_say_whether_they_hold_together():
+    z, y = (np.concatenate([part, part], 1) for part in draw(np.random.default_rng(0), 600))
+    assert fit_thresholds(z, y, recall=0.8).describe() == "recall >= 80% with 95% confidence, each label by itself"
+    together = fit_thresholds(z, y, recall=0.8, simultaneous=True)
+    assert together.describe() == "recall >= 80% with 95% confidence, all labels together"
+    assert together.record(["a", "b"])["guarantee"] == together.describe()
+    assert "independent draws" in together.record(["a", "b"])["conditions"]
+
+
+def test_a_coverage_holds_by_the_bound_of_clopper_and_pearson():
+    z = np.random.default_rng(0).normal(size=(500, 3)) * 2
+    found = fit_thresholds(z, z.argmax(1), coverage=0.8, link="softmax")
+    answered = found.decide(z).sum()
+    assert binom.cdf(500 - answered, 500, 0.2) <= 0.05 < binom.cdf(500 - answered + 1, 500, 0.2)
+    assert found.describe() == "coverage >= 80% with 95% confidence" and found.recall[0] == answered / 500
+
+
+@pytest.mark.slow
+def test_the_number_of_positives_that_is_asked_for_is_enough():
+    rng, asked, enough = np.random.default_rng(1), 0, 0
+    while asked < 100:
+        z, y = draw(rng, 500)
+        (reason,) = fit_thresholds(z, y, precision=0.9).reasons
+        if reason.startswith("needs about"):
+            asked += 1
+            more = int(reason.split()[2].replace(",", ""))
+            enough += (
+                fit_thresholds(*draw(rng, round(500 * (1 + more / y.sum()))), precision=0.9).values[0] is not None
+            )
+    assert enough >= 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [300, 1000])
+@pytest.mark.parametrize("goal", [{"precision": 0.8}, {"precision": 0.9}, {"recall": 0.9}])
+@pytest.mark.parametrize("kind", ["alike", "noise"])
+def test_clusters_keep_the_promise_where_samples_by_themselves_break_it(kind, goal, size):
+    """Five rows a cluster: nearly equal logits with one label, or labels that share what the logits leave open."""
+    rng, (precision, recall), missed = np.random.default_rng(1), true_rates(), 0
+    ((target, least),) = goal.items()
+    of_target = precision if target == "precision" else recall
+    for _ in range(300):
+        own, noise = rng.normal(-1, 2, size // 5), rng.random(size // 5)
+        clusters = np.repeat(np.arange(size // 5), 5)
+        z = own[clusters] if kind == "alike" else rng.normal(-1, 2, size)
+        y = (noise[clusters] < expit(z)).astype(int)
+        (threshold,) = fit_thresholds(z[:, None], y[:, None], clusters=clusters, **goal).log_odds
+        missed += threshold is not None and of_target(threshold) < least
+    assert missed <= 300 * 0.05 + 3 * math.sqrt(300 * 0.05 * 0.95)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["temperature", "vector", "matrix"])
+def test_cross_fitted_scores_keep_the_promise_after_a_correction(method):
+    rng, missed, found = np.random.default_rng(1), 0, 0
+
+    def drawn(size):
+        z = rng.normal(size=(size, 10)) * 1.5
+        p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        return 2 * z + np.linspace(-2, 2, 10), (p.cumsum(1) > rng.random((size, 1))).argmax(1)
+
+    others = drawn(20_000)
+    for _ in range(100):
+        fit = fit_calibration(*drawn(200), method)
+        chosen = fit.fit_thresholds(precision=0.6)
+        if chosen.values[0] is not None:
+            found += 1
+            missed += chosen.measure(fit.correction.apply(others[0]), others[1])[0][0] < 0.6 - 0.01
+    assert found >= 30 and missed <= 5 + 3 * math.sqrt(100 * 0.05 * 0.95)
+
+
+@pytest.mark.slow
+def test_of_many_labels_all_hold_if_they_shall():
+    rng, (precision, _), missed = np.random.default_rng(1), true_rates(), {False: 0, True: 0}
+    for _ in range(200):
+        z = rng.normal(-1, 2, (500, 28))
+        y = (rng.random((500, 28)) < expit(z)).astype(int)
+        for simultaneous in missed:
+            found = fit_thresholds(z, y, precision=0.8, simultaneous=simultaneous).log_odds
+            missed[simultaneous] += any(value is not None and precision(value) < 0.8 for value in found)
+    assert missed[True] <= 10 + 3 * math.sqrt(200 * 0.05 * 0.95) < missed[False]
 
 
 @pytest.mark.slow
@@ -88,6 +274,8 @@ def test_too_few_positives_are_told():
     z, y = draw(np.random.default_rng(0), 20)
     found = fit_thresholds(z, y, precision=0.9)
     assert found.values == (None,) and "needs about" in found.reasons[0] and "more positives" in str(found)
+    confident = fit_thresholds(np.full((20, 2), [3.0, 0.0]), np.zeros(20, int), precision=0.9, link="softmax")
+    assert confident.reasons == ("needs about 136 more samples; a precision of 86% can be shown",)
     assert not found.decide(z).any()
     assert "needs about 26 more positives" in fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9).reasons
     bad = fit_thresholds(np.arange(100.0)[:, None], np.arange(100)[:, None] % 2, precision=0.9)
@@ -149,7 +337,13 @@ def test_f1_and_cost_have_the_best_value_of_all_thresholds():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "precision, recall, f1, or cost must be given, just one of them, got None"),
+        ({}, "precision, recall, coverage, f1, or cost must be given, just one of them, got None"),
+        (
+            {"precision": 0.9, "clusters": [1, 2]},
+            r"clusters must have one value for each of the 4 samples, got .*\(2,\)",
+        ),
+        ({"precision": 0.9, "clusters": ["a", None, "b", "c"]}, "clusters must have no missing values, got None"),
+        ({"coverage": 0.9}, "link must be 'sigmoid', or 'softmax' for a precision or a coverage"),
         ({"precision": 0.9, "recall": 0.9}, r"got \['precision', 'recall'\]"),
         ({"precision": 1.0}, "precision must be between 0 and 1, got 1.0"),
         ({"precision": 0.9, "confidence": 95}, "confidence must be between 0 and 1, got 95"),
@@ -181,5 +375,40 @@ def test_the_output_of_a_pipeline_becomes_decisions():
     assert apply_thresholds(tops, named) == ["no", None, "yes"]
     assert apply_thresholds(tops[:2], named) == ["no", None]
     assert apply_thresholds([{"label": "no", "score": 0.95}, {"label": "yes", "score": 0.05}], named) == "no"
+    # A mapping knows the labels, too, and takes no sample apart.
+    saved = {"link": "softmax", "labels": ["a", "b", "c"], "values": dict.fromkeys("abc", 0.5)}
+
+    def output(**scores):
+        return [{"label": label, "score": score} for label, score in scores.items()]
+
+    assert apply_thresholds(output(a=0.6, b=0.3, c=0.1), saved) == "a"
+    assert apply_thresholds(output(a=0.9, b=0.8), saved) == ["a", "b"]  # more than 1 in all: two samples
+    for cut in (output(a=0.6, b=0.1), output(a=0.5, b=0.4)):
+        with pytest.raises(
+            ValueError, match=r"must have the scores of all 3 labels of a sample, or .* pass top_k=None"
+        ):
+            apply_thresholds(cut, saved)
+        assert apply_thresholds([cut, cut], saved) == ["a", "a"]
+    with pytest.raises(ValueError, match=r"must have labels among \['a', 'b', 'c'\], got 'd'"):
+        apply_thresholds(output(d=0.6), saved)
+    several = {"link": "sigmoid", "labels": ["a", "b", "c"], "values": {"a": 0.5}}
+    assert apply_thresholds(output(a=0.6, b=0.3, c=0.1), several) == ["a"]
+    for top in (output(a=0.6), output(a=0.6)[0], [output(a=0.6)], output(a=0.6, b=0.3)):
+        with pytest.raises(ValueError, match=r"must have the scores of all 3 labels, got [12]: pass top_k=None"):
+            apply_thresholds(top, several)
     with pytest.raises(ValueError, match="config must have thresholds, which hf-focal calibrate stores, got none"):
         apply_thresholds(scores, SimpleNamespace(id2label={}))
+
+
+def test_scores_that_are_no_numbers_are_refused_with_their_row():
+    z = np.zeros((200, 3))
+    z[:, 0] = np.linspace(3, 9, 200)
+    y = np.zeros(200, int)
+    for wrong in (np.nan, np.inf):
+        z[7] = wrong
+        with pytest.raises(ValueError, match=rf"scores must have a finite largest value .*, got {wrong} in row 7"):
+            fit_thresholds(z, y, precision=0.9, link="softmax")
+        with pytest.raises(ValueError, match="NaN") if np.isnan(wrong) else contextlib.nullcontext():
+            fit_thresholds(z, (z > 4).astype(int), precision=0.9)
+    y[7] = -100
+    assert fit_thresholds(z, y, precision=0.9, link="softmax").num_samples == (199,)

@@ -134,7 +134,7 @@ def test_without_samples_all_is_undefined():
 
 def test_what_needs_one_confidence_per_sample_is_refused():
     metrics = measured(*samples())
-    for method in (metrics.risk_coverage, metrics.smooth_reliability, lambda: metrics.threshold_for(precision=0.9)):
+    for method in (metrics.risk_coverage, metrics.smooth_reliability):
         with pytest.raises(ValueError, match="link must be 'softmax' for curves over one confidence per sample"):
             method()
     with pytest.raises(ValueError, match="level must be between 0 and 1, got 95"):
