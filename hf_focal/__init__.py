@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .metrics import smooth_calibration_error as smooth_calibration_error
     from .recommendation import recommend as recommend
     from .reports import reliability_diagram as reliability_diagram
+    from .scores import Scores as Scores
     from .scores import apply_correction as apply_correction
     from .scores import calibrate_scores as calibrate_scores
     from .scores import evaluate_scores as evaluate_scores
@@ -91,6 +92,7 @@ _NAMES = {
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
     "scores": (
+        "Scores",
         "apply_correction",
         "calibrate_scores",
         "evaluate_scores",

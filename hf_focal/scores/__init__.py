@@ -1,11 +1,32 @@
-"""Measurement and correction of scores that are in a file or a table, whatever model they come from."""
+"""Measurement and correction of scores that are in a file or a table, whatever model they come from.
 
-from .onnx_export import export_correction
-from .score_evaluation import apply_correction, calibrate_scores, evaluate_scores, load_correction
-from .score_table import ScoreTable, read_scores
+Names are imported on first use, so that reading a table imports no Transformers.
+"""
+
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .onnx_export import export_correction
+    from .schema import Schema
+    from .score_evaluation import apply_correction, calibrate_scores, evaluate_scores, load_correction
+    from .score_table import Scores, read_scores
+
+_MODULES = {
+    "Schema": "schema",
+    "Scores": "score_table",
+    "read_scores": "score_table",
+    "apply_correction": "score_evaluation",
+    "calibrate_scores": "score_evaluation",
+    "evaluate_scores": "score_evaluation",
+    "load_correction": "score_evaluation",
+    "export_correction": "onnx_export",
+}
 
 __all__ = [
-    "ScoreTable",
+    "Schema",
+    "Scores",
     "apply_correction",
     "calibrate_scores",
     "evaluate_scores",
@@ -13,3 +34,12 @@ __all__ = [
     "load_correction",
     "read_scores",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ScoreTable":
+        warnings.warn("ScoreTable is now called Scores, and goes away in 0.5", FutureWarning, stacklevel=2)
+        name = "Scores"
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
