@@ -19,7 +19,7 @@ from .class_labels import (
     shown,
 )
 from .column_names import CORRECT, KINDS, LABELS, PREDICTIONS, TRUE_LABELS, among, is_statistic, is_text, parsed
-from .score_values import log_sums_show, score_values, sums_show
+from .score_values import ends_show_probabilities, log_sums_show, score_values, sums_show
 from .table_files import ScoreRows
 
 LINKS = ("softmax", "sigmoid")
@@ -69,7 +69,8 @@ class Schema:
         names = {field.name for field in fields(cls)}
         if not isinstance(stored, dict) or not {"columns", "kind", "link", "num_scores"} <= stored.keys() <= names:
             raise ValueError(f"expected a schema with {sorted(names)}, got {stored!r}")
-        found = cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
+        values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in stored.items()}
+        found = cls(**values)
         lists = (found.columns, found.classes, found.label_columns)
         if not all(isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists):
             raise ValueError(f"expected names of columns and classes, got {stored!r}")
@@ -225,7 +226,7 @@ def decide(
         names = tuple(rows.class_names[label])  # their numbers are those of the scores
     if names and len(names) != size and not (size == 1 and len(names) == 2):
         raise InputError("classes", f"must name the {size} scores of each sample, got {list(names)}")
-    label_columns = () if label is None else (label,)
+    label_columns: tuple[str, ...] = () if label is None else (label,)
     labels, by_name = None, ""
     if needs_labels:
         prefix = label_column or _LIST_LABELS
@@ -275,7 +276,9 @@ def _score_columns(
     if score_column:
         return _named_columns(rows, score_column), ()
     table = rows.table
-    lists, singles, families = [], [], {}
+    lists: list[tuple[int, int, tuple[str, ...], str]] = []
+    singles: list[tuple[int, int, tuple[str, ...], str]] = []
+    families: dict[tuple[int, str], list[str]] = {}
     for name in dict.fromkeys(table.column_names):
         of_name = parsed(name)
         if of_name is None or name == label:
@@ -455,8 +458,8 @@ def _of_prediction(
             if correct is None and needs_labels:
                 raise InputError(
                     "correct_column",
-                    f"must name a column of {rows.source}, {rows.table.column_names}, that says whether the prediction "
-                    "is correct, or there must be a column of predictions (prediction) beside the labels",
+                    f"must name a column of {rows.source}, {rows.table.column_names}, that says whether the "
+                    "prediction is correct, or there must be a column of predictions (prediction) beside the labels",
                 )
             return Schema(found.columns, "confidence", "softmax", 0, correct_column=correct)
         if correct is not None:
@@ -659,7 +662,7 @@ def _zero_or_one(value: Any) -> float | None:
 def _yes_no(
     rows: ScoreRows, column: str, labels: pa.Array, names: tuple[str, ...], numbered: bool
 ) -> tuple[np.ndarray, tuple[str, ...], str]:
-    """Return for one score whether each label is the positive class, the names of both classes, and how it is known."""
+    """Return for one score whether each label is the positive class, the names of both, and how it is known."""
     found, indices = distinct(labels)
     if len(names) == 1:  # that of the positive class, which the column of scores names
         of_name = ClassNames(names, 2)
@@ -668,8 +671,8 @@ def _yes_no(
         if not any(is_positive) or len(negative) > 1:
             raise InputError(
                 "label_column",
-                f"must hold the class of the scores, {names[0]!r}, or one other in {column!r}, got {shown(found)}: give "
-                "both classes, the positive one last",
+                f"must hold the class of the scores, {names[0]!r}, or one other in {column!r}, got {shown(found)}: "
+                "give both classes, the positive one last",
             )
         return np.array(is_positive, np.int64)[indices], (*negative, *names), "names"
     if not names and len(found) == 2 and all(value is None for value in ClassNames((), 2).match(found)):
@@ -697,8 +700,8 @@ def _link(rows: ScoreRows, found: _Columns, values: np.ndarray, labels: np.ndarr
         )
         raise InputError(
             "link",
-            f"must be given for {rows.source}, whose labels are lists: {seen}. Give link softmax for one class in each "
-            "row, or sigmoid for several labels",
+            f"must be given for {rows.source}, whose labels are lists: {seen}. Give link softmax for one class in "
+            "each row, or sigmoid for several labels",
         )
     return "sigmoid"
 
@@ -736,6 +739,10 @@ def _kind(
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     if low < 0 and (high > 0 or link == "softmax"):
         return "logits", (f"the scores of {source} are taken as logits: some are negative",)
+    if ends_show_probabilities(known):
+        return "probabilities", (
+            f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
+        )
     names = shown(found.columns)[1:-1]
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(

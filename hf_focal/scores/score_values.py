@@ -1,6 +1,7 @@
 """The numbers in columns of scores, what they show of their kind and precision, and their logits."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +85,7 @@ def _is_number(text: str | None) -> bool:
         return False
 
 
-def check_rows(rows: ScoreRows, wrong: np.ndarray, values: np.ndarray, expected: str, hint: str = "") -> None:
+def check_rows(rows: ScoreRows, wrong: Any, values: np.ndarray, expected: str, hint: str = "") -> None:
     """Raise InputError that names the first row that is `wrong` and shows its values."""
     if wrong.any():
         row = int(wrong.argmax())
@@ -112,6 +113,17 @@ def sums_show(values: np.ndarray, total: float) -> bool:
 def log_sums_show(values: np.ndarray) -> bool:
     """Return whether rows (N, K), K > 1, are certainly the logarithms of probabilities."""
     return bool(values.ndim > 1 and (values <= 0).all()) and sums_show(np.exp(values.astype(np.float64)), 1.0)
+
+
+def ends_show_probabilities(values: np.ndarray) -> bool:
+    """Return whether many numbers are close to 0 and to 1, and none is beyond.
+
+    Of logits, about as many would be just outside [0, 1] as just inside, so n inside are a chance of 2^-n.
+    """
+    if not ((values >= 0) & (values <= 1)).all():
+        return False
+    low, high = (values <= 0.05).sum(), (values >= 0.95).sum()
+    return bool(min(low, high) >= 5 and (low + high) * math.log(2) > _CHANCE)
 
 
 def _unit(values: np.ndarray) -> float:
