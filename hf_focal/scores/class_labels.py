@@ -197,23 +197,23 @@ class ClassNames:
         classes = self.match(found)
         if None in classes:
             index = classes.index(None)
-            where = f"{column!r} in {rows.where(int((indices == index).argmax()))}"
-            raise InputError("label_column", self._problem(found, found[index], where))
+            where = rows.where(int((indices == index).argmax()))
+            raise InputError("label_column", self._problem(found, found[index], column, where))
         return np.array(classes, np.int64)[indices]
 
-    def _problem(self, found: list[Any], label: Any, where: str) -> str:
+    def _problem(self, found: list[Any], label: Any, column: str, where: str) -> str:
         if not self.names:
             number = _number(label)
             if number is None:
                 return (
-                    f"must hold names of classes, got {label!r} in {where}: the scores have no names: give classes, "
-                    f"in the order of the scores; the labels are {shown(found)}"
+                    f"must hold names of classes, got {label!r} in {column!r} in {where}: the scores have no "
+                    f"names: give classes, in the order of the scores; the labels are {shown(found)}"
                 )
             expected = f"0 to {self.size - 1} or names" if number.is_integer() else "whole numbers or names"
             return f"must hold {expected}, got {label} in {where}"
         problem = (
-            f"must hold names of classes, got {str(label)!r} in {where}: the classes are {shown(self.names)}, "
-            f"the labels {shown(found)}"
+            f"must hold names of classes, got {str(label)!r} in {column!r} in {where}: the classes are "
+            f"{shown(self.names)}, the labels {shown(found)}"
         )
         numbers = [_number(value) for value in found]
         if all(number is not None and number.is_integer() and 0 <= number < self.size for number in numbers):

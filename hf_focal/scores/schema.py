@@ -196,7 +196,7 @@ def decide(
             give or rename.
     """
     if kind not in (None, *KINDS):
-        raise InputError("kind", f"must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
+        raise InputError("kind", f"must be {', '.join(map(repr, KINDS[:-1]))}, or {KINDS[-1]!r}, got {kind!r}")
     if link not in (None, *LINKS):
         raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")
     classes = tuple(map(str, classes))
@@ -290,10 +290,10 @@ def _score_columns(
             lists.append((of_name.rank, 0, (name,), of_name.kind))
         elif not is_text(name):
             singles.append((of_name.rank, 0, (name,), of_name.kind))
-    for (rank, _), columns in families.items():
-        columns = [name for name in table.column_names if name in columns]  # twice if there are two of one name
-        kind = parsed(columns[0]).kind  # type: ignore[union-attr]
-        (lists if len(columns) > 1 else singles).append((rank, 1, tuple(columns), kind))
+    for (rank, _), of_family in families.items():
+        members = tuple(name for name in table.column_names if name in of_family)  # twice if two have one name
+        kind = parsed(members[0]).kind  # type: ignore[union-attr]
+        (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
     for group in (sorted(lists), sorted(singles)):
         if group is not lists and not lists and not singles:
             break
@@ -538,7 +538,7 @@ def _without_statistics(
     dropped = [i for i in others if is_statistic(names[i]) or (are_numbers and not names[i].isdigit())]
     rest = [i for i in range(len(names)) if i not in dropped]
     only = [i for i in rest if i in matched]
-    if len(only) > 1 and not sums_show(values[:, rest], 1) and sums_show(values[:, only], 1):
+    if 1 < len(only) < len(rest) and not sums_show(values[:, rest], 1) and sums_show(values[:, only], 1):
         rest = only
     if len(rest) == len(names):
         return found, values, ()

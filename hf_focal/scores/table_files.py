@@ -16,7 +16,7 @@ from pyarrow import csv
 from pyarrow import json as pa_json
 
 from ..validation import InputError
-from .column_names import is_text
+from .column_names import is_text, parsed
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
 _LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
@@ -161,7 +161,14 @@ def _read(name: str, path: Path, kind: str, text: Sequence[str | None]) -> pa.Ta
     if kind in (".csv", ".tsv"):
         names = _header(name, path, kind)
         types = {column: pa.string() for column in names if is_text(column) or column in text}
-        return csv.read_csv(path, parse_options=_csv(kind), convert_options=csv.ConvertOptions(column_types=types))
+        numbers = {column: pa.float64() for column in names if (of_name := parsed(column)) and of_name.family}
+        for column_types in (types | numbers, types):  # faster than to infer them, unless they hold something else
+            options = csv.ConvertOptions(column_types=column_types)
+            try:
+                return csv.read_csv(path, parse_options=_csv(kind), convert_options=options)
+            except pa.ArrowInvalid:
+                if column_types is types or not numbers:
+                    raise
     if kind == ".parquet":
         return pq.read_table(path)
     if kind == ".jsonl":
