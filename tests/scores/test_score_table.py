@@ -97,7 +97,9 @@ def test_a_column_for_each_of_several_labels(tmp_path):
     (tmp_path / "s.csv").write_text(text.replace("0.7,0", "0.7,2"))
     with pytest.raises(InputError, match=r"must hold 0 or 1 for each label, got 2 in 'label_b' in line 3 of s\.csv"):
         read_scores(tmp_path / "s.csv")
-    with pytest.raises(InputError, match=r"label_column must hold 0 or 1 for each label, got yes in 'label_a' in row 0"):
+    with pytest.raises(
+        InputError, match=r"label_column must hold 0 or 1 for each label, got yes in 'label_a' in row 0"
+    ):
         read_scores({"prob_a": [0.5], "prob_b": [0.2], "label_a": ["yes"], "label_b": [True]})
 
 
