@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .metrics import smooth_calibration_error as smooth_calibration_error
     from .recommendation import recommend as recommend
     from .reports import reliability_diagram as reliability_diagram
+    from .scores import Scores as Scores
     from .scores import apply_correction as apply_correction
     from .scores import calibrate_scores as calibrate_scores
     from .scores import evaluate_scores as evaluate_scores
@@ -79,7 +80,14 @@ _NAMES = {
     ),
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
-    "scores": ("apply_correction", "calibrate_scores", "evaluate_scores", "export_correction", "read_scores"),
+    "scores": (
+        "Scores",
+        "apply_correction",
+        "calibrate_scores",
+        "evaluate_scores",
+        "export_correction",
+        "read_scores",
+    ),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("DataArguments", "load_splits"),
     "trainer": (

@@ -199,7 +199,7 @@ def _nll_optimum(
         label_gap: mean d_y; 0 if all predictions are correct, so that the NLL falls as T -> 0.
         chance_gap: mean E_0[d]; if it does not exceed `label_gap`, the logits say less about the labels than chance,
             and T is the end of its range.
-        moments: returns, from β and the precision to compute in, mean E_β[d] and the mean of the variances of d.
+        moments: returns, from β and the precision to compute in, mean E_β[βd] and the mean of the variances of βd.
     """
     if label_gap == 0:
         return None, False
@@ -207,14 +207,17 @@ def _nll_optimum(
         return max(1.0, _END * chance_gap), True
     # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
     # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
-    # Passes in float32 come close to the root, and the last ones are in float64.
-    log_beta, low, high, dtype = -math.log(label_gap), -math.inf, math.inf, torch.float32
+    # Passes in float32 come close to the root, and the last ones are in float64. Where float32 cannot hold the gaps,
+    # all are in float64.
+    log_beta, low, high = -math.log(label_gap), -math.inf, math.inf
+    dtype = torch.float32 if 1e-25 < label_gap < 1e25 else torch.float64
     while True:
         beta = math.exp(log_beta)
         gap, variance = moments(beta, dtype)
-        low, high = (log_beta, high) if gap > label_gap else (low, log_beta)
+        excess = gap - beta * label_gap
+        low, high = (log_beta, high) if excess > 0 else (low, log_beta)
         is_finite = gap > 0 and variance > 0
-        step = math.log(gap / label_gap) * gap / (beta * variance) if is_finite else math.copysign(2, gap - label_gap)
+        step = math.log(gap / (beta * label_gap)) * gap / variance if is_finite else math.copysign(2, excess)
         step = min(max(step, -2.0), 2.0)
         if not low <= log_beta + step <= high and math.isfinite(low + high):
             step = (low + high) / 2 - log_beta
@@ -236,10 +239,14 @@ def _mean_gap(samples: CalibrationSamples) -> tuple[float, bool]:
 
 
 def _gap_moments(samples: CalibrationSamples, beta: float, dtype: torch.dtype, has_masks: bool) -> tuple[float, float]:
-    """Return the means over samples of the expectation and of the variance of d under softmax(βz), β > 0."""
+    """Return the means over samples of the expectation and of the variance of βd under softmax(βz), β > 0.
+
+    Those of d itself would not be finite for very large logits.
+    """
     totals = torch.zeros(2, dtype=torch.float64, device=samples.labels.device)
     for _, gaps in samples.gaps(dtype):
-        terms = torch.exp2(gaps * (-LOG2E * beta))
+        gaps = gaps.mul_(beta)
+        terms = torch.exp2(gaps * -LOG2E)
         if has_masks:
             gaps.masked_fill_(gaps.isinf(), 0)  # their terms are 0
         sums = terms.sum(1)
@@ -329,7 +336,8 @@ def _sigmoid_optimum(signed: Tensor) -> tuple[float | None, bool]:
     gaps = {torch.float64: exact, torch.float32: exact.float()}
 
     def moments(beta: float, dtype: torch.dtype) -> tuple[float, float]:
-        gap, other = gaps[dtype], torch.sigmoid(gaps[dtype] * -beta)
+        gap = gaps[dtype] * beta
+        other = torch.sigmoid(-gap)
         mean = gap * other
         variance = (mean * gap).sub_(mean.square())
         return float(mean.sum(dtype=torch.float64)) / len(gap), float(variance.sum(dtype=torch.float64)) / len(gap)

@@ -118,7 +118,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         _measure(function, arguments)
     else:
         from ..evaluation import calibrate_model, evaluate_model
-        from ..scores.score_table import FORMATS
+        from ..scores.table_files import FORMATS
 
         if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
             OneLineParser(prog=f"hf-focal {command}").error(
@@ -130,7 +130,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
             OneLineParser(prog=f"hf-focal {command}").error(
                 f"the following arguments are required: {', '.join(missing)}, or --scores"
             )
-        of_scores = {"score_column", "kind", "correct_column", "group", "classes", "reference", "test_scores"}
+        of_scores = {"score_column", "kind", "link", "correct_column", "group", "classes", "reference", "test_scores"}
         if others := sorted(arguments.keys() & of_scores):
             OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must not be given")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
@@ -356,8 +356,9 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
     of_scores = groups["scores"]
     for name, metavar, help in (
         ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),
-        ("score_column", "COLUMN", "its column of scores, or the beginning of the names of one for each class"),
-        ("kind", "KIND", "what they are: logits, probabilities or confidence [from the column's name or values]"),
+        ("score_column", "COLUMN", "its column of scores, or columns A,B,..., or the beginning of the names of these"),
+        ("kind", "KIND", "logits, probabilities, percentages, log-probabilities or confidence [by the names]"),
+        ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),
         ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),
         ("group", "COLUMN", "measure the samples of each value of this column"),
     ):

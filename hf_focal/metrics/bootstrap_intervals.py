@@ -21,6 +21,7 @@ rows' sums. Neither needs more than one pass over the samples.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,7 +170,7 @@ def error_intervals(
     `ties` says where each group of ties starts. `rows`, (N,), has the row of each entry, None if each is a row of its
     own.
     """
-    arguments = confidence, hits, rows, num_resamples, generator
+    arguments: Any = confidence, hits, rows, num_resamples, generator
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
     tail = (1 - level) / 2
     equal_width = Resamples.of(starts, np.eye(len(starts)), *arguments)

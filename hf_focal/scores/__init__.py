@@ -1,7 +1,39 @@
-"""Measurement and correction of scores that are in a file or a table, whatever model they come from."""
+"""Measurement and correction of scores that are in a file or a table, whatever model they come from.
 
-from .onnx_export import export_correction
-from .score_evaluation import apply_correction, calibrate_scores, evaluate_scores
-from .score_table import ScoreTable, read_scores
+Names are imported on first use, so that reading a table imports no Transformers.
+"""
 
-__all__ = ["ScoreTable", "apply_correction", "calibrate_scores", "evaluate_scores", "export_correction", "read_scores"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .onnx_export import export_correction
+    from .schema import Schema
+    from .score_evaluation import apply_correction, calibrate_scores, evaluate_scores
+    from .score_table import Scores, read_scores
+
+_MODULES = {
+    "Schema": "schema",
+    "Scores": "score_table",
+    "read_scores": "score_table",
+    "apply_correction": "score_evaluation",
+    "calibrate_scores": "score_evaluation",
+    "evaluate_scores": "score_evaluation",
+    "export_correction": "onnx_export",
+}
+
+__all__ = [
+    "Schema",
+    "Scores",
+    "apply_correction",
+    "calibrate_scores",
+    "evaluate_scores",
+    "export_correction",
+    "read_scores",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -27,7 +27,10 @@ from ..reports.report_folder import diagrams_of
 from ..reports.run_results import write_json
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
-from .score_table import ScoreTable, read_scores, score_batches
+from .column_names import KINDS
+from .schema import LINKS, Schema
+from .score_table import Scores, read_scores
+from .table_files import score_batches
 
 FORMAT, VERSION = "hf_focal correction", 1
 _ROWS = 100_000  # samples in a batch
@@ -67,7 +70,7 @@ def evaluate_scores(
         details: dict[str, Any] = {"notes": [*table.notes], "groups": _by_group(table, num_bins)}
         earlier = None
         if reference is not None:
-            compared = read_scores(reference, name="reference", **columns | {"group": None})
+            compared = read_scores(reference, name="reference", schema=table.schema)
             earlier = _result(
                 compared, None, _measured(compared, num_bins), None, {"notes": [*compared.notes]}, columns
             )
@@ -121,26 +124,19 @@ def calibrate_scores(
         # Groups are measured, not fitted.
         table = read_scores(scores, **columns | ({} if test_scores is None else {"group": None}))
         columns.pop("cluster_column", None)  # of the table of the fit alone
+        if table.confidence is not None:
+            raise InputError("scores", f"must have the scores of all classes, got confidences in {table.source}")
         test = table
         if test_scores is not None:
-            given = columns | ({"floor": table.floor} if table.floor else {})
-            given |= {"classes": table.classes} if table.classes else {}
-            test = read_scores(test_scores, name="test_scores", **given)
-        for argument, part in (("scores", table), ("test_scores", test)):
-            if part.kind == "confidence":
-                raise InputError(argument, f"must have the scores of all classes, got confidences in {part.source}")
-        shapes = table.scores.shape[1], test.scores.shape[1]
-        if shapes[0] != shapes[1]:
-            raise InputError("test_scores", f"must have scores of {shapes[0]} classes like scores, got {shapes[1]}")
-        if table.link != test.link:
-            raise InputError("test_scores", f"must be for a {table.link} like scores, got labels for a {test.link}")
+            test = read_scores(test_scores, name="test_scores", schema=table.schema, group=columns.get("group"))
+        size = table.logits.shape[1]
         if recall is not None and table.link != "sigmoid":
             raise InputError("recall", f"must not be given for scores with a softmax, got {recall}")
         if new_prior is not None:
-            check_shares("new_prior", new_prior, shapes[0], table.link)
-            train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.score_names)
+            check_shares("new_prior", new_prior, size, table.link)
+            train_prior = shares_of(table.known_labels, size, table.link, "scores", table.score_names)
         options: Any = {"link": table.link, "per_label": per_label, "num_bins": num_bins, "clusters": table.clusters}
-        fit = fit_calibration(table.scores, table.known_labels, calibration, **options)
+        fit = fit_calibration(table.logits, table.known_labels, calibration, **options)
         details: dict[str, Any] = {}
         if new_prior is not None:
             fit, details["prior_shift"] = shift_fit(fit, train_prior, new_prior, table.link, table.score_names)
@@ -158,20 +154,23 @@ def calibrate_scores(
             thresholds = choose_thresholds(
                 fit.threshold_samples(table.are_independent), goal, confidence, simultaneous, table.link
             )
-            names = [*table.score_names] or [str(number) for number in range(shapes[0])]
+            names = [*table.score_names] or [str(number) for number in range(size)]
             details["thresholds"] = described(thresholds, names, table.source, None if test is table else after)
         result = _result(test, fit.temperature, _measured(test, num_bins), after, details, columns)
         if on_result is not None:
             on_result(result)
         if output is not None:
             write_results(output, result, arguments=arguments)
+            schema = table.schema
+            assert schema is not None  # the scores were read from a table
             saved = {
                 "format": FORMAT,
                 "version": VERSION,
                 "link": table.link,
                 "classes": [*table.classes],
-                "scores": "probabilities" if table.floor else "logits",
-                "floor": table.floor,
+                "scores": schema.kind,
+                "floor": schema.floor,
+                "schema": schema.to_dict(),
                 "num_samples": fit.num_samples,
                 "correction": correction.to_dict(),
             }
@@ -197,7 +196,9 @@ def calibrate_scores(
     return result
 
 
-def apply_correction(correction: str | Path, scores: str | Path, output: str | Path, **columns: Any) -> int:
+def apply_correction(
+    correction: str | Path, scores: str | Path, output: str | Path, score_column: str | Sequence[str] | None = None
+) -> int:
     """Correct the scores in a file, in batches, and write the file with the calibrated probabilities added.
 
     The new columns are ``calibrated_<class>``, or one column ``calibrated`` for one score or unnamed classes.
@@ -207,41 +208,45 @@ def apply_correction(correction: str | Path, scores: str | Path, output: str | P
         scores: a csv, tsv, json, jsonl, or parquet file; labels are not needed.
         output: the file to write, which ends in .csv, .tsv, .jsonl, or .parquet, and must not exist. From csv to csv,
             other columns keep their texts, such as 007.
-        **columns: the `score_column` of `read_scores`.
+        score_column: the columns of the scores, as for `read_scores`, if they are called otherwise than in the table
+            that the correction was fitted to. They must be scores of the same kind and classes.
 
     Returns:
         The number of rows.
 
     Raises:
-        InputError: a file or a row is wrong.
+        InputError: a file or a row is wrong, or does not fit the schema in ``correction.json``.
     """
     saved, source, target = read_correction(correction), Path(scores), Path(output)
+    schema = Schema.from_dict(saved["schema"]) if "schema" in saved else None
     fitted = Correction.from_dict(saved)
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
     check_new_file("output", target)
-    given = {"kind": saved["scores"], "floor": saved["floor"] or None, "link": saved["link"], **columns}
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
     # Each process writes to a file of its own, so that two processes do not mix their rows.
     count, writer, part = 0, None, target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
-            for batch in score_batches(source, _ROWS, columns.get("score_column"), suffix in (".csv", ".tsv")):
+            columns_of_scores = () if score_column or schema is None else schema.columns
+            for batch in score_batches(source, _ROWS, columns_of_scores, suffix in (".csv", ".tsv")):
                 if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
                     raise InputError(
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
                     )
-                table = read_scores(batch, needs_labels=False, classes=saved["classes"], **given)
-                if fitted.size not in (None, size := table.scores.shape[1]):
+                given = _without_schema(saved) if schema is None else {"schema": schema}
+                table = read_scores(batch, needs_labels=False, score_column=score_column, **given)
+                schema = table.schema
+                if fitted.size not in (None, size := table.logits.shape[1]):
                     raise InputError(
                         "correction", f"must be for {size} classes like scores, got one for {fitted.size}"
                     )
-                if fitted.method in ("vector", "matrix") and (infinite := ~np.isfinite(table.scores).all(1)).any():
+                if fitted.method in ("vector", "matrix") and (infinite := ~np.isfinite(table.logits).all(1)).any():
                     where = batch.where(int(infinite.argmax()))
                     raise InputError("scores", f"must be finite for {fitted.method} scaling, got -inf in {where}")
-                logits = torch.from_numpy(fitted.apply(table.scores))
+                logits = torch.from_numpy(fitted.apply(table.logits))
                 probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
                 corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
                 writer = _writer(part, suffix, corrected.schema) if writer is None else writer
@@ -272,7 +277,8 @@ def read_correction(path: str | Path) -> dict[str, Any]:
     classes, floor = saved["classes"], saved["floor"]
     names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
     checks = {
-        "link": saved["link"] in ("softmax", "sigmoid"),
+        "link": saved["link"] in LINKS,
+        "scores": saved["scores"] in KINDS and saved["scores"] != "confidence",
         "classes": names and len(set(classes)) == len(classes),
         "floor": isinstance(floor, int | float) and 0 <= floor < 0.5,
     }
@@ -283,13 +289,30 @@ def read_correction(path: str | Path) -> dict[str, Any]:
             )
     try:
         fitted = Correction.from_dict(saved)
+        schema = Schema.from_dict(saved["schema"]) if "schema" in saved else None
     except (TypeError, ValueError) as error:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    if schema is not None:
+        stated = (schema.kind, schema.link, [*schema.classes], schema.floor)
+        if stated != (saved["scores"], saved["link"], classes, floor):
+            raise InputError(
+                "correction", f"must be a file that calibrate wrote, got a schema of other scores in {str(path)!r}"
+            )
     links = {"platt": "sigmoid", "bias": "softmax", "vector": "softmax", "matrix": "softmax"}
     links["temperature"] = saved["link"] if fitted.T is not None else "sigmoid"
     if saved["link"] != links[fitted.method]:
         raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
     return saved
+
+
+def _without_schema(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of `read_scores` for the first rows, if a correction was saved before version 0.3."""
+    return {
+        "kind": saved["scores"],
+        "classes": saved["classes"],
+        "link": saved["link"],
+        "floor": saved["floor"] or None,
+    }
 
 
 def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:
@@ -328,21 +351,21 @@ def _writer(path: Path, suffix: str, schema: pa.Schema) -> Callable[[pa.Table | 
     return lambda batch: made.close() if batch is None else made.write_table(batch)
 
 
-def _measured(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> CalibrationMetrics:
-    if table.kind == "confidence":
+def _measured(table: Scores, num_bins: int, correction: Correction | None = None) -> CalibrationMetrics:
+    if table.confidence is not None:
         metrics = CalibrationMetrics(num_bins, classwise=False)
-        metrics.update_from_confidences(table.scores, table.known_labels)
+        metrics.update_from_confidences(table.confidence, table.known_labels)
         return metrics
-    metrics = CalibrationMetrics(num_bins, classwise=table.scores.shape[1] <= _MOST_CLASSES, link=table.link)
-    for start in range(0, len(table.scores), _ROWS):
-        logits = table.scores[start : start + _ROWS]
+    metrics = CalibrationMetrics(num_bins, classwise=table.logits.shape[1] <= _MOST_CLASSES, link=table.link)
+    for start in range(0, len(table.logits), _ROWS):
+        logits = table.logits[start : start + _ROWS]
         logits = logits if correction is None else correction.apply(logits)
         metrics.update(logits, table.known_labels[start : start + _ROWS])
     return metrics
 
 
 def _result(
-    table: ScoreTable,
+    table: Scores,
     temperature: Temperature | None,
     before: CalibrationMetrics,
     after: CalibrationMetrics | None,
@@ -350,10 +373,10 @@ def _result(
     columns: dict[str, Any],
 ) -> RunResult:
     name = Path(table.source).stem
-    options = {key: value for key, value in columns.items() if key not in ("floor", "link")}  # those of the command
+    options = {key: value for key, value in columns.items() if key != "floor"}  # those of the command
     details = {"model": name, "task": "scores", "options": options, "measured_on": table.source, **details}
     result = RunResult.of(name, temperature, before, after, details=details, label_names=table.score_names)
-    if table.kind == "confidence":
+    if table.confidence is not None:
         result.details["notes"].append("confidences alone give no NLL, Brier score, or classwise error")
         result = replace(result, pre=_known(result.pre), post=_known(result.post))
     return result
@@ -363,7 +386,7 @@ def _known(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not np.isnan(value)}
 
 
-def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
+def _by_group(table: Scores, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
     """Return lists of the groups' "name", "num_samples", "error", and ECE with its interval, the worst group first."""
     if table.groups is None:
         return {}
@@ -383,7 +406,7 @@ def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = 
     return {column: [row[i] for row in rows] for i, column in enumerate(columns)}
 
 
-def _drift(table: ScoreTable, reference: ScoreTable) -> dict[str, Any]:
+def _drift(table: Scores, reference: Scores) -> dict[str, Any]:
     """Compare the smooth ECE of two tables by a permutation test, which assigns the samples to tables at random."""
     rng, samples = np.random.default_rng(0), []
     for part in (table, reference):

@@ -50,7 +50,7 @@ def test_the_graph_computes_what_the_correction_does(table, options, tmp_path):
     scores = scores.astype(np.float32)
     (found,) = session.run(["calibrated"], {given: scores.reshape(len(scores), -1)})
     floor = json.loads((tmp_path / "out" / "correction.json").read_text())["floor"] or None
-    logits = read_scores({column: scores.astype(float)}, needs_labels=False, floor=floor).scores
+    logits = read_scores({column: scores.astype(float)}, needs_labels=False, floor=floor).logits
     corrected = Correction.load(tmp_path / "out" / "correction.json").apply(logits)
     expected = softmax(corrected, 1) if "label" in table and table is not YES else expit(corrected)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)

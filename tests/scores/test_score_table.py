@@ -39,14 +39,14 @@ def test_a_column_for_each_class_in_every_format(kind, tmp_path):
     file = write(tmp_path / f"scores.{kind}", COLUMNS | {"label": ["a", "b", "c", "a"]})
     table = read_scores(file)
     assert (table.kind, table.link, table.classes) == ("logits", "softmax", ("a", "b", "c"))
-    np.testing.assert_allclose(table.scores, np.log(PROBABILITIES), rtol=1e-9)
+    np.testing.assert_allclose(table.logits, np.log(PROBABILITIES), rtol=1e-9)
     np.testing.assert_array_equal(table.labels, LABELS)
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "parquet", "npz"])
 def test_a_list_for_each_sample(kind, tmp_path):
     table = read_scores(write(tmp_path / f"scores.{kind}", {"logits": LOGITS, "label": LABELS}))
-    np.testing.assert_array_equal(table.scores, LOGITS)
+    np.testing.assert_array_equal(table.logits, LOGITS)
     np.testing.assert_array_equal(table.labels, LABELS)
 
 
@@ -65,19 +65,19 @@ def test_what_a_trainer_predicts_and_tables_in_memory(tmp_path):
         Dataset.from_dict(lists),
     ):
         table = read_scores(given)
-        np.testing.assert_allclose(table.scores, LOGITS)
+        np.testing.assert_allclose(table.logits, LOGITS)
         np.testing.assert_array_equal(table.labels, LABELS)
 
 
 @pytest.mark.parametrize("labels", [[1, 0, 1], [True, False, True], [1.0, 0.0, 1.0], ["yes", "no", "yes"]])
 def test_one_score_is_of_a_yes_no_model(labels):
-    table = read_scores({"score": [0.9, 0.2, 0.5], "label": labels}, classes=["no", "yes"])
+    table = read_scores({"prob": [0.9, 0.2, 0.5], "label": labels}, classes=["no", "yes"])
     assert table.link == "sigmoid"
-    np.testing.assert_allclose(table.scores[:, 0], np.log([9, 0.25, 1]))
+    np.testing.assert_allclose(table.logits[:, 0], np.log([9, 0.25, 1]))
     np.testing.assert_array_equal(table.labels[:, 0], [1, 0, 1])
-    assert read_scores({"score": [3.0, -1.0], "label": [1, 0]}).scores[0] == 3  # outside [0, 1]: logits
+    assert read_scores({"score": [3.0, -1.0], "label": [1, 0]}).logits[0] == 3  # outside [0, 1]: logits
     with pytest.raises(InputError, match=r"classes must say which label is the positive one, got .*'no', 'yes'"):
-        read_scores({"score": [0.9, 0.2], "label": ["yes", "no"]})
+        read_scores({"prob": [0.9, 0.2], "label": ["yes", "no"]})
 
 
 @pytest.mark.parametrize("labels", [[[0, 1, 1], [1, 0, 0]], [["b", "c"], ["a"]], [[1, 2], [0]]])
@@ -85,7 +85,7 @@ def test_several_labels(labels):
     table = read_scores({"probabilities": [[0.1, 0.7, 0.8], [0.6, 0.2, 0.3]], "labels": labels}, classes="abc")
     assert table.link == "sigmoid"
     np.testing.assert_array_equal(table.labels, [[0, 1, 1], [1, 0, 0]])
-    np.testing.assert_allclose(1 / (1 + np.exp(-table.scores)), [[0.1, 0.7, 0.8], [0.6, 0.2, 0.3]])
+    np.testing.assert_allclose(1 / (1 + np.exp(-table.logits)), [[0.1, 0.7, 0.8], [0.6, 0.2, 0.3]])
 
 
 def test_a_column_for_each_of_several_labels(tmp_path):
@@ -97,7 +97,9 @@ def test_a_column_for_each_of_several_labels(tmp_path):
     (tmp_path / "s.csv").write_text(text.replace("0.7,0", "0.7,2"))
     with pytest.raises(InputError, match=r"must hold 0 or 1 for each label, got 2 in 'label_b' in line 3 of s\.csv"):
         read_scores(tmp_path / "s.csv")
-    with pytest.raises(InputError, match=r"label_column must hold 0 or 1 for each label: .*yes"):
+    with pytest.raises(
+        InputError, match=r"label_column must hold 0 or 1 for each label, got yes in 'label_a' in row 0"
+    ):
         read_scores({"prob_a": [0.5], "prob_b": [0.2], "label_a": ["yes"], "label_b": [True]})
 
 
@@ -142,7 +144,7 @@ def test_a_wrong_row_is_named(kind, row, message, tmp_path):
     rows = [*PROBABILITIES[:2].tolist(), row, PROBABILITIES[3].tolist()]
     columns = {name: [own[i] for own in rows] for i, name in enumerate(COLUMNS)}
     with pytest.raises(InputError, match=f"^scores must hold {message}" if "in each row" in message else message):
-        read_scores(write(tmp_path / f"scores.{kind}", columns | {"label": LABELS}))
+        read_scores(write(tmp_path / f"scores.{kind}", columns | {"label": [*"abca"]}))
 
 
 @pytest.mark.parametrize(
@@ -223,11 +225,11 @@ def test_other_wrong_files(text, message, tmp_path):
 def test_arrays_in_npy_files(tmp_path):
     table = pd.DataFrame({f"logit_{name}": LOGITS[:, i] for i, name in enumerate("abc")}).assign(label=LABELS)
     np.save(tmp_path / "scores.npy", table.to_records(index=False))
-    read = read_scores(tmp_path / "scores.npy")
-    np.testing.assert_array_equal(read.scores, LOGITS)
+    read = read_scores(tmp_path / "scores.npy", classes="abc")
+    np.testing.assert_array_equal(read.logits, LOGITS)
     np.testing.assert_array_equal(read.labels, LABELS)
     np.save(tmp_path / "scores.npy", LOGITS)
-    np.testing.assert_array_equal(read_scores(tmp_path / "scores.npy", needs_labels=False).scores, LOGITS)
+    np.testing.assert_array_equal(read_scores(tmp_path / "scores.npy", needs_labels=False).logits, LOGITS)
     with pytest.raises(InputError, match=r"label_column must name a column of scores\.npy"):
         read_scores(tmp_path / "scores.npy")
 
@@ -244,18 +246,18 @@ def test_files_that_cannot_be_read(tmp_path):
         with pytest.raises(InputError, match=message):
             read_scores(tmp_path / name)
     (tmp_path / "scores.json").write_text(json.dumps({"logits": LOGITS.tolist(), "label": LABELS.tolist()}))
-    assert len(read_scores(tmp_path / "scores.json").scores) == 4  # columns instead of records
+    assert len(read_scores(tmp_path / "scores.json").logits) == 4  # columns instead of records
     pq.write_table(
         pa.table({"logits": pa.array(LOGITS.tolist(), pa.list_(pa.float32())), "label": LABELS}),
         tmp_path / "scores.parquet",
     )
-    assert read_scores(tmp_path / "scores.parquet").scores.dtype == np.float32
+    assert read_scores(tmp_path / "scores.parquet").logits.dtype == np.float32
 
 
 def test_numbered_columns_stand_for_the_places_of_the_given_classes():
     table = {"prob_1": [0.9, 0.4], "prob_0": [0.1, 0.6], "label": ["dog", "cat"]}
     read = read_scores(table, classes=("cat", "dog"))
-    np.testing.assert_allclose(np.exp(read.scores), [[0.1, 0.9], [0.6, 0.4]])
+    np.testing.assert_allclose(np.exp(read.logits), [[0.1, 0.9], [0.6, 0.4]])
     assert read.labels.tolist() == [1, 0]
 
 
@@ -270,7 +272,7 @@ def test_decimals_are_those_of_all_rows():
 
 def test_predicted_classes_are_no_scores():
     table = {"prob_0": [0.9, 0.4], "prob_1": [0.1, 0.6], "predictions": [0, 1], "label": [0, 1]}
-    assert read_scores(table).scores.shape == (2, 2)
+    assert read_scores(table).logits.shape == (2, 2)
     with pytest.raises(InputError, match="score_column must name the scores, since predictions has no lists"):
         read_scores({"predictions": [0, 1], "label": [0, 1]})
     assert read_scores({"predictions": [[0.5, 1.0]], "label": [0]}).kind == "logits"

@@ -1,0 +1,93 @@
+"""What the names of columns say: which hold scores, of which kind and class, and which hold labels."""
+
+import re
+from typing import NamedTuple
+
+KINDS = ("logits", "probabilities", "percentages", "log-probabilities", "confidence")
+
+# Names of scores as regular expressions, in the order in which they are looked for, and the kind that they state: ""
+# leaves it to the values. "log_prob" comes before "prob".
+_SEPARATOR = r"[-_. :/]"
+_NUMBERS_OF_CLASSES = {
+    "logits?": "logits",
+    f"log{_SEPARATOR}?(?:prob(?:a|s|as|ability|abilities)?|p|likelihoods?)": "log-probabilities",
+    "prob(?:a|s|as|ability|abilities)?|softmax|pr?": "probabilities",
+    "scores?": "",
+    "calibrated": "probabilities",  # what `apply_correction` writes
+}
+_ANY = "|".join(_NUMBERS_OF_CLASSES)
+_OF_PREDICTION = re.compile(
+    rf"(?:confidences?|conf|(?:max|top|top1|best){_SEPARATOR}?(?:prob(?:a|ability)?|score|confidence))", re.IGNORECASE
+)
+_WHOLE = re.compile(rf"(?:(?:y|pred|predict|predicted|class|model){_SEPARATOR}?)*({_ANY})", re.IGNORECASE)
+_PREFIX = re.compile(rf"({_ANY})(?:({_SEPARATOR})(.+)|(\()(.+)\)|(\[)(.+)\]|(\d+))", re.IGNORECASE)
+_SUFFIX = re.compile(rf"(.+?)({_SEPARATOR})({_ANY})", re.IGNORECASE)
+# What a column beside those of the classes may hold instead, as logit_margin does.
+_STATISTICS = re.compile(
+    r"(?:margin|max|min|mean|avg|average|std|var|variance|sum|total|entropy|diff|difference|gap|delta|range|norm|top\d*"
+    r"|best|argmax|rank|value|pred|prediction|predicted|correct|loss|nll|ratio|uncertainty|confidence|threshold)"
+    r"(?:[-_. ]?\d+)?",
+    re.IGNORECASE,
+)
+
+# Columns of labels, in the order in which they are looked for. Beside one of the first, "label" may be the prediction.
+TRUE_LABELS = (
+    *("y_true", "true_label", "true_labels", "gold_label", "gold_labels", "gold", "ground_truth", "true_class"),
+    *("actual", "actual_label"),
+)
+LABELS = ("label", "labels", "label_ids", "label_id", "target", "targets", "y")
+PREDICTIONS = (
+    *("prediction", "predictions", "predicted", "pred", "preds", "y_pred", "y_hat", "predicted_label"),
+    *("predicted_labels", "pred_label", "pred_labels", "predicted_class", "pred_class"),
+)
+CORRECT = ("correct", "is_correct")
+_TEXT = {*TRUE_LABELS, *LABELS, *PREDICTIONS, *CORRECT}
+
+
+class ScoreName(NamedTuple):
+    """What a column of scores is called: with a class, a member of a `family` of columns, one for each class."""
+
+    kind: str
+    family: str = ""
+    class_name: str = ""
+    rank: int = 0  # the place of its kind among those that are looked for
+
+
+def parsed(column: str) -> ScoreName | None:
+    """Return what the name of a column says, or None if it is not one of scores."""
+    if _OF_PREDICTION.fullmatch(column):
+        return ScoreName("confidence", rank=len(_NUMBERS_OF_CLASSES))
+    if column.lower() == "predictions":  # what `Trainer.predict` returns; last, because it may hold predicted classes
+        return ScoreName("logits", rank=len(_NUMBERS_OF_CLASSES) + 1)
+    if whole := _WHOLE.fullmatch(column):
+        kind, rank = _kind(whole[1])
+        return ScoreName(kind, rank=rank)
+    if found := _PREFIX.fullmatch(column):
+        kind, rank = _kind(found[1])
+        form = found[2] or found[4] or found[6] or ""
+        return ScoreName(kind, f"{found[1].lower()}{form}", found[3] or found[5] or found[7] or found[8], rank)
+    if found := _SUFFIX.fullmatch(column):
+        kind, rank = _kind(found[3])
+        return ScoreName(kind, f"{found[2]}{found[3].lower()}", found[1], rank)
+    return None
+
+
+def _kind(token: str) -> tuple[str, int]:
+    patterns = [*_NUMBERS_OF_CLASSES]
+    rank = next(i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, token, re.IGNORECASE))
+    return _NUMBERS_OF_CLASSES[patterns[rank]], rank
+
+
+def is_statistic(class_name: str) -> bool:
+    """Return whether a name such as margin or max is rather that of a statistic of the scores than that of a class."""
+    return _STATISTICS.fullmatch(class_name) is not None
+
+
+def is_text(column: str) -> bool:
+    """Return whether the values of a column are compared by what is written, such as 007."""
+    return column.lower() in _TEXT or re.match(r"labels?[-_. (\[]", column, re.IGNORECASE) is not None
+
+
+def among(names: list[str], known: tuple[str, ...]) -> list[str]:
+    """Return the `names` that are `known`, whatever their case, in the order of `known`."""
+    return sorted((name for name in names if name.lower() in known), key=lambda name: known.index(name.lower()))

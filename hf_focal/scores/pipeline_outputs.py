@@ -1,0 +1,109 @@
+"""Outputs of Transformers pipelines in a table: columns of labels with their scores become columns of numbers."""
+
+import ast
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..validation import InputError
+from .class_labels import is_lists, is_text_type, shown
+from .column_names import parsed
+from .table_files import ScoreRows
+
+_PARTS = {"label", "score"}
+
+
+def with_score_columns(rows: ScoreRows, score_column: str | None = None) -> ScoreRows:
+    """Return rows in which a column for each class takes the place of lists of labels and scores.
+
+    Lists of {"label", "score"} in the column `scores` (``top_k=None``) become columns such as scores_cat. So do the
+    columns "labels" and "scores" of a zero-shot pipeline, which are sorted by the score. The output of one label
+    alone becomes the columns "prediction" and `scores`. Other columns are left as they are.
+
+    Raises:
+        InputError: a row lacks the score of a class that another row has.
+    """
+    table = rows.table
+    for name in table.column_names:
+        if name != score_column and parsed(name) is None and name not in ("output", "outputs", "prediction"):
+            continue
+        if table.column_names.count(name) != 1:
+            continue
+        column = rows.column("score_column", name)
+        if is_text_type(column.type) and len(column) and _is_written_pair(column[0].as_py()):
+            column = _read_pairs(rows, name, column)
+        parts = column.flatten() if is_lists(column) else column
+        if not (pa.types.is_struct(parts.type) and {field.name for field in parts.type} >= _PARTS):
+            continue
+        labels, scores = (pc.struct_field(parts, part) for part in ("label", "score"))
+        lengths = _lengths(column) if is_lists(column) else np.ones(len(column), int)
+        return _replaced(rows, name, labels, scores, lengths)
+    if {"labels", "scores"} <= {*table.column_names}:
+        labels, scores = (rows.column("score_column", name) for name in ("labels", "scores"))
+        if is_lists(labels) and is_lists(scores) and is_text_type(labels.flatten().type):
+            lengths = _lengths(labels)
+            is_ranked = (lengths == _lengths(scores)).all() and lengths.min(initial=2) > 1
+            values = _dictionary(labels.flatten())
+            if is_ranked and (lengths == len(values.dictionary)).all():  # as labels, all classes would be right
+                without = replace(rows, table=table.drop_columns("labels"))
+                return _replaced(without, "scores", labels.flatten(), scores.flatten(), lengths)
+    return rows
+
+
+def _lengths(column: pa.Array) -> np.ndarray:
+    return pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _dictionary(labels: pa.Array) -> pa.DictionaryArray:
+    return labels if isinstance(labels, pa.DictionaryArray) else labels.dictionary_encode()
+
+
+def _is_written_pair(text: str | None) -> bool:
+    return text is not None and text.lstrip(" [").startswith("{") and all(f"'{part}'" in text for part in _PARTS)
+
+
+def _read_pairs(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
+    """Read what pandas wrote of lists of dicts. It is Python's own notation, for which there is no faster reader."""
+    values = []
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(ast.literal_eval(text or ""))
+        except (ValueError, SyntaxError) as error:
+            where = f"{name!r} in {rows.where(row)}"
+            raise InputError(
+                "score_column", f"must hold lists of labels and scores, got {text!r} in {where}"
+            ) from error
+    return pa.array(values)
+
+
+def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, lengths: np.ndarray) -> ScoreRows:
+    """Return the rows with columns of numbers in the place of the column `name`."""
+    table, encoded = rows.table.drop_columns(name), _dictionary(labels)
+    name = name if parsed(name) else "scores"
+    names = [str(value) for value in encoded.dictionary.to_pylist()]
+    size = len(names)
+    if (lengths == 1).all() and (size > 1 or "prediction" not in table.column_names):
+        for column, values in (("prediction", encoded.dictionary_decode()), (name, scores)):
+            if column not in table.column_names:
+                table = table.append_column(column, values)
+        return replace(rows, table=table)
+    numbers = encoded.indices.to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(lengths != size)
+    if not len(wrong):
+        order = numbers.reshape(-1, size).argsort(1)
+        places = np.take_along_axis(numbers.reshape(-1, size), order, 1)
+        wrong = np.flatnonzero((places != np.arange(size)).any(1))
+    if len(wrong):
+        where = f"{name!r} in {rows.where(int(wrong[0]))}"
+        raise InputError(
+            "score_column",
+            f"must hold the score of each class of {shown(names)}, got other classes in {where}: call the pipeline "
+            "with top_k=None",
+        )
+    values = scores.to_numpy(zero_copy_only=False).reshape(-1, size)
+    values = np.take_along_axis(values, order, 1)
+    for own, number in sorted(zip(names, range(size), strict=True)):
+        table = table.append_column(f"{name}_{own}", pa.array(np.ascontiguousarray(values[:, number])))
+    return replace(rows, table=table)
