@@ -293,9 +293,8 @@ def test_predictions_of_two_classes_show_what_the_score_is():
     assert evaluate_scores(top).pre["error"] == pytest.approx(YES_ERROR)
     check_figures({"y_true": IS_YES.astype(int), "y_pred": predicted, "y_prob": P_YES}, YES_NLL, YES_ERROR)
     check_figures({"y_true": IS_YES.astype(int), "y_pred": predicted, "y_prob": 1 - P_YES}, YES_NLL, YES_ERROR)
-    with pytest.raises(
-        InputError, match=r"kind must be given for 'score' .* neither the score of the predicted class"
-    ):
+    asked = r"kind must be given for 'score' .* neither the score of the predicted class"
+    with pytest.raises(InputError, match=asked):
         read_scores({**top, "score": RANDOM.permutation(P_YES)})
     del top["prediction"]
     for name in ("score", "prob"):
