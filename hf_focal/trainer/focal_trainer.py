@@ -415,8 +415,8 @@ class FocalTrainer(Trainer):
         measures = self._accumulator is not None and inputs.get("labels") is not None
         self._unmeasured = (model, inputs) if measures else None
         step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        if self._unmeasured is not None:
-            self._unmeasured = None
+        unmeasured, self._unmeasured = self._unmeasured is not None, None
+        if unmeasured and self._labels_required:
             raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss for metrics")
         return step
 
