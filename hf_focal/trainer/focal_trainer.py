@@ -421,11 +421,14 @@ class FocalTrainer(Trainer):
             labels_of(inputs, "the dataset to measure")
         measures = self._accumulator is not None and inputs.get("labels") is not None
         self._unmeasured = (model, inputs) if measures else None
-        step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        if self._unmeasured is not None:
-            self._unmeasured = None
+        loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        if isinstance(logits, tuple):  # of an unlabeled batch, for which a model may return an empty loss
+            logits = without_loss(logits)
+            logits = logits[0] if len(logits) == 1 else logits
+        unmeasured, self._unmeasured = self._unmeasured is not None, None
+        if unmeasured and self._labels_required:
             raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss for metrics")
-        return step
+        return loss, logits, labels
 
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()

@@ -47,6 +47,14 @@ def test_any_answer_is_trained_and_measured_by_its_logits(wrap, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", [name for name in WRAPS if "loss" in name])
+def test_unlabeled_samples_are_predicted_without_the_place_for_the_loss(name, tmp_path):
+    trainer = trainer_of(tmp_path, Answers(WRAPS[name]))
+    predictions = trainer.predict([{"input_ids": row["input_ids"]} for row in EVAL]).predictions
+    first = predictions[0] if isinstance(predictions, tuple) else predictions
+    assert_exact(torch.tensor(first), logits_of(BagOfWords(), EVAL))
+
+
 def test_a_bert_that_answers_with_tuples_is_measured(tmp_path):
     metrics = trainer_of(tmp_path, tiny_bert(return_dict=False)).evaluate()
     assert_has(metrics, reference_metrics(logits_of(tiny_bert(), EVAL), EVAL))
