@@ -69,10 +69,12 @@ class Correction(ABC):
         generates = can_generate(model)
         earlier = recorded_calibration(model.config)
         on_top = is_folded(earlier, generates)
-        unchanged = type(self) is Temperature and self.value == 1 and (on_top or not earlier)
-        if unchanged and (on_top or not self.num_samples):
-            return model
-        if not unchanged:
+        if type(self) is Temperature and self.value == 1:
+            if on_top or not (earlier or self.num_samples):
+                return model  # nothing has changed
+            if earlier:  # which this one replaces
+                drop_promises(model.config)
+        else:
             drop_promises(model.config)
         if on_top and isinstance(self, Temperature):
             record = _with_temperature(earlier, self)

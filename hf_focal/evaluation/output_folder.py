@@ -76,8 +76,8 @@ def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dic
 
     `values` are the function's local variables at its start. The page names the files of the next steps from them.
     """
-    parameters, given = signature(function).parameters, {}
-    for name, parameter in parameters.items():
+    given: dict[str, Any] = {}
+    for name, parameter in signature(function).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
             given |= values[name]
         elif name != "on_result" and values[name] is not parameter.default:

@@ -214,7 +214,7 @@ def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) ->
     names = [*names] if len(names) == len(counts) else [str(number) for number in range(len(counts))]
     largest = int(counts.argmax())
     frequencies = counts / max(counts.sum(), 1)
-    balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts[largest])}
+    balance: dict[str, Any] = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts[largest])}
     balance |= {"majority": names[largest], "base_nll": float(entr(frequencies).sum())}
     if len(confusion):
         right, predicted = confusion.diagonal(), confusion.sum(0)
