@@ -92,7 +92,7 @@ def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     assert json.loads((tmp_path / "adapter" / "temperature.json").read_text())["value"] == T
     card = (tmp_path / "adapter" / "README.md").read_text()
     assert "folded into the weights of the adapter's own head" in card and "library_name: peft" in card
-    assert f'AutoPeftModelFor{task}.from_pretrained("adapter", num_labels=4)' in card
+    assert f'AutoPeftModelFor{task}.from_pretrained("your-username/adapter", num_labels=4)' in card
 
     ids = torch.stack([row["input_ids"] for row in rows(5, seed=2)])
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_the_temperature_of_a_language_models_adapter_is_the_generations(tmp_pat
     trainer.create_model_card()
     card = (tmp_path / "adapter" / "README.md").read_text()
     assert (
-        'generation_config=GenerationConfig.from_pretrained("adapter")' in card
+        'generation_config=GenerationConfig.from_pretrained("your-username/adapter")' in card
         and "calibrated_generation(1.7)" in card
     )
     trainer.train()
