@@ -1,29 +1,38 @@
 """Every hot path on one accelerator: time, memory and error of each, beside PyTorch's, Liger's and Apple's kernels.
 
-    python benchmarks/gpu.py [--device cuda] [--sizes full] [--json FILE] [--markdown FILE]
+    python benchmarks/gpu.py [--device cuda] [--sizes full] [--sections losses heads metrics stream images]
+                             [--minutes 8] [--json FILE] [--markdown FILE]
+
+For a machine that is borrowed for minutes: it needs PyTorch, NumPy, and SciPy, and no network. Each measurement is one
+line of JSON, printed and appended to `--json` at once, so what is measured is kept if the machine goes away. What
+fails, or is wrong, becomes a line with "failure", and the next measurement follows. After `--minutes`, no measurement
+begins. Random numbers are drawn on the device. `benchmarks/gpu_cifar10.py` trains networks.
 
 `--sizes tiny --device cpu` runs everything that needs no accelerator in seconds. Times are medians of
 `torch.utils.benchmark`, which waits for the device. Peak memory excludes the inputs. Errors are relative, by norms, to
-float64 on the same device: of the gradient for losses, of the ECE for metrics. An error beyond its limit ends the
-script: a kernel that is fast and wrong must not appear in a table. Liger's and Apple's kernels are included if
-liger-kernel or cut-cross-entropy is installed, and torchmetrics if that is.
+float64 on the same device: of the gradient for losses, of the ECE for metrics. A measurement whose error is beyond its
+limit is a failure without a time: a kernel that is fast and wrong must not appear in a table. Liger's and Apple's
+kernels are included if liger-kernel or cut-cross-entropy is installed, and torchmetrics if that is.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
-from loss import composed_focal, machine
+from gpu_cifar10 import resnet
 from memory import peak_bytes
-from papers.models.cifar_networks import cifar_config
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
-from transformers import AutoModelForImageClassification
 
 from hf_focal import CalibrationMetrics, TemperatureStream
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
@@ -35,7 +44,7 @@ SIZES = {
         "heads": [(8192, 4096, 32_000), (8192, 4096, 128_256)],
         "metrics": [(1_000_000, 10), (100_000, 1000)],
         "stream": (8192, 37_000),
-        "images": (128, "resnet50"),
+        "images": (128, (3, 4, 6, 3), 64),
         "seconds": 1.0,
     },
     "tiny": {
@@ -43,7 +52,7 @@ SIZES = {
         "heads": [(24, 16, 50)],
         "metrics": [(500, 10)],
         "stream": (200, 40),
-        "images": (4, "resnet8"),
+        "images": (4, (1, 1), 8),
         "seconds": 0.01,
     },
 }
@@ -52,7 +61,85 @@ SIZES = {
 GRADIENT_LIMITS = {torch.float32: 2e-3, torch.bfloat16: 5e-2}
 ECE_LIMIT = 1e-5
 
-Line = dict[str, str | float | None]
+TORCHMETRICS = "torchmetrics.functional.classification"
+
+Line = dict[str, Any]
+
+
+class OutOfTime(Exception):
+    """No measurement may begin."""
+
+
+@dataclass
+class Recorder:
+    """Writes a line for each measurement; `deadline` is a time of `time.monotonic`."""
+
+    device: str
+    seconds: float
+    deadline: float
+    file: Path | None = None
+    lines: list[Line] = field(default_factory=list)
+
+    def write(self, line: Line) -> None:
+        text = json.dumps(line)
+        print(text, flush=True)
+        if self.file:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+        self.lines.append(line)
+
+    def measure(
+        self,
+        section: str,
+        size: str,
+        name: str,
+        run: Callable,
+        error: Callable[[], float],
+        limit: float,
+        items: int = 0,
+    ) -> None:
+        """Time `run` if its `error` is within the limit, else record why not; a run processes so many `items`."""
+        if time.monotonic() > self.deadline:
+            raise OutOfTime
+        line: Line = {"section": section, "size": size, "name": name}
+        try:
+            line["error"] = error()
+            if not line["error"] <= limit:  # also NaN
+                raise AssertionError(f"relative error {line['error']:.2e}, at most {limit:.0e} is rounding")
+            run()  # compiles, and fills caches
+            line["peak_MiB"] = peak_bytes(run, self.device) / 2**20
+            line["milliseconds"] = timed(run, self.seconds)
+            if items:
+                line["items_per_second"] = 1e3 * items / line["milliseconds"]
+        except Exception as failure:
+            line = {key: line[key] for key in ("section", "size", "name")} | {"failure": describe(failure)}
+        self.write(line)
+
+
+def describe(failure: Exception) -> str:
+    return f"{type(failure).__name__}: {failure}"[:500]
+
+
+def peer(load: Callable[[], Callable]) -> Callable:
+    """Return the kernel of another library, or a function that raises what importing it raised."""
+    try:
+        return load()
+    except Exception as failure:
+        problem = failure
+
+    def missing(*_: Any, **__: Any) -> None:
+        raise problem
+
+    return missing
+
+
+def liger(name: str, **options: Any) -> Callable:
+    return peer(lambda: getattr(import_module("liger_kernel.transformers"), name)(**options))
+
+
+def composed_focal(logits: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
+    ce = F.cross_entropy(logits, labels, reduction="none")
+    return ((1 - torch.exp(-ce)) ** gamma * ce).mean()
 
 
 def timed(run: Callable[[], object], seconds: float) -> float:
@@ -68,45 +155,29 @@ def relative_error(found: Tensor, exact: Tensor) -> float:
     return ((found.double() - exact.double()).norm() / exact.double().norm()).item()
 
 
-def check(name: str, error: float, limit: float) -> float:
-    if not error <= limit:  # also NaN
-        raise AssertionError(f"{name}: relative error {error:.2e}, at most {limit:.0e} is rounding")
-    return error
-
-
-def measured(section: str, size: str, name: str, run: Callable, error: float, device: str, seconds: float) -> Line:
-    """Return and print a line."""
-    run()  # compiles, and fills caches
-    peak = peak_bytes(run, device) / 2**20
-    line: Line = {"section": section, "size": size, "name": name, "milliseconds": timed(run, seconds)}
-    line |= {"peak_MiB": peak, "error": error}
-    print(f"{section:8} {size:24} {name:44} {line['milliseconds']:10.3f} ms {peak:10.1f} MiB  error {error:.1e}")
-    return line
-
-
 def loss_kernels() -> dict[str, tuple[Callable, Callable]]:
     """Losses of (logits, labels), and the same in plain float64 operations."""
     kernels: dict[str, tuple[Callable, Callable]] = {
         "F.cross_entropy": (F.cross_entropy, F.cross_entropy),
         "focal of F.cross_entropy": (composed_focal, composed_focal),
-        "torch.compile(focal of F.cross_entropy)": (torch.compile(composed_focal), composed_focal),
     }
     for name in ("cross_entropy", "focal:gamma=3", "flsd53", "adafocal", "label_smoothing:alpha=0.1", "brier"):
         loss = build_loss(name)
         kernels[f"ours: {name}"] = loss, loss
-    kernels["ours, compiled: focal:gamma=3"] = torch.compile(build_loss("focal:gamma=3")), composed_focal
     if find_spec("liger_kernel"):
-        from liger_kernel.transformers import LigerCrossEntropyLoss
-
-        kernels["Liger: cross_entropy"] = LigerCrossEntropyLoss(), F.cross_entropy
+        kernels["Liger: cross_entropy"] = liger("LigerCrossEntropyLoss"), F.cross_entropy
+    # They come last, because compilation takes long, and needs a compiler.
+    kernels["torch.compile(focal of F.cross_entropy)"] = peer(lambda: torch.compile(composed_focal)), composed_focal
+    ours = peer(lambda: torch.compile(build_loss("focal:gamma=3")))
+    kernels["ours, compiled: focal:gamma=3"] = ours, composed_focal
     return kernels
 
 
-def measure_losses(sizes: dict, device: str) -> Iterator[Line]:
+def measure_losses(recorder: Recorder, sizes: dict, device: str) -> None:
     for rows, classes in sizes["losses"]:
-        generator = torch.Generator().manual_seed(0)
-        exact = (torch.randn(rows, classes, generator=generator) * 2).to(device)
-        labels = torch.randint(classes, (rows,), generator=generator).to(device)
+        generator = torch.Generator(device).manual_seed(0)
+        exact = torch.randn(rows, classes, generator=generator, device=device) * 2
+        labels = torch.randint(classes, (rows,), generator=generator, device=device)
         for dtype, limit in GRADIENT_LIMITS.items():
             logits = exact.to(dtype).requires_grad_()
             for name, (kernel, reference) in loss_kernels().items():
@@ -114,13 +185,15 @@ def measure_losses(sizes: dict, device: str) -> Iterator[Line]:
                     continue
                 # Liger's kernels write the gradient into the logits.
                 given = logits.detach().clone().requires_grad_() if name.startswith("Liger") else logits
-                wide = logits.detach().double().requires_grad_()
-                right, found = differentiate(reference, labels, wide)[0], differentiate(kernel, labels, given)[0]
-                error = check(name, relative_error(found, right), limit)
-                del wide, right, found
+
+                def error(kernel=kernel, reference=reference, given=given, logits=logits, labels=labels) -> float:
+                    wide = logits.detach().double().requires_grad_()
+                    right, found = differentiate(reference, labels, wide)[0], differentiate(kernel, labels, given)[0]
+                    return relative_error(found, right)
+
                 run = partial(differentiate, kernel, labels, given)
                 size = f"{rows} x {classes}, {str(dtype).removeprefix('torch.')}"
-                yield measured("loss", size, name, run, error, device, sizes["seconds"])
+                recorder.measure("losses", size, name, run, error, limit)
 
 
 def token_kernels(device: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
@@ -130,10 +203,8 @@ def token_kernels(device: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], T
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)
         kernels["F.linear_cross_entropy"] = partial(F.linear_cross_entropy, options=options, reduction="none")
     if device != "cpu" and find_spec("liger_kernel"):  # from 0.8.2: the gradients of earlier versions fail the check
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        liger = LigerFusedLinearCrossEntropyLoss(reduction="none")
-        kernels["Liger"] = lambda h, w, y: liger(w, h, y)
+        fused = liger("LigerFusedLinearCrossEntropyLoss", reduction="none")
+        kernels["Liger"] = lambda h, w, y: fused(w, h, y)
     return kernels
 
 
@@ -156,114 +227,126 @@ def head_kernels(device: str) -> dict[str, tuple[Callable, bool]]:
     if device == "cpu":
         return kernels
     if find_spec("liger_kernel"):
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        liger = LigerFusedLinearCrossEntropyLoss()
-        kernels["Liger: fused linear cross-entropy"] = (lambda h, w, y: liger(w, h, y)), False
+        fused = liger("LigerFusedLinearCrossEntropyLoss")
+        kernels["Liger: fused linear cross-entropy"] = (lambda h, w, y: fused(w, h, y)), False
     if find_spec("cut_cross_entropy"):
-        from cut_cross_entropy import linear_cross_entropy
-
-        kernels["Apple: cut-cross-entropy"] = linear_cross_entropy, False
+        apple = peer(lambda: import_module("cut_cross_entropy").linear_cross_entropy)
+        kernels["Apple: cut-cross-entropy"] = apple, False
     return kernels
 
 
-def measure_heads(sizes: dict, device: str) -> Iterator[Line]:
+def measure_heads(recorder: Recorder, sizes: dict, device: str) -> None:
     for tokens, features, classes in sizes["heads"]:
-        generator = torch.Generator().manual_seed(0)
-        hidden = torch.randn(tokens, features, generator=generator)
-        weight = torch.randn(classes, features, generator=generator) * (2 / features**0.5)
-        labels = torch.randint(classes, (tokens,), generator=generator).to(device)
-        inputs = [tensor.to(device, torch.bfloat16).requires_grad_() for tensor in (hidden, weight)]
+        generator = torch.Generator(device).manual_seed(0)
+        draw = partial(torch.randn, generator=generator, device=device, dtype=torch.bfloat16)
+        hidden = draw(tokens, features).requires_grad_()
+        weight = (draw(classes, features) * (2 / features**0.5)).requires_grad_()
+        labels = torch.randint(classes, (tokens,), generator=generator, device=device)
         few = min(tokens, 512)  # whose float64 logits fit into memory
-        part = inputs[0][:few].detach(), inputs[1].detach()
+        part = hidden[:few].detach(), weight.detach()
         right = {}
         for focal, loss in ((False, F.cross_entropy), (True, composed_focal)):
             wide = [tensor.double().requires_grad_() for tensor in part]
-            right[focal] = torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)
+            right[focal] = [of.float() for of in torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)]
+            del wide
         for name, (kernel, focal) in head_kernels(device).items():
-            narrow = part[0].clone().requires_grad_(), part[1].clone().requires_grad_()
-            found = differentiate(kernel, labels[:few], *narrow)
-            errors = [relative_error(*pair) for pair in zip(found, right[focal], strict=True)]
-            error = check(name, max(errors), GRADIENT_LIMITS[torch.bfloat16])
-            run = partial(differentiate, kernel, labels, *inputs)
+
+            def error(kernel=kernel, exact=right[focal], part=part, labels=labels[:few]) -> float:
+                found = differentiate(kernel, labels, *(tensor.clone().requires_grad_() for tensor in part))
+                return max(relative_error(*pair) for pair in zip(found, exact, strict=True))
+
+            run = partial(differentiate, kernel, labels, hidden, weight)
             size = f"{tokens} x {features} x {classes}"
-            line = measured("head", size, name, run, error, device, sizes["seconds"])
-            yield line | {"tokens_per_second": tokens / (float(line["milliseconds"] or 0) / 1e3)}
+            recorder.measure("heads", size, name, run, error, GRADIENT_LIMITS[torch.bfloat16], items=tokens)
 
 
-def measure_metrics(sizes: dict, device: str) -> Iterator[Line]:
+def measure_metrics(recorder: Recorder, sizes: dict, device: str) -> None:
     for rows, classes in sizes["metrics"]:
-        generator = torch.Generator().manual_seed(0)
-        logits = (torch.randn(rows, classes, generator=generator) * 2).to(device)
-        labels = torch.randint(classes, (rows,), generator=generator).to(device)
+        generator = torch.Generator(device).manual_seed(0)
+        logits = torch.randn(rows, classes, generator=generator, device=device) * 2
+        labels = torch.randint(classes, (rows,), generator=generator, device=device)
         exact = float(expected_calibration_error(logits.double(), labels))
 
-        def stream(logits: Tensor = logits, labels: Tensor = labels) -> dict:
+        def stream(logits: Tensor = logits, labels: Tensor = labels, batch: int = rows) -> dict:
             metrics = CalibrationMetrics()
-            metrics.update(logits, labels)
+            for start in range(0, len(labels), batch):
+                metrics.update(logits[start : start + batch], labels[start : start + batch])
             return metrics.compute()
 
         runs: dict[str, tuple[Callable, Callable]] = {
             "ours: ece": (partial(expected_calibration_error, logits, labels), float),
             "ours: CalibrationMetrics, all": (stream, lambda result: result["ece"]),
+            "ours: CalibrationMetrics, 100 batches": (
+                partial(stream, batch=rows // 100),
+                lambda result: result["ece"],
+            ),
         }
         if find_spec("torchmetrics"):
-            from torchmetrics.functional.classification import multiclass_calibration_error
-
-            runs["torchmetrics: ece"] = partial(multiclass_calibration_error, logits, labels, classes, 15), float
+            theirs = peer(lambda: import_module(TORCHMETRICS).multiclass_calibration_error)
+            runs["torchmetrics: ece"] = partial(theirs, logits, labels, classes, 15), float
         for name, (run, read) in runs.items():
-            error = check(name, abs(read(run()) - exact) / exact, 1e-3 if "torchmetrics" in name else ECE_LIMIT)
-            yield measured("metrics", f"{rows} x {classes}", name, run, error, device, sizes["seconds"])
+
+            def error(run=run, read=read, exact=exact) -> float:
+                return abs(read(run()) - exact) / exact
+
+            limit = 1e-3 if "torchmetrics" in name else ECE_LIMIT
+            recorder.measure("metrics", f"{rows} x {classes}", name, run, error, limit, items=rows)
 
 
-def measure_stream(sizes: dict, device: str) -> Iterator[Line]:
+def measure_stream(recorder: Recorder, sizes: dict, device: str) -> None:
     tokens, classes = sizes["stream"]
-    generator = torch.Generator().manual_seed(0)
-    logits = (torch.randn(tokens, classes, generator=generator) * 3).to(device)
-    labels = torch.multinomial((logits / 2).softmax(-1).cpu(), 1, generator=generator).squeeze(1).to(device)
+    generator = torch.Generator(device).manual_seed(0)
+    logits = torch.randn(tokens, classes, generator=generator, device=device) * 3
+    labels = torch.multinomial((logits / 2).softmax(-1), 1, generator=generator).squeeze(1)
 
     def stream() -> TemperatureStream:
         sums = TemperatureStream()
         sums.update(logits, labels)
         return sums
 
-    curves = stream().compute()
-    exact = [F.cross_entropy(logits.double() / t, labels).item() for t in curves.temperatures]
-    found = torch.from_numpy(curves.nll)
-    error = check("NLL at each temperature", relative_error(found, torch.tensor(exact)), 1e-5)
-    line = measured("stream", f"{tokens} x {classes}", "100 temperatures", stream, error, device, sizes["seconds"])
-    yield line | {"tokens_per_second": tokens / (float(line["milliseconds"] or 0) / 1e3)}
+    def error() -> float:
+        curves = stream().compute()
+        exact = [F.cross_entropy(logits.double() / t, labels).item() for t in curves.temperatures]
+        return relative_error(torch.from_numpy(curves.nll), torch.tensor(exact))
+
+    recorder.measure("stream", f"{tokens} x {classes}", "100 temperatures", stream, error, 1e-5, items=tokens)
 
 
-def measure_images(sizes: dict, device: str) -> Iterator[Line]:
-    """A training step of a network for CIFAR-10, under bfloat16 autocast, with each loss."""
-    batch, name = sizes["images"]
+def measure_images(recorder: Recorder, sizes: dict, device: str) -> None:
+    """A training step of a ResNet for images of 32 x 32 pixels, under bfloat16 autocast, with each loss."""
+    batch, layers, width = sizes["images"]
     torch.manual_seed(0)
-    network = AutoModelForImageClassification.from_config(cifar_config(name, num_labels=10)).to(device)
-    network = network.to(memory_format=torch.channels_last)
+    network = resnet(layers, width).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     images = torch.randn(batch, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (batch,), device=device)
 
     def step(loss: Callable) -> Tensor:
         with torch.autocast(torch.device(device).type, torch.bfloat16):
-            value = loss(network(images).logits, labels)
+            value = loss(network(images), labels)
         value.backward()
         optimizer.step()
         optimizer.zero_grad()
         return value.detach()
 
     losses = {"F.cross_entropy": F.cross_entropy}
-    losses |= {f"ours: {loss}": build_loss(loss) for loss in ("cross_entropy", "flsd53", "adafocal")}
-    for loss, function in losses.items():
-        value = step(function)
-        if not torch.isfinite(value):
-            raise AssertionError(f"{loss}: the loss is {value}")
-        run = partial(step, function)
-        yield measured("images", f"{name}, {batch} images", loss, run, 0.0, device, sizes["seconds"])
+    losses |= {f"ours: {loss}": build_loss(loss) for loss in ("cross_entropy", "focal:gamma=3", "flsd53", "adafocal")}
+    for name, loss in losses.items():
+
+        def error(loss=loss) -> float:
+            return 0.0 if torch.isfinite(step(loss)) else float("nan")
+
+        size = f"ResNet-{2 + 3 * sum(layers)}, {batch} images"
+        recorder.measure("images", size, name, partial(step, loss), error, 0.0, items=batch)
 
 
-SECTIONS = (measure_losses, measure_heads, measure_metrics, measure_stream, measure_images)
+SECTIONS = {
+    "losses": measure_losses,
+    "heads": measure_heads,
+    "metrics": measure_metrics,
+    "stream": measure_stream,
+    "images": measure_images,
+}
 
 
 def table(lines: list[Line], device: dict) -> str:
@@ -276,10 +359,13 @@ def table(lines: list[Line], device: dict) -> str:
     ]
     first: dict[tuple, float] = {}
     for line in lines:
-        time = float(line["milliseconds"] or 0)
-        relative = time / first.setdefault((line["section"], line["size"]), time)
-        cells = [line["section"], line["size"], line["name"], f"{time:.3f}", f"{relative:.2f}"]
-        cells += [f"{line['peak_MiB']:.1f}", f"{line['error']:.1e}"]
+        cells = [line["section"], line.get("size", ""), line.get("name", "")]
+        if "failure" in line:
+            cells += [line["failure"].replace("|", "/").splitlines()[0], "", "", ""]
+        else:
+            relative = line["milliseconds"] / first.setdefault((line["section"], line["size"]), line["milliseconds"])
+            cells += [f"{line['milliseconds']:.3f}", f"{relative:.2f}"]
+            cells += [f"{line['peak_MiB']:.1f}", f"{line['error']:.1e}"]
         rows.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(rows) + "\n"
 
@@ -288,15 +374,28 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", choices=SIZES, default="full")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--sections", choices=SECTIONS, nargs="+", default=list(SECTIONS))
+    parser.add_argument("--minutes", type=float, default=8.0, help="no measurement begins later")
+    parser.add_argument("--json", type=Path, help="append a line of JSON for each measurement")
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(argv)
-    device = machine(options.device)
-    lines = [line for measure in SECTIONS for line in measure(SIZES[options.sizes], options.device)]
-    if options.json:
-        options.json.write_text(json.dumps({"machine": device, "lines": lines}, indent=1) + "\n", encoding="utf-8")
+    sizes, deadline = SIZES[options.sizes], time.monotonic() + 60 * options.minutes
+    recorder = Recorder(options.device, sizes["seconds"], deadline, options.json)
+    cuda = options.device.startswith("cuda") and torch.cuda.is_available()
+    name = torch.cuda.get_device_name(options.device) if cuda else platform.machine()
+    machine = {"section": "machine", "torch": torch.__version__, "device": name}
+    recorder.write(machine)
+    for section in options.sections:
+        try:
+            SECTIONS[section](recorder, sizes, options.device)
+        except OutOfTime:
+            recorder.write({"section": section, "failure": f"no time left of {options.minutes:g} minutes"})
+        except Exception as failure:  # in drawing the inputs
+            recorder.write({"section": section, "failure": describe(failure)})
+        if cuda:
+            torch.cuda.empty_cache()
     if options.markdown:
-        options.markdown.write_text(table(lines, device), encoding="utf-8")
+        options.markdown.write_text(table(recorder.lines[1:], machine), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -126,14 +126,14 @@ class Resamples:
         seen = float(self.true_errors(self.gap(0, paths[0]))[name])
         calibrated = self.errors(np.zeros_like(size))[name]
         low = 0.0
-        if _share_below(-calibrated, -seen) < tail:
-            tau = self._last(name, paths[0], last, lambda errors: _share_below(-errors, -seen) >= tail)
+        if _share_up_to(-calibrated, -seen) < tail:
+            tau = self._last(name, paths[0], last, lambda errors: _share_up_to(-errors, -seen) >= tail)
             low = float(self.true_errors(self.gap(tau, paths[0]))[name])
         # An error below those of most calibrated models is luck, and says no more about the true error.
         least = max(seen, float(np.quantile(calibrated, _LUCK)))
         highs = []
         for path in paths:
-            tau = self._last(name, path, last, lambda errors: _share_below(errors, least) < tail)
+            tau = self._last(name, path, last, lambda errors: _share_up_to(errors, least) < tail)
             highs.append(float(self.true_errors(self.gap(tau, path))[name]))
         return low, max(highs)
 
@@ -149,10 +149,9 @@ class Resamples:
         return low
 
 
-def _share_below(errors: np.ndarray, value: float) -> float:
-    """Return the share of errors below a value, of which those equal to it, up to rounding, count half (mid-P)."""
-    slack = 1e-9 * abs(value)
-    return float((errors < value - slack).mean() + (errors <= value + slack).mean()) / 2
+def _share_up_to(errors: np.ndarray, value: float) -> float:
+    """Return the share of errors up to a value, with a tolerance for rounding, as ties are likely with few bins."""
+    return float((errors <= value + 1e-9 * abs(value)).mean())
 
 
 def error_intervals(

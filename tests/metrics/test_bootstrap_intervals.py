@@ -68,7 +68,7 @@ def test_that_all_answers_are_right_does_not_show_that_all_will_be():
     metrics = of_confidences(np.ones(100), np.ones(100, bool))
     low, high = metrics.bootstrap()["ece"]
     assert low == 0
-    assert high == pytest.approx(-np.log(0.05) / 100, rel=0.15)  # so that no error among 100 is a case of mid-P 2.5%
+    assert high == pytest.approx(-np.log(0.025) / 100, rel=0.15)  # so that none among 100 has a probability of 2.5%
 
 
 def draws(confidence, correct, rows, resamples, seed):
