@@ -19,8 +19,8 @@ _OPSET, _IR_VERSION = 17, 8
 def export_correction(correction: str | Path, output: str | Path) -> None:
     """Write a correction as an ONNX graph from scores to calibrated probabilities, both float32, (N, K).
 
-    The input is called as the kind of scores that the correction was fitted to, such as "logits"; the output is "calibrated". The classes'
-    names are in the metadata "classes", separated by line breaks.
+    The input is called as the kind of scores that the correction was fitted to, such as "logits"; the output is
+    "calibrated". The classes' names are in the metadata "classes", separated by line breaks.
 
     Args:
         correction: the file ``correction.json`` that `calibrate_scores` wrote.
