@@ -18,8 +18,8 @@ _OPSET, _IR_VERSION = 17, 8
 def export_correction(correction: str | Path, output: str | Path) -> None:
     """Write a correction as an ONNX graph from scores to calibrated probabilities, both float32, (N, K).
 
-    The input is "logits" or "probabilities", as the correction was fitted to; the output is "calibrated". The classes'
-    names are in the metadata "classes", separated by line breaks.
+    The input is called as the kind of scores that the correction was fitted to, such as "logits"; the output is
+    "calibrated". The classes' names are in the metadata "classes", separated by line breaks.
 
     Args:
         correction: the file ``correction.json`` that `calibrate_scores` wrote.
@@ -45,12 +45,18 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
         return output
 
     logits = source = saved["scores"]
-    if source == "probabilities":
+    if source == "log-probabilities" and not is_softmax:
+        logits = add("Exp", source)
+    elif source == "percentages":
+        constants["total"] = np.array(100.0)
+        logits = add("Div", source, "total")
+    if source in ("probabilities", "percentages") or logits != source:
+        probabilities = logits
         constants["floor"] = np.array(saved["floor"])
-        logits = add("Log", add("Max", source, "floor"))
+        logits = add("Log", add("Max", probabilities, "floor"))
         if not is_softmax:
             constants["certain"] = np.array(1.0)
-            logits = add("Sub", logits, add("Log", add("Max", add("Sub", "certain", source), "floor")))
+            logits = add("Sub", logits, add("Log", add("Max", add("Sub", "certain", probabilities), "floor")))
     if is_softmax:  # it takes only differences, which are exact where logits have a large number in common
         logits = add("Sub", logits, add("ReduceMax", logits, axes=[-1], keepdims=1))
     corrected = add("Add", add("MatMul" if A.ndim == 2 else "Mul", logits, "factor"), "offset")

@@ -1,6 +1,7 @@
 """Outputs of Transformers pipelines in a table: columns of labels with their scores become columns of numbers."""
 
 import ast
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from .column_names import parsed
 from .table_files import ScoreRows
 
 _PARTS = {"label", "score"}
+_NUMPY = re.compile(r"np\.float\d+\(([^()]*)\)")  # what NumPy 2 writes of its numbers in lists
 
 
 def with_score_columns(rows: ScoreRows, score_column: str | None = None) -> ScoreRows:
@@ -69,7 +71,7 @@ def _read_pairs(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
     values = []
     for row, text in enumerate(texts.to_pylist()):
         try:
-            values.append(ast.literal_eval(text or ""))
+            values.append(ast.literal_eval(_NUMPY.sub(r"\1", text or "")))
         except (ValueError, SyntaxError) as error:
             where = f"{name!r} in {rows.where(row)}"
             raise InputError(

@@ -739,7 +739,7 @@ def _kind(
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     if low < 0 and (high > 0 or link == "softmax"):
         return "logits", (f"the scores of {source} are taken as logits: some are negative",)
-    if ends_show_probabilities(known):
+    if link == "sigmoid" and ends_show_probabilities(known):
         return "probabilities", (
             f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
         )

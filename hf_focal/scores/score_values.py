@@ -74,6 +74,7 @@ def _lists(texts: pa.Array) -> pa.Array:
     inner = pc.struct_field(pc.extract_regex(texts, r"(?s)^[^\[\]]*\[\s*(?P<numbers>[^\[\]]*?)\s*\][^\[\]]*$"), 0)
     if inner.null_count > texts.null_count:
         return texts  # the caller names the text that is no number
+    inner = pc.replace_substring_regex(inner, r"np\.float\d+\(([^()]*)\)", r"\1")  # what NumPy 2 writes in lists
     return pc.split_pattern_regex(inner, r"\s*,\s*|\s+")
 
 

@@ -76,10 +76,15 @@ def test_confidences_give_what_they_can():
 def test_test_scores_of_another_kind_are_refused():
     scores = {"logits": LOGITS, "label": LABELS}
     confidences = {"confidence": softmax(LOGITS).max(1), "correct": LOGITS.argmax(1) == LABELS}
-    with pytest.raises(InputError, match="test_scores must have the scores of all classes, got confidences in test_"):
+    with pytest.raises(
+        InputError, match=r"test_scores must have the columns of logits of the first table, \['logits'\]"
+    ):
         calibrate_scores(scores, test_scores=confidences)
     hot = {"logits": LOGITS, "label": np.eye(LOGITS.shape[1])[LABELS]}
-    with pytest.raises(InputError, match="test_scores must be for a softmax like scores, got labels for a sigmoid"):
+    same = calibrate_scores(scores, test_scores=hot)  # the link is that of the first table
+    assert same.pre["nll"] == pytest.approx(evaluate_scores(scores).pre["nll"])
+    hot["label"][0] = 1
+    with pytest.raises(InputError, match="label_column must hold one class in each row with link softmax"):
         calibrate_scores(scores, test_scores=hot)
 
 
@@ -151,7 +156,8 @@ def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
     pd.testing.assert_frame_equal(written[0], written[1][written[0].columns])
     frame.rename(columns={"prob_cat": "prob_cow"}).to_csv(tmp_path / "cow.csv", index=False)
     with pytest.raises(
-        InputError, match=r"classes must be the names of the columns of scores, \[.*'cow'.*got \[.*'cat'"
+        InputError,
+        match=r"must have the columns of probabilities of the first table, .*'prob_cat'.*got \[.*'prob_cow'",
     ):
         apply_correction(tmp_path / "out" / "correction.json", tmp_path / "cow.csv", tmp_path / "c.csv")
     with pytest.raises(
@@ -193,7 +199,7 @@ def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
 
 
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.scores.score_table._BLOCK", 20_000)
+    monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
     calibrate_scores(file, calibration="temperature", output=tmp_path / "out")
     number = np.arange(2000)
     code = np.where(number < 1500, "007", "1,5 x")  # numbers in the first blocks only
@@ -225,7 +231,7 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
 def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch):
     calibrate_scores(file, output=tmp_path / "out")
     monkeypatch.setattr("hf_focal.scores.score_evaluation._ROWS", 100)
-    monkeypatch.setattr("hf_focal.scores.score_table._BLOCK", 20_000)
+    monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
     wrong, path = pd.read_csv(file).drop(columns="label"), tmp_path / f"wrong.{kind}"
     wrong.loc[1500, "prob_cat"] = 2.0
     if kind == "csv":
@@ -370,7 +376,7 @@ def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsy
 
 def test_recall_of_several_labels_from_scores(tmp_path):
     labels = np.eye(3, dtype=int)[LABELS]
-    result = calibrate_scores({"logits": LOGITS, "labels": labels}, recall=0.8, classes=NAMES)
+    result = calibrate_scores({"logits": LOGITS, "labels": labels}, recall=0.8, classes=NAMES, link="sigmoid")
     for label in result.details["thresholds"]["labels"]:
         assert label["recall"] >= 0.8 and label["value"] is not None
     with pytest.raises(InputError, match=r"recall must not be given for scores with a softmax, got 0\.8"):
