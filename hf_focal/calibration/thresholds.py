@@ -247,7 +247,7 @@ def thresholds_of(
     """Choose thresholds as `fit_thresholds` does."""
     risk = (1 - confidence) / (len(samples.scores) if simultaneous else 1)
     found, reasons = [], []
-    clusters: Sequence[Any] = samples.clusters or [None] * len(samples.scores)
+    clusters: Sequence[Any] = [None] * len(samples.scores) if samples.clusters is None else samples.clusters
     unit = "samples" if link == "softmax" else "positives"
     for own, hit, cluster in zip(samples.scores, samples.hits, clusters, strict=True):
         if target == "precision":
