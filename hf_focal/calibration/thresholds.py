@@ -379,7 +379,8 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
             return f"needs about {max(math.ceil(present * (factor - 1)), 1):,} more {unit}{_shown(candidates, risk)}"
     most = candidates.sizes[-1]
     if most < least:
-        return f"needs about {max(math.ceil(present * (least / most - 1)), 1):,} more {unit}"
+        more = max(math.ceil(present * (least / most - 1)), 1)
+        return f"needs about {more:,} more {unit}{_shown(candidates, risk)}"
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
     if right > goal + 1e-9:  # but by so few errors that they may be luck

@@ -106,15 +106,14 @@ def test_neither_shift_nor_scale_nor_order_of_the_logits_matters(size, num_class
 
 
 @pytest.mark.parametrize("method", FITS)
-@pytest.mark.filterwarnings("ignore:no T can be fitted", "ignore:the fit ended")
+@pytest.mark.filterwarnings("ignore:the fit ended")
 def test_the_search_leaves_a_start_where_all_predictions_are_certain_and_wrong(method):
     logits = 300 * torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = logits.argmin(1)
     fit = FITS[method](logits, labels)
     T, matrix, bias = parts(fit, logits, labels)
     x = features(logits, T)
-    start = objective(x, labels, torch.eye(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64))
-    assert T == 1 and start > 500
+    assert T > 100  # so large that A can correct the rest
     assert objective(x, labels, matrix, bias) < 3
 
 

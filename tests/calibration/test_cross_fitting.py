@@ -1,10 +1,14 @@
 """Choosing a correction by cross-fitting."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature
-from hf_focal.calibration.clusters import folds_of
+from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature, fit_thresholds
+from hf_focal.calibration import fit_vector_scaling
+from hf_focal.calibration.clusters import cluster_keys, folds_of
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -115,3 +119,71 @@ def test_a_bias_is_cross_fitted_beside_a_temperature():
     assert str(fit).startswith("bias correction, cross-fitted on 1,000 samples")
     with pytest.raises(ValueError, match="bias must be True for the method 'bias', got False"):
         fit_calibration(*distorted(100), "bias", bias=False)
+
+
+def test_folds_of_clusters_keep_them_whole_and_depend_on_no_order():
+    rng = np.random.default_rng(0)
+    clusters, classes = rng.integers(40, size=200), rng.integers(3, size=200)
+    keys = cluster_keys([f"text {number}" for number in clusters], 200)
+    folds = folds_of(classes, 5, keys)
+    assert all(len({*folds[clusters == number]}) == 1 for number in np.unique(clusters))
+    order = rng.permutation(200)
+    assert np.array_equal(folds_of(classes[order], 5, keys[order]), folds[order])
+    assert np.bincount(folds).min() >= 20 and cluster_keys(np.array(["a"]), 1)[0] == cluster_keys(["a"], 1)[0]
+
+
+def test_thresholds_are_chosen_on_scores_of_fits_that_have_not_seen_the_sample():
+    logits, labels = distorted(300)
+    fit = fit_calibration(logits, labels, "vector")
+    folds = torch.from_numpy(folds_of(labels.numpy(), 5))
+    for fold in range(5):
+        of_others = fit_vector_scaling(logits[folds != fold], labels[folds != fold])
+        expected = of_others.apply(logits[folds == fold].double())
+        torch.testing.assert_close(fit.cross_fitted_logits[folds == fold], expected)
+    chosen = fit.fit_thresholds(precision=0.6)
+    assert chosen == fit_thresholds(fit.cross_fitted_logits, labels, precision=0.6, link="softmax")
+
+
+def test_standard_errors_are_those_over_clusters():
+    logits, labels = distorted(300)
+    logits, labels = logits.repeat_interleave(4, 0), labels.repeat_interleave(4)
+    alone = fit_calibration(logits, labels).excess_nll
+    clustered = fit_calibration(logits, labels, clusters=np.arange(1200) // 4).excess_nll
+    name = max(alone, key=lambda name: alone[name][0])
+    assert clustered[name][1] > 1.5 * alone[name][1]
+    with pytest.raises(ValueError, match="num_folds must be at most the number of clusters, 3, got 5"):
+        fit_calibration(logits, labels, clusters=np.arange(1200) % 3)
+
+
+@pytest.mark.parametrize("method", ["vector", "matrix"])
+def test_absent_classes_keep_what_all_share_and_one_label_alone_fits_nothing(method):
+    logits, labels = distorted(400)
+    absent = int(labels[0])
+    present = labels != absent
+    fit = fit_calibration(logits[present], labels[present], method)
+    assert fit.absent_classes == (absent,) and f"classes, {absent}: these get" in fit.notes()[0]
+    assert repr("xyz"[absent]) in fit.notes("xyz")[0]
+    A, b = fit.correction.A, fit.correction.b
+    A = A if A.ndim == 2 else A.diag()
+    others = [number for number in range(logits.shape[1]) if number != absent]
+    assert b[absent] == 0 and float(b[others].mean()) == pytest.approx(0, abs=1e-9)
+    assert float(A[absent, absent]) == pytest.approx(float(A.diagonal()[others].mean()))
+    assert not A[absent, others].any() and not A[others, absent].any()
+    only = fit_calibration(logits[~present], labels[~present], method)
+    shared = only.correction.A if only.correction.A.ndim == 2 else only.correction.A.diag()
+    assert only.changed_predictions == 0 and only.correction.b == 0
+    torch.testing.assert_close(shared, shared[0, 0] * torch.eye(logits.shape[1]).double())
+
+
+def test_a_model_worse_than_chance_is_never_left_worse_than_an_uninformative_one():
+    logits, labels = distorted(300)
+    labels = logits.argmin(1)
+    with pytest.warns(UserWarning, match="the logits say less about the labels than chance"):
+        fit = fit_calibration(logits, labels, "temperature")
+    assert fit.after["nll"] <= math.log(logits.shape[1]) + 1e-4 < fit.before["nll"]
+    assert "Vector scaling" in fit.notes()[0]
+    z, y = logits[:, :1].double(), (logits[:, :1] < 0).long()
+    for per_label in (False, True):
+        with pytest.warns(UserWarning, match="say less about the labels than a probability of 1/2"):
+            of_sigmoid = fit_temperature(z, y, link="sigmoid", per_label=per_label)
+        assert of_sigmoid.nll_after == pytest.approx(math.log(2), abs=1e-4) and of_sigmoid.at_grid_end

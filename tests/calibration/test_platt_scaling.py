@@ -184,7 +184,7 @@ def test_auto_leaves_calibrated_logits_alone():
 
 def test_auto_goes_on_without_platt_scaling_if_the_head_ranks_backwards():
     logits, labels = samples(200, (-1.0,), (0.0,))
-    with pytest.warns(UserWarning, match="no T can be fitted"):
+    with pytest.warns(UserWarning, match="say less about the labels than a probability of 1/2"):
         assert "platt" not in fit_calibration(logits, labels, link="sigmoid").scores
 
 

@@ -36,7 +36,7 @@ from transformers import (
     XLMForSequenceClassification,
 )
 
-from hf_focal import CalibrationMetrics, Temperature, fit_temperature
+from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fit_thresholds
 from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
 from hf_focal.evaluation.model_calibration import _check_foldable
 from hf_focal.evaluation.trained_model import loss_of
@@ -423,14 +423,49 @@ def test_a_threshold_is_chosen_on_other_data(cases):
     options = {"threshold_dataset": str(case.validation), **case.options}
     result = evaluate_model(case.folder, str(case.test), coverage=0.5, **options)
     logits, labels = logits_of("texts", case.folder, case.test)
-    threshold = result.details["threshold"]
+    (threshold,) = result.details["thresholds"]["labels"]
     answered = logits.softmax(1).amax(1) >= threshold["value"]
-    assert threshold["test_coverage"] == pytest.approx(float(answered.double().mean()), abs=0.02)
+    assert threshold["recall"] == pytest.approx(float(answered.double().mean()), abs=0.02)
     correct = (logits.argmax(1) == labels)[answered]
-    assert threshold["test_precision"] == pytest.approx(float(correct.double().mean()), abs=0.02)
-    assert f"Answer above {threshold['value']:.3g}" in summary(result) and "coverage >= 50%" in summary(result)
+    assert threshold["precision"] == pytest.approx(float(correct.double().mean()), abs=0.02)
+    assert "Thresholds for coverage >= 50% with 95% confidence, chosen on threshold_dataset" in summary(result)
+    assert "independent draws" in summary(result) and f"confidence: {threshold['value']:.3g}, here" in summary(result)
     with pytest.raises(InputError, match="threshold_dataset must hold different samples from dataset"):
         evaluate_model(case.folder, str(case.test), precision=0.9, threshold_dataset=str(case.test), **case.options)
+
+
+def test_evaluate_and_calibrate_choose_by_one_method(cases):
+    """The thresholds of the model as it is, and those of a correction that hardly changes it, are nearly the same."""
+    case = cases["texts"]
+    options = {"precision": 0.4, **case.options}
+    chosen = evaluate_model(case.folder, str(case.test), threshold_dataset=str(case.validation), **options)
+    result = calibrate_model(
+        case.folder, str(case.validation), test_dataset=str(case.test), calibration="temperature", **options
+    )
+    found, corrected = (of.details["thresholds"]["labels"][0] for of in (chosen, result))
+    assert abs(found["recall"] - corrected["recall"]) < 0.1
+    assert chosen.details["thresholds"]["for"] == result.details["thresholds"]["for"]
+    logits, labels = logits_of("texts", case.folder, case.validation)
+    expected = fit_thresholds(logits, labels, precision=0.4, link="softmax")
+    assert found["value"] == pytest.approx(expected.values[0], abs=1e-5)
+    with pytest.raises(InputError, match="objective must be 'nll' with precision, got 'ece'"):
+        calibrate_model(case.folder, str(case.validation), precision=0.4, objective="ece")
+
+
+def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
+    case = cases["texts"]
+    rows = load_dataset("parquet", data_files=str(case.validation), split="train")
+    kept = [*range(60)] * 3
+    rows.select(kept).add_column("document", kept).to_parquet(tmp_path / "repeated.parquet")
+    data, options = str(tmp_path / "repeated.parquet"), {"test_dataset": str(case.test), **case.options}
+    found = calibrate_model(case.folder, data, precision=0.4, **options)
+    (note,) = [note for note in found.details["notes"] if "drawn by these clusters" in note]
+    assert "the 180 samples of dataset 'repeated.parquet' have 60 values of 'text'" in note
+    assert "clusters (60 of them)" in found.details["thresholds"]["conditions"] and "clusters (60" in summary(found)
+    named = calibrate_model(case.folder, data, precision=0.4, cluster_column="document", **options)
+    assert "60 values of 'document'" in " ".join(named.details["notes"])
+    with pytest.raises(InputError, match=r"cluster_column must be a column of dataset 'repeated.parquet'.*got 'id'"):
+        calibrate_model(case.folder, data, cluster_column="id", **options)
 
 
 def test_vector_scaling_is_folded_and_told(cases, tmp_path):
@@ -456,7 +491,7 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
 def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):
     case, shown = cases["texts"], []
     options = {"threshold_dataset": str(case.validation), "output": tmp_path / "out", "on_result": shown.append}
-    pattern = "precision must be one .* got 0.9999.*; a precision of .*% can be shown, at a coverage of .*%"
+    pattern = "precision must be one .* got 0.9999: needs about .* more samples; a precision of .*% can be shown"
     with pytest.raises(NotPublishedError, match=pattern) as error:
         evaluate_model(case.folder, str(case.test), precision=0.9999, **options, **case.options)
     assert shown == [error.value.result]

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,8 @@ from hf_focal import (
     apply_thresholds,
     calibrate_scores,
     evaluate_scores,
+    fit_calibration,
     fit_temperature,
-    fit_thresholds,
     shift_prior,
 )
 from hf_focal.cli.main import main
@@ -365,7 +366,9 @@ def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsy
     saved = json.loads((tmp_path / "out" / "correction.json").read_text())
     corrected = Correction.load(tmp_path / "out" / "correction.json").apply(LOGITS)
     value = saved["thresholds"]["values"]["cat"]
-    assert value == pytest.approx(fit_thresholds(corrected, LABELS, precision=0.9, link="softmax").values[0], rel=1e-6)
+    assert value == pytest.approx(fit_calibration(LOGITS, LABELS).fit_thresholds(precision=0.9).values[0], rel=1e-6)
+    assert saved["thresholds"]["guarantee"] == "precision >= 90% with 95% confidence"
+    assert "independent draws" in saved["thresholds"]["conditions"] and saved["thresholds"]["labels"] == NAMES
     answers = [{"label": NAMES[row.argmax()], "score": row.max()} for row in softmax(corrected)]
     given = [apply_thresholds([answer], saved["thresholds"])[0] for answer in answers]
     right = [name == NAMES[label] for name, label in zip(given, LABELS, strict=True) if name is not None]
@@ -439,3 +442,64 @@ def test_two_processes_that_write_one_file_do_not_mix_their_rows(corrected, tmp_
     written, given = pd.read_csv(target), pd.read_csv(scores)
     assert len(written) == 300 and np.allclose(written["logit_a"], given["logit_a"])
     assert {path.name for path in tmp_path.iterdir()} == {"scores.csv", "out", "c.csv"}
+
+
+def test_rows_of_one_question_are_drawn_together(tmp_path, capsys):
+    rows = pd.DataFrame(LOGITS[:500], columns=[f"logit_{name}" for name in NAMES])
+    rows["label"] = LABELS[:500]
+    rows["question"] = np.arange(500) // 5
+    rows["document"] = np.arange(500) // 2
+    rows.to_csv(tmp_path / "pairs.csv", index=False)
+    options = ["--scores", str(tmp_path / "pairs.csv"), "--precision", "0.8"]
+    assert main(["calibrate", *options]) == 0
+    shown = capsys.readouterr().out
+    assert "have 100 values of 'question': folds and thresholds are drawn by these clusters" in shown
+    assert "clusters (100 of them)" in shown
+    assert main(["calibrate", *options, "--cluster_column", "document"]) == 0
+    assert "clusters (250 of them)" in capsys.readouterr().out
+    assert main(["calibrate", *options, "--cluster_column", "topic"]) == 2
+    assert "cluster_column must be one of" in capsys.readouterr().err
+    # A column that leaves too few clusters promises nothing.
+    rows.assign(question=np.arange(500) % 3).to_csv(tmp_path / "few.csv", index=False)
+    result = calibrate_scores(tmp_path / "few.csv", precision=0.8)
+    assert result.details["thresholds"]["for"] == "precision >= 80%, without a guarantee"
+    assert "name what is drawn independently as cluster_column" in result.details["notes"][0]
+
+
+def test_the_order_of_rows_with_ids_does_not_matter():
+    table = {"logits": LOGITS[:300], "label": LABELS[:300], "id": np.arange(300)}
+    order = np.random.default_rng(0).permutation(300)
+    found, shuffled = (
+        calibrate_scores({name: values[rows] for name, values in table.items()}, precision=0.7).details
+        for rows in (np.arange(300), order)
+    )
+    for name in ("scores", "chosen"):
+        assert found["calibration"][name] == pytest.approx(shuffled["calibration"][name])
+    assert found["thresholds"]["labels"][0]["value"] == pytest.approx(shuffled["thresholds"]["labels"][0]["value"])
+
+
+@pytest.mark.parametrize("method", ["vector", "matrix", "auto"])
+def test_a_class_without_calibration_samples_is_named_and_not_driven_out(method):
+    cases = Path(__file__).parents[3] / "shared" / "cases"
+    if not cases.is_dir():
+        pytest.skip("needs the small cases")
+    tables = {"scores": cases / "w8_cal_no_c.csv", "test_scores": cases / "w8_test.csv"}
+    result = calibrate_scores(**tables, calibration=method)
+    assert result.post["error"] <= result.pre["error"] == pytest.approx(0.4)
+    assert result.post["nll"] < result.pre["nll"] - 0.1
+    assert "no samples, or too few, of 1 of the 3 classes, 'c'" in " ".join(result.details["notes"])
+
+
+def test_several_labels_hold_together_if_they_shall(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(600, 3))
+    table = {f"logit_{name}": z[:, i] for i, name in enumerate(NAMES)}
+    table |= {f"label_{name}": (rng.random(600) < 1 / (1 + np.exp(-z[:, i]))) * 1 for i, name in enumerate(NAMES)}
+    pd.DataFrame(table).to_csv(tmp_path / "labels.csv", index=False)
+    options = ["calibrate", "--scores", str(tmp_path / "labels.csv"), "--recall", "0.8"]
+    assert main(options) == 0
+    assert "recall >= 80% with 95% confidence, each label by itself" in capsys.readouterr().out
+    assert main([*options, "--simultaneous"]) == 0
+    assert "recall >= 80% with 95% confidence, all labels together" in capsys.readouterr().out
+    assert main(["calibrate", "--scores", str(tmp_path / "labels.csv"), "--simultaneous"]) == 2
+    assert "simultaneous must come with precision or recall, got it alone" in capsys.readouterr().err
