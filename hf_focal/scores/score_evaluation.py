@@ -29,7 +29,7 @@ from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .score_table import ScoreTable, read_scores, score_batches
 
-FORMAT, VERSION = "hf_focal correction", 1
+FORMAT, VERSION = "hf_focal correction", 2  # version 1 had other names for A and b
 _ROWS = 100_000  # samples in a batch
 _MOST_CLASSES = 1000  # with more, no classwise ECE
 _MOST_GROUPS = 50
@@ -260,9 +260,8 @@ def read_correction(path: str | Path) -> dict[str, Any]:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
-    if saved.get("version") != VERSION:
-        version = saved.get("version")
-        raise InputError("correction", f"must have version {VERSION}, got {version!r} in {str(path)!r}")
+    if (version := saved.get("version")) not in (1, VERSION):
+        raise InputError("correction", f"must have version 1 or {VERSION}, got {version!r} in {str(path)!r}")
     if missing := {"link", "classes", "scores", "floor", "correction"} - saved.keys():
         raise InputError("correction", f"must have {', '.join(sorted(missing))}, got {str(path)!r} without it")
     classes, floor = saved["classes"], saved["floor"]

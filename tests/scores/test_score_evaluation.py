@@ -285,7 +285,7 @@ def test_a_change_of_calibration_is_found_and_no_change_is_not():
     [
         ("{", "correction must be a file that calibrate wrote"),
         ("[]", "without its format"),
-        ('{"format": "hf_focal correction", "version": 2}', "must have version 1, got 2"),
+        ('{"format": "hf_focal correction", "version": 3}', "must have version 1 or 2, got 3"),
         ('{"format": "hf_focal correction", "version": 1}', "must have classes, correction, .* without it"),
     ],
 )
