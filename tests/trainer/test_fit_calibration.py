@@ -30,7 +30,7 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
     trainer, fit = scaled_trainer(tmp_path)
     logits, labels = logits_of(trainer.model, MANY), tensors(MANY)[1]
     expected = fit_vector_scaling(logits, labels)
-    torch.testing.assert_close(fit.correction.matrix, expected.matrix, rtol=0, atol=1e-6)
+    torch.testing.assert_close(fit.correction.A, expected.A, rtol=0, atol=1e-6)
     assert trainer.correction is fit.correction and trainer.temperature is None
     metrics = trainer.evaluate(EVAL)
     corrected = torch.nn.functional.cross_entropy(expected.apply(logits_of(trainer.model, EVAL)), tensors(EVAL)[1])
@@ -68,8 +68,8 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
 
 def test_a_temperature_is_the_trainers_temperature(tmp_path):
     trainer, fit = scaled_trainer(tmp_path, "temperature")
-    assert trainer.temperature is fit.correction is trainer.correction
-    assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.value, rel=1e-9)
+    assert trainer.temperature is fit.temperature and trainer.correction is fit.correction
+    assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.T, rel=1e-9)
     assert trainer.calibration_fit is None
 
 
