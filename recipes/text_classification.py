@@ -110,7 +110,7 @@ def main() -> None:
         if calibration == "temperature":
             fitted = trainer.fit_temperature(per_label=several)
         else:
-            fitted = trainer.fit_calibration(method=calibration, per_label=several)
+            fitted = trainer.fit_correction(method=calibration, per_label=several)
         result = trainer.report(encoded["test"])  # also writes report.html and the folder report
         trainer.accelerator.print(f"{fitted}\n{result.describe()}")
         card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}

@@ -160,7 +160,7 @@ class Correction:
         return rows + self.b if tensor.ndim == 1 else rows
 
     def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
-        """Fold the correction into a model's weights, and return the model; see `fold_calibration`."""
+        """Fold the correction into a model's weights, and return the model; see `fold_correction`."""
         folded = fold(model, self, example)
         generates = can_generate(model)
         earlier = recorded_calibration(model.config)
@@ -437,7 +437,7 @@ class Temperature:
 _NAMES = tuple(part.name for part in fields(Temperature))
 
 
-def fold_calibration(
+def fold_correction(
     model: ModelT, correction: Correction | Temperature | float, example: Mapping[str, Any] | None = None
 ) -> ModelT:
     """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.

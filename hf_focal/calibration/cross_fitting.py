@@ -120,7 +120,7 @@ def scaling_name(method: str) -> str:
     return f"{'Platt' if name == 'platt' else name} scaling{own}"
 
 
-def fit_calibration(
+def fit_correction(
     logits: Array,
     labels: Array,
     method: str = "auto",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..validation import InputError, as_scores, as_tensor
-from .corrections import Correction, fold_calibration, is_folded
+from .corrections import Correction, fold_correction, is_folded
 from .folding import MULTI_LABEL, has_bias
 
 
@@ -22,7 +22,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     Args:
         model_or_logits: logits `(..., L)` or `(..., K)`, a tensor or an array; or a Transformers classifier, whose
             link is a sigmoid if it has one logit, or several labels by its problem type. The shift is folded into the
-            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`.
+            bias of the model's head, as by `fold_correction`, and recorded in `model.config.prior_shift`.
         train_prior, new_prior: the shares in the data on which the logits are calibrated, and in the new data: a
             number in (0, 1), or one per label or class.
         link: "sigmoid" or "softmax", of logits.
@@ -32,7 +32,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
 
     Raises:
         TypeError, ValueError: shares that are not in (0, 1) or, with a softmax, do not sum to 1; what
-            `fold_calibration` raises; a head without a bias.
+            `fold_correction` raises; a head without a bias.
     """
     if isinstance(model_or_logits, Tensor | np.ndarray):
         logits = as_scores("logits", model_or_logits)
@@ -46,7 +46,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     if not has_bias(model):
         raise TypeError(f"model must have a head with a bias, which takes the shift, got {type(model).__name__}")
     earlier = getattr(model.config, "calibration", None)
-    fold_calibration(model, shift)
+    fold_correction(model, shift)
     if earlier is None:  # `prior_shift` says it all
         vars(model.config).pop("calibration", None)
     elif not is_folded(earlier, generates=False):

@@ -14,7 +14,7 @@ import torch
 from pyarrow import csv
 from tqdm.auto import tqdm
 
-from ..calibration import Correction, Temperature, fit_calibration
+from ..calibration import Correction, Temperature, fit_correction
 from ..calibration.prior_shift import check_shares
 from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
 from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
@@ -101,7 +101,7 @@ def calibrate_scores(
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
-        calibration, per_label: the `method` and `per_label` of `fit_calibration`.
+        calibration, per_label: the `method` and `per_label` of `fit_correction`.
         precision, recall, confidence: as for `calibrate_model`. The thresholds are in ``correction.json``, for
             `apply_thresholds`.
         new_prior: as for `calibrate_model`.
@@ -135,7 +135,7 @@ def calibrate_scores(
         if new_prior is not None:
             check_shares("new_prior", new_prior, shapes[0], table.link)
             train_prior = shares_of(table.known_labels, shapes[0], table.link, "scores", table.score_names)
-        fit = fit_calibration(
+        fit = fit_correction(
             table.scores, table.known_labels, calibration, link=table.link, per_label=per_label, num_bins=num_bins
         )
         details: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from ..calibration import (
     Temperature,
     TemperatureCurves,
     TemperatureStream,
-    fit_calibration,
+    fit_correction,
     fit_temperature,
 )
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
@@ -112,7 +112,7 @@ class FocalTrainer(Trainer):
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
-        calibration_fit: the `CalibrationFit` of the last `fit_calibration`, reset like `temperature`, or None.
+        calibration_fit: the `CalibrationFit` of the last `fit_correction`, reset like `temperature`, or None.
         fitted_on: the dataset of the last fit, or None.
         temperature_curves: the `TemperatureCurves` of the last `fit_temperature`, or None if it kept the logits.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
@@ -471,7 +471,7 @@ class FocalTrainer(Trainer):
         self._keep_fit(dataset, temperature, curves=curves)
         return temperature
 
-    def fit_calibration(self, dataset: Any = None, method: str = "auto", per_label: bool = False) -> CalibrationFit:
+    def fit_correction(self, dataset: Any = None, method: str = "auto", per_label: bool = False) -> CalibrationFit:
         """Fit a correction to a classifier's logits, in place of any earlier correction.
 
         Later evaluations also measure the corrected logits, and `save_calibrated` folds the correction into the
@@ -481,11 +481,11 @@ class FocalTrainer(Trainer):
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
             method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
-                sigmoids, "platt"; see `hf_focal.fit_calibration`.
+                sigmoids, "platt"; see `hf_focal.fit_correction`.
             per_label: fit values for each label; only with sigmoids.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model that does not classify
+            ValueError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
                 samples or tokens (use `fit_temperature`); multiple choice with a method other than "temperature".
         """
         check_correction(self.model, self.head, method)
@@ -494,7 +494,7 @@ class FocalTrainer(Trainer):
         require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options["bias"] = has_bias(self.model, self._example)
-        fit = fit_calibration(logits, labels, method, **options)
+        fit = fit_correction(logits, labels, method, **options)
         self._keep_fit(dataset, fit.temperature, fit)
         return fit
 
@@ -504,7 +504,7 @@ class FocalTrainer(Trainer):
 
     @property
     def correction(self) -> Correction | None:
-        """The correction that `fit_temperature` or `fit_calibration` fitted last, or None."""
+        """The correction that `fit_temperature` or `fit_correction` fitted last, or None."""
         fit = self.calibration_fit or self.temperature
         return None if fit is None else fit.correction
 
@@ -563,7 +563,7 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its correction, if one is fitted. All processes must call it.
 
-        The correction is folded into the saved weights or, where that is impossible (see `fold_calibration`), recorded
+        The correction is folded into the saved weights or, where that is impossible (see `fold_correction`), recorded
         in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit. A model
         with one logit that was a CrossEncoder of sentence-transformers stays one, with the sigmoid as its activation.
         """

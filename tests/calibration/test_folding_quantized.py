@@ -8,7 +8,7 @@ from test_folding import TINY, build, logits_of
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_focal.calibration import Correction, fold_calibration
+from hf_focal.calibration import Correction, fold_correction
 from hf_focal.calibration.folding import has_bias
 
 MULTI_LABEL = {"problem_type": "multi_label_classification"}
@@ -29,14 +29,14 @@ def assert_refused(model, correction, head, kind):
     """The error names the head and what it is, and says what to do; the model computes as before."""
     before = logits_of(model)
     with pytest.raises(TypeError, match=rf"{head} is {kind}: fold before you quantize, .*_convert=\['{head}'\]"):
-        fold_calibration(model, correction)
+        fold_correction(model, correction)
     assert torch.equal(logits_of(model), before)
     assert not hasattr(model.config, "calibration")
 
 
 def assert_folds(model, correction):
     before = logits_of(model)
-    fold_calibration(model, correction)
+    fold_correction(model, correction)
     assert (logits_of(model) - before).abs().max() > 1e-3
     torch.testing.assert_close(logits_of(model), correction.apply(before), rtol=1e-5, atol=1e-6)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from hf_focal.calibration import Temperature, fit_temperature, fold_calibration
+from hf_focal.calibration import Temperature, fit_temperature, fold_correction
 from hf_focal.calibration import temperature_grid as grid_sums
 from hf_focal.calibration import temperature_scaling as module
 from hf_focal.calibration.temperature_grid import PAPER_GRID, few_samples
@@ -328,8 +328,8 @@ def test_other_keys_are_named():
 def test_folding_is_found_beside_the_fit_without_transformers():
     code = """
 import sys
-from hf_focal import fold_calibration
-assert fold_calibration
+from hf_focal import fold_correction
+assert fold_correction
 assert "transformers" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -349,7 +349,7 @@ def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         Temperature(value, "ece", 0.1, 0.1, 1.0, 1.0, 10, 15)
     with pytest.raises(ValueError, match="temperature must be finite and positive"):
-        fold_calibration(torch.nn.Linear(2, 2), value)
+        fold_correction(torch.nn.Linear(2, 2), value)
 
 
 @pytest.mark.parametrize(("objective", "masked"), [("ece", False), ("nll", True)])

@@ -36,7 +36,7 @@ from hf_focal import (
     Temperature,
     apply_calibrated_generation,
     calibrated_generation,
-    fold_calibration,
+    fold_correction,
 )
 from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
@@ -180,7 +180,7 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
     def fail(*args):
         raise RuntimeError("of the model's own code")
 
-    monkeypatch.setattr(state_and_saving, "fold_calibration", fail)
+    monkeypatch.setattr(state_and_saving, "fold_correction", fail)
     fitted.temperature = temperature = replace(temperature, value=1.5)
     fitted.save_calibrated()
     assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text
@@ -204,7 +204,7 @@ def test_saving_the_model_as_trained_takes_its_temperature_away_and_tells_so(fit
 
 def test_a_temperature_that_is_folded_already_is_not_folded_again(fitted, tmp_path, caplog):
     temperature = fitted.temperature
-    fold_calibration(fitted.model, temperature)
+    fold_correction(fitted.model, temperature)
     fitted.save_calibrated()
     fitted.create_model_card()
     saved = saved_in(tmp_path)
