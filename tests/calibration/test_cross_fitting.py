@@ -103,6 +103,7 @@ def test_none_only_measures():
     fit = fit_correction(logits, labels, "none")
     assert fit.method == fit.chosen == "none" and fit.correction.is_identity
     assert fit.after == fit.before and list(fit.scores) == ["none"] and fit.changed_predictions == 0
+    assert str(fit).startswith("no correction, on 100 samples: NLL ")
     of_sigmoid = fit_correction(logits, torch.nn.functional.one_hot(labels, 3), "none", link="sigmoid")
     assert of_sigmoid.method == "none" and of_sigmoid.after == of_sigmoid.before
     assert fit_correction(logits[:3], labels[:3], "none").num_samples == 3
