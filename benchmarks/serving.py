@@ -44,7 +44,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_calibration, fold_calibration
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_correction, fold_correction
 
 MULTI_LABEL = "multi_label_classification"
 TASKS = {"softmax": "sst", "sigmoid": "goemotions", "one logit": "trec_qa", "words": "sst_words", "images": "cifar10"}
@@ -331,7 +331,7 @@ def ece(predicted: torch.Tensor, labels: torch.Tensor, head: str) -> float:
 
 def corrections(logits: torch.Tensor, labels: torch.Tensor, head: str) -> Any:
     method = "platt" if head in LINKS else "temperature"
-    return fit_calibration(logits, labels, method, link=LINKS.get(head, "softmax")).correction
+    return fit_correction(logits, labels, method, link=LINKS.get(head, "softmax")).correction
 
 
 def cross_encoder(model: Any, tokenizer: Any, samples: Samples, folder: Path) -> torch.Tensor:
@@ -464,7 +464,7 @@ def main() -> None:
             sizes = SENTENCES if head == "words" else {"validation": HELD_OUT, "test": MEASURED}
             held_out, test = (drawn(read(options.data, head, part), size, 0) for part, size in sizes.items())
             fitted_on = logits_of(in_torch(plain, {}, folder), batches_of(tokenizer, held_out, head))
-            calibrated = fold_calibration(deepcopy(plain), corrections(*fitted_on, head))
+            calibrated = fold_correction(deepcopy(plain), corrections(*fitted_on, head))
             with tempfile.TemporaryDirectory() as work:
                 if (head, seed) not in of_int8:
                     measured = measure_int8(plain, calibrated, tokenizer, held_out, test, head, Path(work))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import apply_calibrated_generation as apply_calibrated_generation
     from .calibration import apply_thresholds as apply_thresholds
     from .calibration import calibrated_generation as calibrated_generation
-    from .calibration import fit_calibration as fit_calibration
+    from .calibration import fit_correction as fit_correction
     from .calibration import fit_temperature as fit_temperature
     from .calibration import fit_thresholds as fit_thresholds
-    from .calibration import fold_calibration as fold_calibration
+    from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
     from .evaluation import calibrate_model as calibrate_model
@@ -64,7 +64,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
 _NAMES = {
     "calibration": (
         *("CalibrationFit", "Correction", "Temperature", "TemperatureStream", "Thresholds"),
-        *("fit_calibration", "fit_temperature", "fold_calibration", "shift_prior"),
+        *("fit_correction", "fit_temperature", "fold_correction", "shift_prior"),
         *("apply_thresholds", "fit_thresholds"),
         *("apply_calibrated_generation", "calibrated_generation"),
     ),

@@ -23,7 +23,7 @@ def test_every_public_name_is_there():
         assert name in dir(hf_focal)
     assert {"LossConfig", "build_loss", "loss_func", "FocalTrainer", "FocalTrainingArguments"} < set(hf_focal.__all__)
     assert {"CalibrationMetrics", "reliability_diagram", "gamma_for_threshold"} < set(hf_focal.__all__)
-    assert {"Temperature", "fit_temperature", "fold_calibration"} < set(hf_focal.__all__)
+    assert {"Temperature", "fit_temperature", "fold_correction"} < set(hf_focal.__all__)
 
 
 def test_a_type_checker_finds_every_name_where_it_is_loaded_from():

@@ -10,7 +10,7 @@ import torch
 from packaging.version import Version
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import Temperature, fold_calibration
+from hf_focal import Temperature, fold_correction
 
 ROOT = Path(__file__).parents[1]
 _SPEC = spec_from_file_location("serving_benchmark", ROOT / "benchmarks" / "serving.py")
@@ -34,7 +34,7 @@ def calibrated():
     model.eval()
     with torch.no_grad():
         expected = [temperature.correction.apply(model(**inputs).logits.double()) for inputs in batches]
-    return fold_calibration(model, temperature), batches, expected
+    return fold_correction(model, temperature), batches, expected
 
 
 @pytest.mark.parametrize(

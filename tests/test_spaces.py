@@ -55,7 +55,7 @@ def ask(client, api_name, path, *options):
 def test_the_example_is_twice_too_confident(client):
     text, before, after = ask(client, "/calibrate_logits", FOLDER / "example.csv")
     assert text.startswith("example.csv: logits\n\nOverconfident: says 71%, right 52%; after T = 1.9")
-    assert "--output" not in text and "fold_calibration(model, 1.9" in text
+    assert "--output" not in text and "fold_correction(model, 1.9" in text
     assert "On the 300 samples of the second half:\n\n| " in text
     assert before["type"] == after["type"] == "matplotlib"
     assert before["plot"] != after["plot"]

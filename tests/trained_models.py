@@ -26,7 +26,7 @@ from transformers import (
     Wav2Vec2ForSequenceClassification,
 )
 
-from hf_focal import fold_calibration
+from hf_focal import fold_correction
 from hf_focal.cli.main import main
 
 KINDS = ("texts", "images", "sounds", "sentence pairs", "choices", "words", "causal", "seq2seq")
@@ -61,7 +61,7 @@ def build(kind: str, folder: Path) -> Trained:
     """
     torch.manual_seed(0)
     model, processor, rows, options = _BUILD[kind](np.random.default_rng(0))
-    fold_calibration(model, 1 / OVERCONFIDENCE)
+    fold_correction(model, 1 / OVERCONFIDENCE)
     del model.config.calibration
     for part in (model, processor):
         part.save_pretrained(folder / "model")
@@ -179,7 +179,7 @@ def _sentences(random: np.random.Generator) -> list[str]:
 @torch.no_grad()
 def _spread(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
     """Scale the logits to a standard deviation of 1: then the model is right often, and wrong often enough."""
-    fold_calibration(model, model(**inputs).logits.std().item())
+    fold_correction(model, model(**inputs).logits.std().item())
     return model(**inputs).logits
 
 
@@ -192,7 +192,7 @@ def _draw(model: PreTrainedModel, inputs) -> torch.Tensor:
 @torch.no_grad()
 def _draw_numbers(model: PreTrainedModel, inputs) -> torch.Tensor:
     """As `_draw`, as the model numbers them, for logits that vary more between the rows than within one."""
-    fold_calibration(model, model(**inputs).logits.std(-1).mean().item())
+    fold_correction(model, model(**inputs).logits.std(-1).mean().item())
     return torch.distributions.Categorical(logits=model(**inputs).logits).sample()
 
 

@@ -1,8 +1,8 @@
 """Corrections of logits: fitting, choosing, and folding them into weights; thresholds; calibrated generation."""
 
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
-from .corrections import Correction, Temperature, fold_calibration
-from .cross_fitting import CalibrationFit, fit_calibration
+from .corrections import Correction, Temperature, fold_correction
+from .cross_fitting import CalibrationFit, fit_correction
 from .prior_shift import shift_prior
 from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature
@@ -18,9 +18,9 @@ __all__ = [
     "apply_calibrated_generation",
     "apply_thresholds",
     "calibrated_generation",
-    "fit_calibration",
+    "fit_correction",
     "fit_temperature",
     "fit_thresholds",
-    "fold_calibration",
+    "fold_correction",
     "shift_prior",
 ]

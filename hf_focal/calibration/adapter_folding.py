@@ -25,9 +25,9 @@ def fold_saved_adapter(
 ) -> None:
     """Fold a correction into the saved adapter of a PEFT classifier: into the adapter's own copy of the head.
 
-    `model`, which was just saved to `folder`, is changed for the trial of `fold_calibration`, and then restored. The
-    record that `fold_calibration` adds to its configuration is stored in the metadata of the adapter's weight file;
-    `adapter_calibration` reads the record. Raises what `fold_calibration` raises; `TypeError` for a language model.
+    `model`, which was just saved to `folder`, is changed for the trial of `fold_correction`, and then restored. The
+    record that `fold_correction` adds to its configuration is stored in the metadata of the adapter's weight file;
+    `adapter_calibration` reads the record. Raises what `fold_correction` raises; `TypeError` for a language model.
     """
     if can_generate(model):
         raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")

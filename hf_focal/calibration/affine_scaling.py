@@ -37,7 +37,7 @@ _SINGLE_NORMS = (5e-2, 2e-3)
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> Correction:
     """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
 
-    Unlike with a temperature, predictions may change. `fit_calibration` reports how many of them change, and whether
+    Unlike with a temperature, predictions may change. `fit_correction` reports how many of them change, and whether
     vector scaling is better than a temperature on held-out samples. A class that (nearly) no sample has keeps the
     parameters that all classes share: T, the mean factor of the others, and the offset 0.
 

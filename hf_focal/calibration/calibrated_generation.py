@@ -3,7 +3,7 @@
 Beam search starts from the log_softmax of the logits. By itself, a temperature among the logits processors only
 multiplies the scores of all hypotheses by the same number, so the scores must be renormalized after the division:
 `log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. The temperature is stored in `config.calibration`, because
-`save_pretrained` refuses it elsewhere. `fold_calibration` makes all of this unnecessary.
+`save_pretrained` refuses it elsewhere. `fold_correction` makes all of this unnecessary.
 """
 
 import functools

@@ -5,7 +5,6 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from numbers import Real
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -65,9 +64,11 @@ class Correction:
     @classmethod
     def temperature(cls, T: Any) -> Self:
         """Return z / T, for a number T, or for one T a label, (L,)."""
-        if isinstance(T, Real):
-            return cls(1 / (value := check_positive("temperature", T)), _T=value)
-        return cls([1 / check_positive("temperature", value) for value in T])
+        if isinstance(T, list | tuple | np.ndarray | Tensor) and np.ndim(T):
+            return cls([1 / check_positive("temperature", value) for value in T])
+        if isinstance(T, str | bool):  # of a file that somebody wrote
+            raise InputError("temperature", f"must be a number, got {T!r}")
+        return cls(1 / (value := check_positive("temperature", T)), _T=value)
 
     @classmethod
     def platt(cls, slope: Any, intercept: Any) -> Self:
@@ -161,7 +162,7 @@ class Correction:
         return rows + self.b if tensor.ndim == 1 else rows
 
     def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
-        """Fold the correction into a model's weights, and return the model; see `fold_calibration`."""
+        """Fold the correction into a model's weights, and return the model; see `fold_correction`."""
         model = unwrap(model)
         folded = fold(model, self, example)
         generates = can_generate(model)
@@ -294,14 +295,15 @@ class Correction:
         """
         try:
             return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, OverflowError) as error:
             raise InputError("path", f"must be a file with a correction, got {str(path)!r}: {error}") from error
 
 
 def _as_numbers(name: str, value: Any, most_axes: int) -> float | Tensor:
     """Return one number as a float, or an array as a float64 tensor of its own, on the CPU."""
     try:
-        array = torch.as_tensor(value, dtype=torch.float64).detach().cpu().clone()
+        value = value.detach().cpu() if isinstance(value, Tensor) else value  # some devices have no float64
+        array = torch.as_tensor(value, dtype=torch.float64).clone()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(name, f"must be a number or an array of numbers, got {value!r}") from error
     if not array.numel() or array.ndim > most_axes or not array.isfinite().all():
@@ -440,7 +442,7 @@ class Temperature:
 _NAMES = tuple(part.name for part in fields(Temperature))
 
 
-def fold_calibration(
+def fold_correction(
     model: ModelT, correction: Correction | Temperature | float, example: Mapping[str, Any] | None = None
 ) -> ModelT:
     """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.

@@ -142,6 +142,9 @@ class CalibrationFit:
 
     def __str__(self) -> str:
         before, after = self.before, self.after
+        if len(self.scores) == 1 and self.method == "none":
+            scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
+            return f"no correction, on {self.num_samples:,} samples: {scores}"
         if self.method == "none":
             return f"no correction: none has a lower cross-fitted NLL than {before['nll']:.3f}, without one"
         of_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
@@ -181,7 +184,7 @@ def score_trade(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     return f"NLL {nll:.3f} -> {new_nll:.3f}, ECE {100 * ece:.1f}% -> {100 * new_ece:.1f}%: {verdict}"
 
 
-def fit_calibration(
+def fit_correction(
     logits: Array,
     labels: Array,
     method: str = "auto",

@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 
 
 def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> "Correction":
-    """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`.
+    """Change a model's weights so that its logits become the correction of its logits; see `fold_correction`.
 
     Returns the correction that was folded, whose b is 0 if it was left out.
     """

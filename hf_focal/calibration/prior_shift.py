@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError, as_scores, as_tensor
-from .corrections import Correction, calibration_record, fold_calibration, is_folded, recorded_calibration
+from .corrections import Correction, calibration_record, fold_correction, is_folded, recorded_calibration
 from .folding import MULTI_LABEL, has_bias
 from .promises import drop_promises
 
@@ -26,7 +26,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     Args:
         model_or_logits: logits `(..., L)` or `(..., K)`, a tensor or an array; or a Transformers classifier, whose
             link is a sigmoid if it has one logit, or several labels by its problem type. The shift is folded into the
-            bias of the model's head, as by `fold_calibration`, and recorded in `model.config.prior_shift`; several
+            bias of the model's head, as by `fold_correction`, and recorded in `model.config.prior_shift`; several
             shifts are recorded as one, from the first `train_prior` to the last `new_prior`. After a correction that
             is recorded outside of the weights, the shift becomes a part of this correction.
         train_prior, new_prior: the shares in the data on which the logits are calibrated, and in the new data: a
@@ -38,7 +38,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
 
     Raises:
         TypeError, ValueError: shares that are not in (0, 1) or, with a softmax, do not sum to 1; what
-            `fold_calibration` raises; a head without a bias.
+            `fold_correction` raises; a head without a bias.
     """
     if isinstance(model_or_logits, Tensor | np.ndarray):
         logits = as_scores("logits", model_or_logits)
@@ -61,7 +61,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
         if not has_bias(model):
             kind = type(model).__name__
             raise TypeError(f"model must have a head with a bias, which takes the shift, got {kind}")
-        fold_calibration(model, shift)
+        fold_correction(model, shift)
         kept = shares
     finally:
         if kept is not None:

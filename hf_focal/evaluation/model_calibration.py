@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from ..calibration import Correction, apply_calibrated_generation, fold_calibration
+from ..calibration import Correction, apply_calibrated_generation, fold_correction
 from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
 from ..calibration.folding import RoundingWarning, fold, has_bias
@@ -70,7 +70,7 @@ def calibrate_model(
         objective: what a temperature minimizes, "nll" or "ece".
         calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
-            `fit_calibration`). By default "auto" for a classifier of whole samples with more than two classes, one
+            `fit_correction`). By default "auto" for a classifier of whole samples with more than two classes, one
             label per sample, and at least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
@@ -245,7 +245,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            fold_calibration(trained.model, trained.trainer.correction or 1.0)
+            fold_correction(trained.model, trained.trainer.correction or 1.0)
         except ValueError as error:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:

@@ -434,7 +434,7 @@ class TrainedModel:
         with self._measured():
             if calibration == "temperature" and not cross_fit:
                 return self.trainer.fit_temperature(encoded, objective, per_label)
-            self.trainer.fit_calibration(encoded, calibration, per_label, clusters=clusters)
+            self.trainer.fit_correction(encoded, calibration, per_label, clusters=clusters)
             return self.trainer.temperature
 
     @property

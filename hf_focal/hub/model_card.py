@@ -95,7 +95,7 @@ def model_card(
         license: the Hub's name of the license.
         settings: training settings to list, by name.
         figures: paths of reliability diagrams, as `write_report` names them, relative to the card.
-        folded: whether T is in the weights (`fold_calibration`). If not, the card shows how to apply T.
+        folded: whether T is in the weights (`fold_correction`). If not, the card shows how to apply T.
         fine_tuned: whether `base_model` was trained, rather than only measured and corrected with `dataset`.
         own_code: the package that must be imported before the model can be loaded; see `registering_package`.
         loadable: whether Transformers can load the model.

@@ -14,7 +14,7 @@ import torch
 from pyarrow import csv
 from tqdm.auto import tqdm
 
-from ..calibration import Correction, Temperature, fit_calibration
+from ..calibration import Correction, Temperature, fit_correction
 from ..calibration.prior_shift import check_shares
 from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
 from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
@@ -32,7 +32,7 @@ from .schema import LINKS, Schema
 from .score_table import Scores, read_scores
 from .table_files import score_batches
 
-FORMAT, VERSION = "hf_focal correction", 1
+FORMAT, VERSION = "hf_focal correction", 2  # version 1 had other names for A and b
 _ROWS = 100_000  # samples in a batch
 _MOST_CLASSES = 1000  # with more, no classwise ECE
 _MOST_GROUPS = 50
@@ -106,7 +106,7 @@ def calibrate_scores(
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
-        calibration, per_label: the `method` and `per_label` of `fit_calibration`.
+        calibration, per_label: the `method` and `per_label` of `fit_correction`.
         precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
             ``correction.json``, for `apply_thresholds`.
         new_prior: as for `calibrate_model`.
@@ -136,7 +136,7 @@ def calibrate_scores(
             check_shares("new_prior", new_prior, size, table.link)
             train_prior = shares_of(table.known_labels, size, table.link, "scores", table.score_names)
         options: Any = {"link": table.link, "per_label": per_label, "num_bins": num_bins, "clusters": table.clusters}
-        fit = fit_calibration(table.logits, table.known_labels, calibration, **options)
+        fit = fit_correction(table.logits, table.known_labels, calibration, **options)
         details: dict[str, Any] = {}
         if new_prior is not None:
             fit, details["prior_shift"] = shift_fit(fit, train_prior, new_prior, table.link, table.score_names)
@@ -269,9 +269,8 @@ def read_correction(path: str | Path) -> dict[str, Any]:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
-    if saved.get("version") != VERSION:
-        version = saved.get("version")
-        raise InputError("correction", f"must have version {VERSION}, got {version!r} in {str(path)!r}")
+    if (version := saved.get("version")) not in (1, VERSION):
+        raise InputError("correction", f"must have version 1 or {VERSION}, got {version!r} in {str(path)!r}")
     if missing := {"link", "classes", "scores", "floor", "correction"} - saved.keys():
         raise InputError("correction", f"must have {', '.join(sorted(missing))}, got {str(path)!r} without it")
     classes, floor = saved["classes"], saved["floor"]

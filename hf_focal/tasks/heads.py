@@ -165,7 +165,7 @@ def task_of_model(model: Any, head: Head) -> Task:
 
 
 def check_correction(model: nn.Module, head: Head, method: str) -> None:
-    """Raise InputError unless `fit_calibration` can fit `method` to the logits of a model with this kind of head."""
+    """Raise InputError unless `fit_correction` can fit `method` to the logits of a model with this kind of head."""
     if head not in (Head.CLASSES, Head.LABELS):
         raise InputError("model", f"must classify samples or words, got {head}: use fit_temperature")
     name = type(without_adapter(model)).__name__

@@ -26,7 +26,7 @@ from ..calibration import (
     Temperature,
     TemperatureCurves,
     TemperatureStream,
-    fit_calibration,
+    fit_correction,
     fit_temperature,
 )
 from ..calibration.clusters import cluster_keys
@@ -125,7 +125,7 @@ class FocalTrainer(Trainer):
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
-        calibration_fit: the `CalibrationFit` of the last `fit_calibration`, reset like `temperature`, or None.
+        calibration_fit: the `CalibrationFit` of the last `fit_correction`, reset like `temperature`, or None.
         fitted_on: the dataset of the last fit, or None.
         temperature_curves: the `TemperatureCurves` of the last `fit_temperature`, or None if it kept the logits.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
@@ -534,7 +534,7 @@ class FocalTrainer(Trainer):
         self._keep_fit(dataset, temperature, curves=curves)
         return temperature
 
-    def fit_calibration(
+    def fit_correction(
         self, dataset: Any = None, method: str | None = None, per_label: bool = False, *, clusters: Any = None
     ) -> CalibrationFit:
         """Fit a correction to a classifier's logits, in place of any earlier correction.
@@ -546,14 +546,14 @@ class FocalTrainer(Trainer):
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
             method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
-                sigmoids, "platt"; see `hf_focal.fit_calibration`. By default, that of `calibrate_model`: "auto" with
+                sigmoids, "platt"; see `hf_focal.fit_correction`. By default, that of `calibrate_model`: "auto" with
                 one softmax, more than two classes, and at least 100 rows of `dataset`; otherwise "temperature".
             per_label: fit values for each label; only with sigmoids.
             clusters: a value for each row of `dataset`, such as its text; rows with equal ones may depend on each
-                other (see `hf_focal.fit_calibration`). Tokens of one row always may.
+                other (see `hf_focal.fit_correction`). Tokens of one row always may.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model that does not classify
+            ValueError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
                 samples or tokens (use `fit_temperature`); multiple choice with a method other than "temperature".
         """
         check_correction(self.model, self.head, method or "temperature")
@@ -572,7 +572,7 @@ class FocalTrainer(Trainer):
             kind = type(without_adapter(self.model)).__name__
             has_choice = self.head is Head.CLASSES and not kind.endswith("ForMultipleChoice")
             method = default_correction(logits.shape[1] if has_choice else 2, int(rows[-1]) + 1)
-        fit = fit_calibration(logits, labels, method, **options)
+        fit = fit_correction(logits, labels, method, **options)
         self._keep_fit(dataset, fit.temperature, fit)
         return fit
 
@@ -582,7 +582,7 @@ class FocalTrainer(Trainer):
 
     @property
     def correction(self) -> Correction | None:
-        """The correction that `fit_temperature` or `fit_calibration` fitted last, or None."""
+        """The correction that `fit_temperature` or `fit_correction` fitted last, or None."""
         fit = self.calibration_fit or self.temperature
         return None if fit is None else fit.correction
 
@@ -644,7 +644,7 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its correction, if one is fitted. All processes must call it.
 
-        The correction is folded into the saved weights or, where that is impossible (see `fold_calibration`), recorded
+        The correction is folded into the saved weights or, where that is impossible (see `fold_correction`), recorded
         in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit. A model
         with one logit that was a CrossEncoder of sentence-transformers stays one, with the sigmoid as its activation.
         """
@@ -666,13 +666,13 @@ class FocalTrainer(Trainer):
     ) -> RunResult:
         """Fit a correction, report on test data, and save or publish the calibrated model with its card.
 
-        Does `fit_temperature` or `fit_calibration` on the held-out data, `report`, and `push_to_hub` if
+        Does `fit_temperature` or `fit_correction` on the held-out data, `report`, and `push_to_hub` if
         `args.push_to_hub`, otherwise `save_calibrated` and `create_model_card`; prints what was fitted and measured.
         All processes must call it.
 
         Args:
             test_dataset: labeled data that was used neither for training nor for the fit.
-            method: as for `fit_calibration`; by default, `recommendation.default_correction` for a classifier of whole
+            method: as for `fit_correction`; by default, `recommendation.default_correction` for a classifier of whole
                 samples, otherwise "temperature".
             per_label: whether to fit values for each label; by default, for a model with several labels.
             **card: arguments of `create_model_card`.
@@ -687,7 +687,7 @@ class FocalTrainer(Trainer):
             classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
             method = default_correction(classes, len(held_out))
         per_label = self.head is Head.LABELS and not self._has_one_sigmoid() if per_label is None else per_label
-        fit = self.fit_temperature if method == "temperature" else partial(self.fit_calibration, method=method)
+        fit = self.fit_temperature if method == "temperature" else partial(self.fit_correction, method=method)
         fitted = fit(held_out, per_label=per_label)
         result = self.report(test_dataset)
         self.accelerator.print(f"{fitted}\n{result.describe()}")

@@ -22,7 +22,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import HubStrategy
 
-from ..calibration import Correction, fold_calibration
+from ..calibration import Correction, fold_correction
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.corrections import calibration_record, is_folded
 from ..calibration.promises import drop_promises
@@ -231,7 +231,7 @@ def fold_saved(
 
     Only the saved files change. `model` does not, because FSDP2 and ZeRO-3 may keep only shards of it in memory.
     `earlier` is what `weight_files` returned before the model was saved, and `example` is a batch for the trial of
-    `fold_calibration`. If the model has an adapter, only the adapter is saved. An adapter cannot hold the temperature
+    `fold_correction`. If the model has an adapter, only the adapter is saved. An adapter cannot hold the temperature
     of a language model, so this temperature is recorded in the saved generation configuration instead.
     """
     model_class, adapter = type(model), without_adapter(model) is not model
@@ -251,7 +251,7 @@ def fold_saved(
             from transformers.integrations import HfDeepSpeedConfig
 
             unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841 (in force while referenced)
-        fold_calibration(model_class.from_pretrained(folder), correction, example).save_pretrained(folder)
+        fold_correction(model_class.from_pretrained(folder), correction, example).save_pretrained(folder)
     except Exception as error:  # a model's own code raises anything
         config = folder / "config.json"
         if config.is_file():  # as JSON, which works for the configuration of any class

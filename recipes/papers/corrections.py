@@ -17,7 +17,7 @@ from textwrap import fill
 import numpy as np
 import torch
 
-from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature
+from hf_focal import CalibrationMetrics, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from hf_focal.utils.atomic_write import write_whole
 
@@ -45,7 +45,7 @@ def measure(path: Path, run: str) -> dict:
         test = arrays["test_logits"], arrays["test_labels"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the table shows which method is no better
-        auto = fit_calibration(*validation)
+        auto = fit_correction(*validation)
         corrections = {
             "temperature": fit_temperature(*validation, objective="nll").correction,
             "vector": fit_vector_scaling(*validation),
@@ -84,7 +84,7 @@ def page(results: list[dict]) -> str:
         fill(
             f"This page compares corrections of {len(results)} sets of logits, which were saved by the runs on the "
             "other results pages: a temperature (fitted by NLL), [vector and matrix scaling](../guides/decisions.md), "
-            'and "auto", which `fit_calibration` chooses by cross-fitting on the validation set. All are fitted to '
+            'and "auto", which `fit_correction` chooses by cross-fitting on the validation set. All are fitted to '
             "the validation set and measured on the test set; the best of each row is bold. "
             "`recipes/papers/corrections.py` makes this page from saved logits, and "
             "`recipes/papers/records/corrections` has the numbers.",

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import logsumexp
 
-from hf_focal import CalibrationMetrics, Correction, fit_calibration, fit_temperature
+from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.figures.ood_metrics import detection_metrics, uncertainty
 
@@ -31,7 +31,7 @@ RECORDS = Path(__file__).parent / "records" / "many_tasks"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
 METRICS = ("error", "nll", "brier", "ece", "adaece", "smooth_ece", "aurc")
 DRAWS = {50: 5, 100: 5, 200: 3, 500: 2, 1000: 1}  # held-out samples: draws
-MOST_CLASSES = 100  # of matrix scaling, as in fit_calibration
+MOST_CLASSES = 100  # of matrix scaling, as in fit_correction
 
 
 def rounded(value: float) -> float:
@@ -75,7 +75,7 @@ def draw_figures(fits: dict, pool: tuple, test: tuple) -> dict[str, list[dict]]:
             samples = pool[0][draw], pool[1][draw]
             row = {"nll": {name: nll_of(fit(*samples).apply(test[0]), test[1]) for name, fit in fits.items()}}
             if len(fits) > 1:
-                excess = fit_calibration(*samples).excess_nll
+                excess = fit_correction(*samples).excess_nll
                 row["excess"] = {name: [rounded(number) for number in pair] for name, pair in excess.items()}
             figures.setdefault(str(size), []).append(row)
     return figures

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import average_precision_score
 
-from hf_focal import CalibrationMetrics, fit_calibration, fit_thresholds, shift_prior
+from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.markdown_tables import columns_table
 
@@ -43,7 +43,7 @@ def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict
         for own in (False, True) if per_label else (False,):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                fit = fit_calibration(logits, labels, name, link="sigmoid", per_label=own)
+                fit = fit_correction(logits, labels, name, link="sigmoid", per_label=own)
             fits[f"{name}{' per label' if own else ''}"] = fit.correction
     return fits
 
@@ -71,7 +71,7 @@ def goemotions(runs: list[dict]) -> str:
             for name, correction in corrections(*fit, per_label=True).items():
                 corrected = test[0] if correction is None else correction.apply(test[0])
                 found.setdefault(name, []).append(measured(corrected, test[1]))
-            chosen = fit_calibration(*fit, link="sigmoid").chosen
+            chosen = fit_correction(*fit, link="sigmoid").chosen
             auto.append(f"{loss}, seed {run['settings']['seed']}: {chosen}")
             best = fit_thresholds(*fit, f1=True)
             before = measured(*test)

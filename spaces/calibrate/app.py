@@ -79,7 +79,7 @@ def shown(result: RunResult) -> tuple:
     """Return what the page shows of a result: the summary, and the diagrams before and after T."""
     temperature = result.temperature.value
     return (
-        f"{summary(result)}\n\nTo apply T to a model: `hf_focal.fold_calibration(model, {temperature:.6g})`.",
+        f"{summary(result)}\n\nTo apply T to a model: `hf_focal.fold_correction(model, {temperature:.6g})`.",
         reliability_diagram(metrics=result.pre_bins, title="Before"),
         reliability_diagram(metrics=result.post_bins, title=f"After, T = {temperature:.3g}"),
     )

@@ -5,7 +5,7 @@ import inspect
 import torch
 import transformers
 
-from hf_focal import fold_calibration
+from hf_focal import fold_correction
 from hf_focal.calibration.trial_runs import Trial, close
 
 T = 1.7
@@ -88,7 +88,7 @@ def census_of(model):
     before = mine.logits()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     try:
-        fold_calibration(model, T)
+        fold_correction(model, T)
     except TypeError as error:
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
         return f"refused: {error}"

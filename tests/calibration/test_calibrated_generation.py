@@ -24,7 +24,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_calibration
+from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_correction
 
 PAD, EOS, BOS, VOCABULARY = 0, 1, 2, 6
 NEW_TOKENS = 3
@@ -302,7 +302,7 @@ def test_a_folded_temperature_acts_once_and_another_on_top(family, tmp_path):
     def same(got, expected):
         return got[0] == expected[0] and got[1] == pytest.approx(expected[1], abs=1e-5)
 
-    fold_calibration(apply_calibrated_generation(model), 1.6).save_pretrained(tmp_path)
+    fold_correction(apply_calibrated_generation(model), 1.6).save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path, dtype=torch.float64)
     for folded in (model, loaded, apply_calibrated_generation(loaded)):
         assert same(generate(folded), once)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, fit_calibration, fit_temperature, fit_thresholds
+from hf_focal import CalibrationMetrics, fit_correction, fit_temperature, fit_thresholds
 from hf_focal.calibration import fit_vector_scaling
 from hf_focal.calibration.clusters import cluster_keys, folds_of
 
@@ -19,7 +19,7 @@ def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
 
 
 def test_auto_takes_what_helps_and_tells_what_it_gains():
-    fit = fit_calibration(*distorted(3000))
+    fit = fit_correction(*distorted(3000))
     assert fit.method in ("vector", "matrix")
     assert fit.scores[fit.method] == fit.after and fit.after["nll"] < fit.scores["temperature"]["nll"] - 0.05
     assert fit.changed_predictions > 0 and fit.num_samples == 3000
@@ -38,17 +38,17 @@ def test_auto_takes_what_helps_and_tells_what_it_gains():
 
 def test_auto_keeps_the_temperature_where_nothing_else_helps():
     logits, labels = distorted(200, (1.5,) * 3, (0.0,) * 3, seed=4)
-    fit = fit_calibration(logits, labels)
+    fit = fit_correction(logits, labels)
     assert fit.method == "temperature"
     assert fit.temperature == fit_temperature(logits, labels, "nll")
     assert fit.correction == fit.temperature.correction
     assert fit.changed_predictions == 0
     with pytest.warns(UserWarning, match="vector scaling is no better than a temperature .*: NLL 0.* against 0"):
-        assert fit_calibration(logits, labels, "vector").method == "vector"
+        assert fit_correction(logits, labels, "vector").method == "vector"
 
 
 def test_auto_takes_the_simplest_correction_within_one_standard_error_of_the_best():
-    fits = [fit_calibration(*distorted(300, (1.5,) * 3, (0.2, 0.0, -0.2), seed=seed)) for seed in range(12)]
+    fits = [fit_correction(*distorted(300, (1.5,) * 3, (0.2, 0.0, -0.2), seed=seed)) for seed in range(12)]
     for fit in fits:  # a slight bias, which 300 samples show in some draws only
         assert fit.method == next(name for name, (above, error) in fit.excess_nll.items() if above <= error)
         lowest = min(scores["nll"] for scores in fit.scores.values())
@@ -57,14 +57,14 @@ def test_auto_takes_the_simplest_correction_within_one_standard_error_of_the_bes
     assert any(fit.method == "temperature" and fit.excess_nll["temperature"][0] > 0 for fit in fits)
     assert any(fit.method != "temperature" for fit in fits)
     assert all(("lower by only" in fit.reason) == (fit.excess_nll[fit.method][0] > 0) for fit in fits)
-    assert fit_calibration(*distorted(300), "temperature").reason == ""
+    assert fit_correction(*distorted(300), "temperature").reason == ""
 
 
 def test_without_a_gain_all_of_the_score_is_refinement():
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(60, 3, generator=generator)
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
-    fit = fit_calibration(logits, labels, "temperature")
+    fit = fit_correction(logits, labels, "temperature")
     if fit.after["nll"] >= fit.before["nll"]:
         assert fit.decomposition()["nll"] == (0.0, fit.before["nll"])
     assert sum(fit.decomposition()["nll"]) == pytest.approx(fit.before["nll"])
@@ -81,7 +81,7 @@ def test_the_callers_logits_stay_as_they_are():
     logits, labels = distorted(100)
     logits = logits.double()
     before = logits.clone()
-    fit = fit_calibration(logits, labels, "temperature")
+    fit = fit_correction(logits, labels, "temperature")
     assert torch.equal(logits, before)
     assert fit.temperature == fit_temperature(before, labels, "nll")
 
@@ -89,7 +89,7 @@ def test_the_callers_logits_stay_as_they_are():
 def test_masked_classes_get_a_temperature():
     logits, labels = distorted(300)
     logits[:100, 0] = torch.where(labels[:100] == 0, logits[:100, 0], -torch.inf)
-    assert list(fit_calibration(logits, labels).scores) == ["temperature"]
+    assert list(fit_correction(logits, labels).scores) == ["temperature"]
 
 
 def test_errors_name_the_argument_and_the_value():
@@ -97,28 +97,29 @@ def test_errors_name_the_argument_and_the_value():
     with pytest.raises(
         ValueError, match="method must be one of none, temperature, bias, platt, vector, matrix, auto, got 'dirichlet'"
     ):
-        fit_calibration(logits, labels, "dirichlet")
+        fit_correction(logits, labels, "dirichlet")
     with pytest.raises(ValueError, match="num_folds must be from 2 to the number of samples, 20, got 1"):
-        fit_calibration(logits, labels, num_folds=1)
+        fit_correction(logits, labels, num_folds=1)
 
 
 def test_none_only_measures():
     logits, labels = distorted(100)
-    fit = fit_calibration(logits, labels, "none")
+    fit = fit_correction(logits, labels, "none")
     assert fit.method == fit.chosen == "none" and fit.correction.is_identity
     assert fit.after == fit.before and list(fit.scores) == ["none"] and fit.changed_predictions == 0
-    of_sigmoid = fit_calibration(logits, torch.nn.functional.one_hot(labels, 3), "none", link="sigmoid")
+    assert str(fit).startswith("no correction, on 100 samples: NLL ")
+    of_sigmoid = fit_correction(logits, torch.nn.functional.one_hot(labels, 3), "none", link="sigmoid")
     assert of_sigmoid.method == "none" and of_sigmoid.after == of_sigmoid.before
-    assert fit_calibration(logits[:3], labels[:3], "none").num_samples == 3
+    assert fit_correction(logits[:3], labels[:3], "none").num_samples == 3
 
 
 def test_a_bias_is_cross_fitted_beside_a_temperature():
-    fit = fit_calibration(*distorted(1000, (1.5,) * 3, (2.0, 0.0, -2.0)), "bias")
+    fit = fit_correction(*distorted(1000, (1.5,) * 3, (2.0, 0.0, -2.0)), "bias")
     assert fit.method == fit.correction.method == "bias" and list(fit.scores) == ["temperature", "bias"]
     assert fit.after["nll"] < fit.scores["temperature"]["nll"] - 0.1 and fit.temperature is None
     assert str(fit).startswith("bias correction, cross-fitted on 1,000 samples")
     with pytest.raises(ValueError, match="bias must be True for the method 'bias', got False"):
-        fit_calibration(*distorted(100), "bias", bias=False)
+        fit_correction(*distorted(100), "bias", bias=False)
 
 
 def test_folds_of_clusters_keep_them_whole_and_depend_on_no_order():
@@ -134,7 +135,7 @@ def test_folds_of_clusters_keep_them_whole_and_depend_on_no_order():
 
 def test_thresholds_are_chosen_on_scores_of_fits_that_have_not_seen_the_sample():
     logits, labels = distorted(300)
-    fit = fit_calibration(logits, labels, "vector")
+    fit = fit_correction(logits, labels, "vector")
     folds = torch.from_numpy(folds_of(labels.numpy(), 5))
     for fold in range(5):
         of_others = fit_vector_scaling(logits[folds != fold], labels[folds != fold])
@@ -147,12 +148,12 @@ def test_thresholds_are_chosen_on_scores_of_fits_that_have_not_seen_the_sample()
 def test_standard_errors_are_those_over_clusters():
     logits, labels = distorted(300)
     logits, labels = logits.repeat_interleave(4, 0), labels.repeat_interleave(4)
-    alone = fit_calibration(logits, labels).excess_nll
-    clustered = fit_calibration(logits, labels, clusters=np.arange(1200) // 4).excess_nll
+    alone = fit_correction(logits, labels).excess_nll
+    clustered = fit_correction(logits, labels, clusters=np.arange(1200) // 4).excess_nll
     name = max(alone, key=lambda name: alone[name][0])
     assert clustered[name][1] > 1.5 * alone[name][1]
     with pytest.raises(ValueError, match="num_folds must be at most the number of clusters, 3, got 5"):
-        fit_calibration(logits, labels, clusters=np.arange(1200) % 3)
+        fit_correction(logits, labels, clusters=np.arange(1200) % 3)
 
 
 @pytest.mark.parametrize("method", ["vector", "matrix"])
@@ -160,7 +161,7 @@ def test_absent_classes_keep_what_all_share_and_one_label_alone_fits_nothing(met
     logits, labels = distorted(400)
     absent = int(labels[0])
     present = labels != absent
-    fit = fit_calibration(logits[present], labels[present], method)
+    fit = fit_correction(logits[present], labels[present], method)
     assert fit.absent_classes == (absent,) and f"classes, {absent}: these get" in fit.notes()[0]
     assert repr("xyz"[absent]) in fit.notes("xyz")[0]
     A, b = fit.correction.A, fit.correction.b
@@ -169,7 +170,7 @@ def test_absent_classes_keep_what_all_share_and_one_label_alone_fits_nothing(met
     assert b[absent] == 0 and float(b[others].mean()) == pytest.approx(0, abs=1e-9)
     assert float(A[absent, absent]) == pytest.approx(float(A.diagonal()[others].mean()))
     assert not A[absent, others].any() and not A[others, absent].any()
-    only = fit_calibration(logits[~present], labels[~present], method)
+    only = fit_correction(logits[~present], labels[~present], method)
     shared = only.correction.A if only.correction.A.ndim == 2 else only.correction.A.diag()
     assert only.changed_predictions == 0 and only.correction.b == 0
     torch.testing.assert_close(shared, shared[0, 0] * torch.eye(logits.shape[1]).double())
@@ -179,7 +180,7 @@ def test_a_model_worse_than_chance_is_never_left_worse_than_an_uninformative_one
     logits, labels = distorted(300)
     labels = logits.argmin(1)
     with pytest.warns(UserWarning, match="the logits say less about the labels than chance"):
-        fit = fit_calibration(logits, labels, "temperature")
+        fit = fit_correction(logits, labels, "temperature")
     assert fit.after["nll"] <= math.log(logits.shape[1]) + 1e-4 < fit.before["nll"]
     assert "Vector scaling" in fit.notes()[0]
     z, y = logits[:, :1].double(), (logits[:, :1] < 0).long()

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import nn
 
-from hf_focal.calibration import Correction, Temperature, fold_calibration
+from hf_focal.calibration import Correction, Temperature, fold_correction
 from hf_focal.calibration.corrections import folded_temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
@@ -56,7 +56,7 @@ def logits_of(model):
 def test_logits_of_pixels_are_divided_after_a_round_trip(name, tmp_path):
     model = build(name, **SEGMENTATION[name])
     before = logits_of(model)
-    assert fold_calibration(model, 1.7) is model
+    assert fold_correction(model, 1.7) is model
     model.save_pretrained(tmp_path)
     reloaded = type(model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(reloaded), before / 1.7, rtol=1e-6, atol=1e-6)
@@ -64,25 +64,12 @@ def test_logits_of_pixels_are_divided_after_a_round_trip(name, tmp_path):
     torch.testing.assert_close(before.argmax(1), logits_of(reloaded).argmax(1))
 
 
-def test_the_fit_is_recorded_and_a_second_fold_records_the_product():
+def test_a_fold_is_recorded_and_a_second_one_records_the_product():
     model = build("BertForSequenceClassification", **TINY)
     before = logits_of(model)
-    fit = Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15)
-    fold_calibration(model, fit)
-    assert model.config.calibration == {
-        "temperature": 1.5,
-        "method": "temperature",
-        "objective": "nll",
-        "ece_before": 0.03,
-        "ece_after": 0.02,
-        "nll_before": 0.6,
-        "nll_after": 0.5,
-        "num_samples": 900,
-        "num_bins": 15,
-        "at_grid_end": False,
-    }
-    # Neither fit's figures are those of the product.
-    fold_calibration(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
+    fold_correction(model, Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15))
+    assert model.config.calibration == {"temperature": 1.5}
+    fold_correction(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
     assert model.config.calibration == {"temperature": 3.0}
     torch.testing.assert_close(logits_of(model), before / 3, rtol=1e-6, atol=1e-6)
 
@@ -119,10 +106,10 @@ def test_all_layers_that_make_the_logits_are_found_by_running_the_model(form):
     model = Classifier(*COMBINED[form])
     with torch.no_grad():
         before = model(**IMAGES)
-        torch.testing.assert_close(fold_calibration(model, 1.7)(**IMAGES), before / 1.7)
+        torch.testing.assert_close(fold_correction(model, 1.7)(**IMAGES), before / 1.7)
     unused = Classifier(lambda a, b: a.mean(1) + 0 * b.mean(1), 2)
     body, last = unused.body.weight.clone(), unused.heads[1].weight.clone()
-    fold_calibration(unused, 2.0)
+    fold_correction(unused, 2.0)
     assert torch.equal(unused.body.weight, body) and torch.equal(unused.heads[1].weight, last)
 
 
@@ -135,7 +122,7 @@ def test_logits_that_are_not_those_of_the_last_layers_are_refused(combine):
     model = Classifier(combine)
     state = copy.deepcopy(model.state_dict())
     with pytest.raises(TypeError, match="proportional to the outputs of its last Linear or Conv2d layers, got Classi"):
-        fold_calibration(model, 1.7)
+        fold_correction(model, 1.7)
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert not hasattr(model.config, "calibration")
 
@@ -159,17 +146,17 @@ def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
     model = Classifier(lambda a: a.mean(1))
     model.main_input_name = "graphs"
     with pytest.raises(TypeError, match=r"must run on a small batch.* got Classifier: give one as `example`"):
-        fold_calibration(model, 1.7)
+        fold_correction(model, 1.7)
     with torch.no_grad():
         before = model(**IMAGES)
-        torch.testing.assert_close(fold_calibration(model, 1.7, example=IMAGES)(**IMAGES), before / 1.7)
+        torch.testing.assert_close(fold_correction(model, 1.7, example=IMAGES)(**IMAGES), before / 1.7)
 
 
 def test_models_that_neither_classify_nor_generate_are_refused():
     model = build("BertForPreTraining", **TINY)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(TypeError, match="a classifier or a language model, whose output has logits, got BertFor"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert not hasattr(model.config, "calibration")
 
@@ -179,7 +166,7 @@ def test_shared_weights_are_refused():
     model.classifier = nn.Linear(16, 50, bias=False)
     model.classifier.weight = model.bert.embeddings.word_embeddings.weight
     with pytest.raises(TypeError, match=r"shared.*word_embeddings"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +180,7 @@ def test_models_without_a_softmax_are_refused(options, message):
     model = build("BertForSequenceClassification", **TINY, **options)
     before = model.classifier.weight.clone()
     with pytest.raises(ValueError, match=message):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     assert torch.equal(model.classifier.weight, before)
 
 
@@ -202,7 +189,7 @@ def test_a_temperature_that_makes_weights_infinite_changes_none(dtype, value):
     model = build("BertForSequenceClassification", **TINY).to(dtype)
     before = model.classifier.weight.clone()
     with pytest.raises(ValueError, match=f"correction must keep weights and logits finite in {dtype}, got T"):
-        fold_calibration(model, value)
+        fold_correction(model, value)
     assert torch.equal(model.classifier.weight, before) and not hasattr(model.config, "calibration")
 
 
@@ -217,7 +204,7 @@ def test_predictions_that_rounding_changes_are_counted():
     with pytest.warns(
         UserWarning, match="T = .* in torch.bfloat16 weights changes .*%.* inputs, by rounding: float32 ke"
     ) as w:
-        fold_calibration(model, 1.3)
+        fold_correction(model, 1.3)
     (said,) = re.findall(r"changes (\S+)%", str(w[0].message))
     features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).bfloat16()
     # Of 1,024 inputs: within five standard deviations.
@@ -229,7 +216,7 @@ def test_predictions_that_rounding_changes_are_counted():
 def test_no_prediction_changes_in_float32_and_by_powers_of_two(dtype, value, recwarn):
     model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
     before = copy.deepcopy(model.classifier)
-    fold_calibration(model, value)
+    fold_correction(model, value)
     features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).to(dtype)
     assert share_that_changes(before, model.classifier, features) == 0 and not recwarn.list
 

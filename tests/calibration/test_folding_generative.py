@@ -11,7 +11,7 @@ import transformers
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_calibration
+from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_correction
 
 VOCABULARY = 20
 IDS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
@@ -127,7 +127,7 @@ def test_a_folded_model_generates_with_its_temperature(name):
     before, shared = logits_of(kept), tied_names(model)
     if name == "marian-two-vocabularies" and not shared:  # some releases of Transformers do not tie this head
         divided = "lm_head.weight"
-    assert fold_calibration(model, 1.7) is model
+    assert fold_correction(model, 1.7) is model
 
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, kept.state_dict()[key])}
     assert divided in changed and len(changed) <= 3
@@ -147,11 +147,9 @@ def test_a_folded_model_generates_with_its_temperature(name):
 def test_folding_again_records_the_product():
     model = build("llama")
     before = logits_of(model)
-    fit = Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15)
-    fold_calibration(model, fit)
-    figures = {key: value for key, value in fit.to_dict().items() if key != "value"}
-    assert model.config.calibration == {"temperature": 1.5, **figures, "folded": True}
-    fold_calibration(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
+    fold_correction(model, Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15))
+    assert model.config.calibration == {"temperature": 1.5, "folded": True}
+    fold_correction(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
     assert model.config.calibration == {"temperature": 3.0, "folded": True}
     assert_divided(logits_of(model), before, 3.0)
 
@@ -162,7 +160,7 @@ def test_a_recorded_temperature_is_replaced_and_does_not_count_twice():
     expected = beams_of(model, **calibrated_generation(2.0))
     apply_calibrated_generation(model, Temperature(5.0, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15))
     assert not same_scores(beams_of(model), expected)
-    fold_calibration(model, 2.0)
+    fold_correction(model, 2.0)
     assert model.config.calibration == {"temperature": 2.0, "folded": True}
     assert_divided(logits_of(model), before, 2.0)
     assert_same_beams(beams_of(model), expected)  # by the replaced generate, which finds nothing left to do
@@ -172,7 +170,7 @@ def test_a_recorded_temperature_is_replaced_and_does_not_count_twice():
 def test_other_precisions(dtype, tolerance):
     model = build("gemma", dtype)
     before = logits_of(model)
-    assert_divided(logits_of(fold_calibration(model, 1.7)), before, 1.7, tolerance)
+    assert_divided(logits_of(fold_correction(model, 1.7)), before, 1.7, tolerance)
 
 
 @pytest.mark.parametrize("tied", [TIED, UNTIED])
@@ -181,14 +179,14 @@ def test_soft_caps_are_refused(tied):
     model = build(name, **GEMMA, **tied, final_logit_softcapping=30.0)
     state = copy.deepcopy(model.state_dict())
     with pytest.raises(TypeError, match=rf"got {name}, whose are not \(a soft-cap.*divide its logits by T instead"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     assert_untouched(model, state)
 
 
 def test_gemma2_without_its_soft_cap_is_folded():
     model = build("Gemma2ForCausalLM", **GEMMA, final_logit_softcapping=None)
     before = logits_of(model)
-    assert_divided(logits_of(fold_calibration(model, 2.0)), before, 2.0)
+    assert_divided(logits_of(fold_correction(model, 2.0)), before, 2.0)
 
 
 def test_a_layer_between_norm_and_head_is_refused_only_where_it_is_not_linear():
@@ -196,11 +194,11 @@ def test_a_layer_between_norm_and_head_is_refused_only_where_it_is_not_linear():
     shape = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = build("OPTForCausalLM", **shape, word_embed_proj_dim=8, do_layer_norm_before=False)
     before = logits_of(model)
-    assert_divided(logits_of(fold_calibration(model, 2.0)), before, 2.0)
+    assert_divided(logits_of(fold_correction(model, 2.0)), before, 2.0)
 
     model.model.decoder.project_out.register_forward_hook(lambda module, args, output: output.tanh())
     with pytest.raises(TypeError, match="proportional to its last norm or head, got OPTForCausalLM"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     assert model.config.calibration["temperature"] == 2.0
 
 
@@ -215,10 +213,10 @@ def test_an_additive_term_that_nobody_knows_is_refused_unless_it_masks(name):
     model.register_forward_hook(add)
     term[5] = 0.1
     with pytest.raises(TypeError, match="proportional"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     term[5] = -torch.inf
     before = logits_of(model)
-    after = logits_of(fold_calibration(model, 2.0))
+    after = logits_of(fold_correction(model, 2.0))
     assert_divided(after[..., 6:], before[..., 6:], 2.0)
 
 
@@ -226,22 +224,22 @@ def test_what_cannot_be_saved_or_divided_is_refused():
     model = build("gpt2")
     model.peft_config = {}
     with pytest.raises(TypeError, match="must have its adapters merged, got a GPT2LMHeadModel"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     del model.peft_config
     model.transformer.ln_f = nn.Identity()
     model.transformer.h[0].ln_1 = model.transformer.h[0].ln_2 = nn.Identity()
     with pytest.raises(TypeError, match="must have a norm before a head that shares its weight, got GPT2LMHeadModel"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
     model = build("gpt2")
     model.transformer.h[0].ln_1.weight = model.transformer.ln_f.weight
     with pytest.raises(TypeError, match=r"must be their layer's own, got shared ones: .*ln_1.*ln_f"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
     model = build("gpt2")
     model.lm_head = nn.Sequential(model.lm_head)
     with pytest.raises(TypeError, match="by a Linear head, got GPT2LMHeadModel with input_ids and Sequential: divide"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
 
 def test_other_inputs_are_refused():
@@ -249,7 +247,7 @@ def test_other_inputs_are_refused():
     shape |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
     model = build("WhisperForConditionalGeneration", **shape)
     with pytest.raises(TypeError, match=r"from input_ids.*got WhisperForConditionalGeneration with input_features"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
 
 def test_quantised_and_offloaded_weights_are_refused():
@@ -258,13 +256,13 @@ def test_quantised_and_offloaded_weights_are_refused():
     model.lm_head.forward = lambda hidden: hidden @ floating.T  # as quantised layers compute
     model.lm_head.weight = nn.Parameter(floating.detach().to(torch.int8), requires_grad=False)
     with pytest.raises(TypeError, match=r"lm_head is torch\.nn\.modules\.linear\.Linear: fold before you quantize"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     model.lm_head.weight = nn.Parameter(floating.detach().to(torch.float8_e4m3fn), requires_grad=False)
     with pytest.raises(TypeError, match="fold before you quantize"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     model.lm_head.weight = nn.Parameter(floating.detach().to("meta"))
     with pytest.raises(TypeError, match="must be in memory, got some on the meta device"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
 
 @pytest.mark.parametrize(("name", "cut_up_by"), [("llama", "fsdp"), ("BertForSequenceClassification", "zero3")])
@@ -278,7 +276,7 @@ def test_models_cut_up_among_processes_are_refused_before_anything_runs(name, cu
     else:
         next(model.parameters()).ds_id = 0
     with pytest.raises(TypeError, match=r"must be whole, got .* sharded by FSDP or ZeRO-3"):
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
 
 
 def test_tokens_that_rounding_changes_are_counted():
@@ -288,9 +286,9 @@ def test_tokens_that_rounding_changes_are_counted():
     with pytest.warns(
         UserWarning, match=r"T = 1.3 in torch.bfloat16 weights changes .* of the predictions on 256 rand"
     ):
-        fold_calibration(model, 1.3)
+        fold_correction(model, 1.3)
     before = model.transformer.ln_f.weight.clone()
     with pytest.raises(ValueError, match="correction must keep weights and logits finite"):
-        fold_calibration(model, 1e-39)
+        fold_correction(model, 1e-39)
     assert torch.equal(model.transformer.ln_f.weight, before)
     assert model.config.calibration == {"temperature": 1.3, "folded": True}

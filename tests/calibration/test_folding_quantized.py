@@ -8,7 +8,7 @@ from test_folding import TINY, build, logits_of
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_focal.calibration import Correction, Temperature, fold_calibration
+from hf_focal.calibration import Correction, fold_correction
 from hf_focal.calibration.folding import has_bias
 
 MULTI_LABEL = {"problem_type": "multi_label_classification"}
@@ -29,14 +29,14 @@ def assert_refused(model, correction, head, kind):
     """The error names the head and what it is, and says what to do; the model computes as before."""
     before = logits_of(model)
     with pytest.raises(TypeError, match=rf"{head} is {kind}: fold before you quantize, .*_convert=\['{head}'\]"):
-        fold_calibration(model, correction)
+        fold_correction(model, correction)
     assert torch.equal(logits_of(model), before)
     assert not hasattr(model.config, "calibration")
 
 
 def assert_folds(model, correction):
     before = logits_of(model)
-    fold_calibration(model, correction)
+    fold_correction(model, correction)
     assert (logits_of(model) - before).abs().max() > 1e-3
     torch.testing.assert_close(logits_of(model), correction.apply(before), rtol=1e-5, atol=1e-6)
 
@@ -56,11 +56,11 @@ def test_heads_of_dynamic_quantization():
     model = dynamically(classifier(**MULTI_LABEL))
     assert_refused(model, PLATT, "classifier", kind)
     assert has_bias(model)  # so "auto" is fitted with a bias
-    assert_refused(dynamically(llama()), Temperature(2.0), "lm_head", kind)
+    assert_refused(dynamically(llama()), Correction.temperature(2.0), "lm_head", kind)
     model = dynamically(classifier(**MULTI_LABEL), "classifier")
     assert not isinstance(model.bert.encoder.layer[0].output.dense, nn.Linear)
     assert_folds(model, PLATT)
-    assert_folds(dynamically(llama(), "lm_head"), Temperature(2.0))
+    assert_folds(dynamically(llama(), "lm_head"), Correction.temperature(2.0))
 
 
 class PackedLinear(nn.Module):
@@ -76,7 +76,7 @@ class PackedLinear(nn.Module):
         return nn.functional.linear(features, self.qweight * self.scale, self.bias)
 
 
-@pytest.mark.parametrize("correction", [Temperature(2.0), PLATT], ids=["temperature", "platt"])
+@pytest.mark.parametrize("correction", [Correction.temperature(2.0), PLATT], ids=["temperature", "platt"])
 def test_heads_without_a_weight(correction):
     model = classifier(**MULTI_LABEL)
     model.classifier = PackedLinear(model.classifier)
@@ -99,14 +99,14 @@ def test_heads_of_torchao(config):
         quantization.quantize_(model, getattr(quantization, config)(), chosen)
         return model
 
-    for correction in (PLATT, Temperature(2.0)):
+    for correction in (PLATT, Correction.temperature(2.0)):
         assert_refused(quantized(classifier(**MULTI_LABEL)), correction, "classifier", kind)
         model = quantized(classifier(**MULTI_LABEL), "classifier")
         assert "torchao" in type(model.bert.encoder.layer[0].output.dense.weight).__module__
         assert_folds(model, correction)
-    assert_refused(quantized(llama()), Temperature(2.0), "lm_head", kind)
+    assert_refused(quantized(llama()), Correction.temperature(2.0), "lm_head", kind)
     for tied in (False, True):
-        assert_folds(quantized(llama(tied), "lm_head"), Temperature(2.0))
+        assert_folds(quantized(llama(tied), "lm_head"), Correction.temperature(2.0))
 
 
 @pytest.mark.full
@@ -120,5 +120,5 @@ def test_a_model_that_transformers_quantizes_with_torchao_on_loading(tmp_path):
         scheme = TorchAoConfig(quantization.Int8WeightOnlyConfig(version=2), **options)
         return AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain", quantization_config=scheme)
 
-    assert_refused(loaded(), Temperature(2.0), "classifier", r"torchao\..*Tensor")
-    assert_folds(loaded(modules_to_not_convert=["classifier"]), Temperature(2.0))
+    assert_refused(loaded(), Correction.temperature(2.0), "classifier", r"torchao\..*Tensor")
+    assert_folds(loaded(modules_to_not_convert=["classifier"]), Correction.temperature(2.0))

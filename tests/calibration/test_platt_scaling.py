@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from hf_focal import CalibrationMetrics, Correction, fit_calibration, fold_calibration
+from hf_focal import CalibrationMetrics, Correction, fit_correction, fold_correction
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.validation import InputError
 
@@ -156,10 +156,10 @@ def test_auto_corrects_a_head_that_was_trained_with_pos_weight():
     """A temperature makes it worse, and the corrected ECE on other samples is below 3%."""
     logits, labels = pos_weight_head(3000, seed=1)
     other, of_other = pos_weight_head(20_000, seed=2)
-    fit = fit_calibration(logits, labels, link="sigmoid")
+    fit = fit_correction(logits, labels, link="sigmoid")
     assert fit.method == "platt" and set(fit.scores) == {"none", "temperature", "platt"}
     assert ece(other, of_other) > 0.1
-    assert ece(fit_calibration(logits, labels, "temperature", link="sigmoid").correction.apply(other), of_other) > 0.1
+    assert ece(fit_correction(logits, labels, "temperature", link="sigmoid").correction.apply(other), of_other) > 0.1
     assert ece(fit.correction.apply(other), of_other) < 0.03
     assert 0 < fit.changed_predictions < 3000 and fit.changed_top_labels == 0
     assert fit.to_dict()["description"] == fit.correction.describe()
@@ -168,16 +168,16 @@ def test_auto_corrects_a_head_that_was_trained_with_pos_weight():
 
 def test_auto_takes_one_slope_and_intercept_per_label_where_they_differ():
     logits, labels = samples()
-    fit = fit_calibration(logits, labels, link="sigmoid")
+    fit = fit_correction(logits, labels, link="sigmoid")
     assert fit.chosen == "platt per label" and fit.correction.size == 2
     assert fit.changed_top_labels == int((fit.correction.apply(logits).argmax(1) != logits.argmax(1)).sum()) > 0
     assert list(fit.scores)[-2:] == ["temperature per label", "platt per label"]
-    assert fit_calibration(logits, labels, "platt", link="sigmoid").changed_top_labels == 0
+    assert fit_correction(logits, labels, "platt", link="sigmoid").changed_top_labels == 0
 
 
 def test_auto_leaves_calibrated_logits_alone():
     logits, labels = samples(300, (1.0,), (0.0,), seed=3)
-    fit = fit_calibration(logits, labels, link="sigmoid")
+    fit = fit_correction(logits, labels, link="sigmoid")
     assert fit.method == "none" and torch.equal(fit.correction.apply(logits), logits)
     assert fit.after == fit.before and str(fit).startswith("no correction")
 
@@ -185,23 +185,23 @@ def test_auto_leaves_calibrated_logits_alone():
 def test_auto_goes_on_without_platt_scaling_if_the_head_ranks_backwards():
     logits, labels = samples(200, (-1.0,), (0.0,))
     with pytest.warns(UserWarning, match="say less about the labels than a probability of 1/2"):
-        assert "platt" not in fit_calibration(logits, labels, link="sigmoid").scores
+        assert "platt" not in fit_correction(logits, labels, link="sigmoid").scores
 
 
 def test_the_error_of_a_fold_says_that_it_is_one():
     z = torch.linspace(-1, 1, 200)[:, None]
     only_one = (torch.arange(200) == 199).long()[:, None]
     with pytest.raises(InputError, match=r"got 0 ones of 160 \(without the 40 samples of one fold\)"):
-        fit_calibration(z, only_one, "platt", link="sigmoid")
+        fit_correction(z, only_one, "platt", link="sigmoid")
 
 
 def test_a_softmax_has_no_platt_scaling():
     message = "method must be 'none', 'temperature', 'bias', 'vector', 'matrix', or 'auto' with a softmax, got 'platt'"
     with pytest.raises(ValueError, match=message):
-        fit_calibration(*samples(), "platt")
+        fit_correction(*samples(), "platt")
     model = BertForSequenceClassification(BertConfig(vocab_size=30, **SIZES, num_labels=2))
     with pytest.raises(ValueError, match=f"model must have problem_type '{MULTI_LABEL}' for Platt scaling, got None"):
-        fold_calibration(model, Correction.platt(2.0, 1.0))
+        fold_correction(model, Correction.platt(2.0, 1.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -214,7 +214,7 @@ def test_a_fold_gives_the_corrected_logits(num_labels, dtype):
     correction = Correction.platt(*(((0.5, 2.0, 1.0), (-1.0, 0.5, 3.0)) if num_labels == 3 else (2.0, -1.0)))
     with torch.no_grad():
         before = model(ids).logits
-        after = fold_calibration(model, correction)(ids).logits
+        after = fold_correction(model, correction)(ids).logits
     tolerance = 1e-5 if dtype == torch.float32 else 5e-2
     torch.testing.assert_close(after.float(), correction.apply(before.float()), rtol=tolerance, atol=tolerance)
     assert Correction.from_dict(model.config.calibration) == correction
@@ -226,7 +226,7 @@ def test_a_head_without_a_bias_is_refused():
     model = LlamaForSequenceClassification(config).eval()
     before = model.score.weight.clone()
     with pytest.raises(TypeError, match="model must have a head with a bias, which takes the intercept"):
-        fold_calibration(model, Correction.platt(2.0, -1.0))
+        fold_correction(model, Correction.platt(2.0, -1.0))
     assert torch.equal(model.score.weight, before)
 
 
@@ -237,7 +237,7 @@ def test_probabilities_that_change_by_rounding_are_told():
     with torch.no_grad():
         model.classifier.weight.mul_(500)
     with pytest.warns(UserWarning, match="weights gives probabilities that are off by up to .* by rounding"):
-        fold_calibration(model.bfloat16(), Correction.platt(1.0, -30.0))
+        fold_correction(model.bfloat16(), Correction.platt(1.0, -30.0))
 
 
 READ = """
@@ -254,10 +254,10 @@ def test_a_pipeline_in_a_fresh_process_without_hf_focal_is_calibrated(tmp_path):
     torch.manual_seed(0)
     config = BertConfig(vocab_size=30, **SIZES, num_labels=2, problem_type=MULTI_LABEL, initializer_range=0.5)
     model = BertForSequenceClassification(config).eval()
-    correction = fit_calibration(*samples(), "platt", link="sigmoid", per_label=True).correction
+    correction = fit_correction(*samples(), "platt", link="sigmoid", per_label=True).correction
     with torch.no_grad():
         logits = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in ("sun and rain", "wind")]
-    fold_calibration(model, correction).save_pretrained(tmp_path)
+    fold_correction(model, correction).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     command = [sys.executable, "-c", READ, str(tmp_path)]
     printed = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True).stdout

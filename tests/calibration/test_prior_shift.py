@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import CalibrationMetrics, Correction, fold_calibration, shift_prior
+from hf_focal import CalibrationMetrics, Correction, fold_correction, shift_prior
 from hf_focal.calibration.prior_shift import prior_shift
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -107,7 +107,7 @@ def test_the_record_of_a_folded_correction_has_the_shift_that_follows_it():
     ids, old, new = torch.randint(30, (4, 6)), [0.6, 0.3, 0.1], [0.2, 0.3, 0.5]
     with torch.no_grad():
         before = model(ids).logits
-        after = shift_prior(fold_calibration(model, 1.7), old, new)(ids).logits
+        after = shift_prior(fold_correction(model, 1.7), old, new)(ids).logits
     recorded = Correction.from_dict(model.config.calibration)
     torch.testing.assert_close(recorded.apply(before), after)
 

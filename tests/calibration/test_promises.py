@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import Correction, FocalTrainer, FocalTrainingArguments, Temperature, fold_calibration, shift_prior
+from hf_focal import Correction, FocalTrainer, FocalTrainingArguments, Temperature, fold_correction, shift_prior
 from hf_focal.calibration.corrections import calibration_record
 from hf_focal.calibration.promises import PROMISES
 
@@ -38,7 +38,7 @@ def promising(**config):
     return model
 
 
-@pytest.mark.parametrize("change", [lambda m: fold_calibration(m, 5.0), lambda m: fold_calibration(m, Temperature(2))])
+@pytest.mark.parametrize("change", [lambda m: fold_correction(m, 5.0), lambda m: fold_correction(m, Temperature(2))])
 def test_a_fold_removes_what_was_promised(change):
     model = promising()
     with pytest.warns(UserWarning, match=r"config.thresholds and config.prior_shift no longer hold and are removed"):
@@ -51,9 +51,9 @@ def test_a_fold_removes_what_was_promised(change):
 
 def test_a_fold_that_changes_nothing_or_fails_removes_nothing():
     model = promising()
-    fold_calibration(model, 1.0)
+    fold_correction(model, 1.0)
     with pytest.raises(ValueError):
-        fold_calibration(model, Correction.platt(2.0, 0.5))  # the model has a softmax
+        fold_correction(model, Correction.platt(2.0, 0.5))  # the model has a softmax
     assert model.config.thresholds == THRESHOLDS and model.config.prior_shift["new_prior"] == [0.2, 0.8]
 
 
@@ -115,7 +115,7 @@ def test_a_recorded_slope_and_intercept_follow_a_shift(folded):
     model = model_of(1, problem_type="multi_label_classification")
     platt, before = Correction.platt(0.7, -0.4), logits_of(model)
     if folded:
-        fold_calibration(model, platt)
+        fold_correction(model, platt)
     else:
         model.config.calibration = calibration_record(platt, folded=False)
     shift_prior(model, 0.5, 0.1)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperature, fold_calibration
+from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperature, fold_correction
 
 
 def overconfident(rows=4000, temperatures=(3.0, 1.0, 0.5), seed=0):
@@ -111,7 +111,7 @@ def test_pipelines_in_a_fresh_process_without_hf_focal_are_calibrated(tmp_path):
             logits = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in ("sun and rain", "wind")]
         folder = tmp_path / f"{num_labels}_{per_label}"
         expected[str(folder)] = torch.sigmoid(fitted.correction.apply(torch.stack(logits)))
-        fold_calibration(model, fitted).save_pretrained(folder)
+        fold_correction(model, fitted).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         assert Correction.from_dict(model.config.calibration) == fitted.correction
     command = [sys.executable, "-c", READ, *expected]
@@ -127,7 +127,7 @@ def test_a_softmax_takes_one_temperature():
     model = BertForSequenceClassification(BertConfig(vocab_size=30, **sizes, num_labels=3))
     fitted = fit_temperature(*overconfident(), "nll", link="sigmoid", per_label=True)
     with pytest.raises(ValueError, match="temperature must be one number for a softmax, got 3 values"):
-        fold_calibration(model, fitted)
+        fold_correction(model, fitted)
 
 
 def test_probabilities_given_as_logits_are_told():

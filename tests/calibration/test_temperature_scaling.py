@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from hf_focal.calibration import Temperature, fit_calibration, fit_temperature, fold_calibration
+from hf_focal.calibration import Temperature, fit_correction, fit_temperature, fold_correction
 from hf_focal.calibration import temperature_grid as grid_sums
 from hf_focal.calibration import temperature_scaling as module
 from hf_focal.calibration.temperature_grid import PAPER_GRID, few_samples
@@ -277,7 +277,7 @@ def test_logits_that_say_less_than_chance_get_the_end_of_the_range(scale):
         fitted = fit_temperature(scale * LOGITS, LOGITS.argmin(1), "nll")
     assert fitted.at_grid_end and fitted.nll_after <= fitted.nll_before
     assert fitted.nll_after == pytest.approx(math.log(LOGITS.shape[1]), abs=1e-2 if scale < 1 else 1e-5)
-    fit = fit_calibration(scale * LOGITS, LOGITS.argmin(1), "temperature")
+    fit = fit_correction(scale * LOGITS, LOGITS.argmin(1), "temperature")
     assert fit.after["nll"] == pytest.approx(math.log(LOGITS.shape[1]), abs=1e-2) and "chance" in fit.notes()[0]
 
 
@@ -335,8 +335,8 @@ def test_other_keys_are_named():
 def test_folding_is_found_beside_the_fit_without_transformers():
     code = """
 import sys
-from hf_focal import fold_calibration
-assert fold_calibration
+from hf_focal import fold_correction
+assert fold_correction
 assert "transformers" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -356,7 +356,7 @@ def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         Temperature(value, "ece", 0.1, 0.1, 1.0, 1.0, 10, 15)
     with pytest.raises(ValueError, match="temperature must be finite and positive"):
-        fold_calibration(torch.nn.Linear(2, 2), value)
+        fold_correction(torch.nn.Linear(2, 2), value)
 
 
 @pytest.mark.parametrize(("objective", "masked"), [("ece", False), ("nll", True)])

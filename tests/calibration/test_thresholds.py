@@ -10,7 +10,7 @@ import torch
 from scipy.special import expit
 from scipy.stats import binom
 
-from hf_focal import apply_thresholds, fit_calibration, fit_thresholds
+from hf_focal import apply_thresholds, fit_correction, fit_thresholds
 from hf_focal.calibration.thresholds import _Candidates
 
 
@@ -211,7 +211,7 @@ def test_cross_fitted_scores_keep_the_promise_after_a_correction(method):
 
     others = drawn(20_000)
     for _ in range(100):
-        fit = fit_calibration(*drawn(200), method)
+        fit = fit_correction(*drawn(200), method)
         chosen = fit.fit_thresholds(precision=0.6)
         if chosen.values[0] is not None:
             found += 1

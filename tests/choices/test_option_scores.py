@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_focal import CalibrationMetrics, fit_temperature, fold_calibration
+from hf_focal import CalibrationMetrics, fit_temperature, fold_correction
 from hf_focal.choices import answer_indices, score_choices
 from hf_focal.choices import option_scores as module
 
@@ -129,11 +129,11 @@ def test_a_temperature_of_letters_folds(tokenizer, model):
     texts, options, answers = questions(200, seed=3)
     copy = GPT2LMHeadModel(model.config).double().eval()
     copy.load_state_dict(model.state_dict())
-    fold_calibration(copy, 0.25)
+    fold_correction(copy, 0.25)
     temperature = fit_temperature(score_choices(copy, tokenizer, texts, options), answers, "nll")
     assert 3 < temperature.value < 5 and temperature.nll_after < temperature.nll_before
     scores = score_choices(copy, tokenizer, texts, options)
-    fold_calibration(copy, temperature)
+    fold_correction(copy, temperature)
     folded = score_choices(copy, tokenizer, texts, options)
     torch.testing.assert_close(folded.softmax(-1), (scores / temperature.value).softmax(-1), rtol=0, atol=1e-9)
 

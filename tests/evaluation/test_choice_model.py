@@ -10,7 +10,7 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from trained_models import build
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from hf_focal import CalibrationMetrics, FocalTrainingArguments, calibrated_generation, fold_calibration
+from hf_focal import CalibrationMetrics, FocalTrainingArguments, calibrated_generation, fold_correction
 from hf_focal.choices import score_choices
 from hf_focal.choices.option_scores import option_settings, option_temperature
 from hf_focal.cli.main import main
@@ -130,7 +130,7 @@ def test_a_second_fit_comes_on_top_and_a_fold_removes_it(case, tmp_path):
     values = [model.config.option_calibration["temperature"] for model in (once, twice)]
     assert values[1] == pytest.approx(values[0] * result.temperature.value)
     with pytest.warns(UserWarning, match=r"config\.option_calibration no longer hold"):
-        fold_calibration(once, 2.0)
+        fold_correction(once, 2.0)
     assert not hasattr(once.config, "option_calibration")
 
 

@@ -132,7 +132,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
 
     args = FocalTrainingArguments(output_dir=str(tmp_path / "out"), loss="cross_entropy", report_to=[], use_cpu=True)
     trainer = FocalTrainer(model, args, eval_dataset=encoded(fit), processing_class=tokenizer)
-    found = trainer.fit_calibration(method="platt", per_label=True)
+    found = trainer.fit_correction(method="platt", per_label=True)
     assert trainer.correction.method == "platt" and found.correction.size == 2
     metrics = trainer.evaluate(encoded(test))
     assert metrics["eval_ece_post_t"] < 0.04 < metrics["eval_ece"]
@@ -245,7 +245,7 @@ def test_a_trained_cross_encoder_gives_the_calibrated_probability(release, tmp_p
         model, args, train_dataset=encoded(test), eval_dataset=encoded(fit), processing_class=tokenizer
     )
     trainer.train()
-    trainer.fit_calibration(method="platt")
+    trainer.fit_correction(method="platt")
     trainer.save_calibrated()
     rows = Dataset.from_parquet(test)[:50]
     with torch.no_grad():

@@ -28,7 +28,7 @@ from papers.models import (
 from test_folding import TINY
 from test_folding_generative import BART, GEMMA
 
-from hf_focal import apply_calibrated_generation, calibrated_generation, fold_calibration
+from hf_focal import apply_calibrated_generation, calibrated_generation, fold_correction
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling
 
 pytestmark = pytest.mark.slow
@@ -152,7 +152,7 @@ def save_scaled(model, folder) -> dict:
     expected = {"class": type(model).__name__, "uncalibrated": logits.softmax(-1), "calibration": scaling.to_dict()}
     expected["probabilities"] = scaling.apply(logits).softmax(-1)
     expected["num_parameters"] = model.num_parameters()
-    fold_calibration(model, scaling).save_pretrained(folder)
+    fold_correction(model, scaling).save_pretrained(folder)
     torch.save(task, folder / "task.pt")
     return expected
 
@@ -182,10 +182,10 @@ def save_folded(model, folder) -> dict:
 
     if type(model).__name__ in NOT_FOLDABLE:
         with pytest.raises(TypeError, match="in generation with apply_calibrated_generation"):
-            fold_calibration(model, T)
+            fold_correction(model, T)
         apply_calibrated_generation(model, T)
     else:
-        fold_calibration(model, T)
+        fold_correction(model, T)
     model.save_pretrained(folder)
     torch.save(task, folder / "task.pt")
     return expected

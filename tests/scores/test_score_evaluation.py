@@ -16,7 +16,7 @@ from hf_focal import (
     apply_thresholds,
     calibrate_scores,
     evaluate_scores,
-    fit_calibration,
+    fit_correction,
     fit_temperature,
     shift_prior,
 )
@@ -292,7 +292,7 @@ def test_a_change_of_calibration_is_found_and_no_change_is_not():
     [
         ("{", "correction must be a file that calibrate wrote"),
         ("[]", "without its format"),
-        ('{"format": "hf_focal correction", "version": 2}', "must have version 1, got 2"),
+        ('{"format": "hf_focal correction", "version": 3}', "must have version 1 or 2, got 3"),
         ('{"format": "hf_focal correction", "version": 1}', "must have classes, correction, .* without it"),
     ],
 )
@@ -366,7 +366,7 @@ def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsy
     saved = json.loads((tmp_path / "out" / "correction.json").read_text())
     corrected = Correction.load(tmp_path / "out" / "correction.json").apply(LOGITS)
     value = saved["thresholds"]["values"]["cat"]
-    assert value == pytest.approx(fit_calibration(LOGITS, LABELS).fit_thresholds(precision=0.9).values[0], rel=1e-6)
+    assert value == pytest.approx(fit_correction(LOGITS, LABELS).fit_thresholds(precision=0.9).values[0], rel=1e-6)
     assert saved["thresholds"]["guarantee"] == "precision >= 90% with 95% confidence"
     assert "independent draws" in saved["thresholds"]["conditions"] and saved["thresholds"]["labels"] == NAMES
     answers = [{"label": NAMES[row.argmax()], "score": row.max()} for row in softmax(corrected)]

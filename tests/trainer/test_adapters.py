@@ -13,7 +13,7 @@ from language_models import build, padded, texts
 from tiny_models import NUM_LABELS, rows, tiny_bert, weights
 from transformers import BertForTokenClassification, GenerationConfig, T5Config, T5ForConditionalGeneration
 
-from hf_focal import FocalTrainer, apply_calibrated_generation, calibrated_generation, fold_calibration
+from hf_focal import FocalTrainer, apply_calibrated_generation, calibrated_generation, fold_correction
 from hf_focal.calibration.adapter_folding import adapter_calibration
 from hf_focal.choices.option_scores import _log_probabilities
 
@@ -121,10 +121,10 @@ def test_a_plain_load_of_an_adapter_has_the_slopes_and_intercepts(tmp_path):
 
     trainer = trainer_of(model, tmp_path, labeled)
     trainer.train()
-    found = trainer.fit_calibration(labeled(400, seed=3), "platt", per_label=True)
+    found = trainer.fit_correction(labeled(400, seed=3), "platt", per_label=True)
     assert not found.correction.fallback
     trainer.save_calibrated()
-    assert adapter_calibration(tmp_path / "adapter")["slopes"] == list(found.correction.slopes)
+    assert adapter_calibration(tmp_path / "adapter")["A"] == found.correction.A.tolist()
     ids = torch.stack([row["input_ids"] for row in rows(5, seed=2)])
     with torch.no_grad():
         expected = found.correction.apply(trainer.model.eval()(input_ids=ids).logits).softmax(-1).float()
@@ -143,7 +143,7 @@ def test_folding_in_memory_divides_the_adapters_head_alone(tmp_path):
         original = model(input_ids=ids).logits
     with torch.no_grad():
         logits = model(input_ids=ids).logits
-        torch.testing.assert_close(fold_calibration(model, T)(input_ids=ids).logits, logits / T)
+        torch.testing.assert_close(fold_correction(model, T)(input_ids=ids).logits, logits / T)
         with model.disable_adapter():
             assert torch.equal(model(input_ids=ids).logits, original)
 
@@ -153,7 +153,7 @@ def test_an_adapter_without_a_head_is_not_folded(tmp_path, caplog):
     with pytest.raises(
         TypeError, match=r"must have a copy of the head \(modules_to_save\), got a PeftModel without one"
     ):
-        fold_calibration(model, T)
+        fold_correction(model, T)
     trainer = trainer_of(model, tmp_path)
     trainer.fit_temperature()
     with caplog.at_level(logging.WARNING, "hf_focal"):

@@ -24,7 +24,7 @@ from tiny_models import (
 from torch.nn import functional as F
 from transformers import BertForTokenClassification, PrinterCallback, Trainer, TrainerCallback
 
-from hf_focal import CalibrationMetrics, FocalTrainer, TemperatureStream, build_loss, fit_temperature, fold_calibration
+from hf_focal import CalibrationMetrics, FocalTrainer, TemperatureStream, build_loss, fit_temperature, fold_correction
 from hf_focal.trainer.evaluation_and_correction import RefinedNLL
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]
@@ -350,7 +350,7 @@ def test_a_temperature_ends_when_it_is_folded_or_the_model_trains_on(tmp_path):
     trainer = trainer_of(tmp_path)
     temperature = trainer.fit_temperature()
     after = trainer.evaluate()["eval_nll_post_t"]
-    fold_calibration(trainer.model, temperature)
+    fold_correction(trainer.model, temperature)
     folded = trainer.evaluate()
     assert folded["eval_nll"] == pytest.approx(after, rel=1e-12)
     assert "eval_nll_post_t" not in folded

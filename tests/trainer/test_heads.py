@@ -68,8 +68,8 @@ def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
     assert trainer.evaluate()["eval_num_samples"] == trainer.fit_temperature().num_samples == 20
     if name == "BertForMultipleChoice":
         with pytest.raises(ValueError, match="method must be 'temperature' for multiple choice, got 'vector'"):
-            trainer.fit_calibration(method="vector")
-        assert trainer.fit_calibration(method="temperature").num_samples == 20
+            trainer.fit_correction(method="vector")
+        assert trainer.fit_correction(method="temperature").num_samples == 20
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from hf_focal import (
     Temperature,
     apply_calibrated_generation,
     calibrated_generation,
-    fold_calibration,
+    fold_correction,
 )
 from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
@@ -172,15 +172,15 @@ def test_own_models_say_what_they_need(tmp_path):
 
 
 def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, monkeypatch):
-    fitted.temperature = temperature = replace(fitted.temperature, value=1e-310)
+    fitted.temperature = temperature = replace(fitted.temperature, value=1e-300)
     fitted.save_calibrated()
-    assert "T = 1e-310 is not in the saved weights" in caplog.text and "weights and logits finite" in caplog.text
+    assert "T = 1e-300 is not in the saved weights" in caplog.text and "weights and logits finite" in caplog.text
     assert Temperature.load(tmp_path / "model" / "temperature.json") == temperature
 
     def fail(*args):
         raise RuntimeError("of the model's own code")
 
-    monkeypatch.setattr(state_and_saving, "fold_calibration", fail)
+    monkeypatch.setattr(state_and_saving, "fold_correction", fail)
     fitted.temperature = temperature = replace(temperature, value=1.5)
     fitted.save_calibrated()
     assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text
@@ -204,7 +204,7 @@ def test_saving_the_model_as_trained_takes_its_temperature_away_and_tells_so(fit
 
 def test_a_temperature_that_is_folded_already_is_not_folded_again(fitted, tmp_path, caplog):
     temperature = fitted.temperature
-    fold_calibration(fitted.model, temperature)
+    fold_correction(fitted.model, temperature)
     fitted.save_calibrated()
     fitted.create_model_card()
     saved = saved_in(tmp_path)
@@ -332,11 +332,7 @@ def test_a_temperature_that_cannot_be_folded_is_not_lost(hub, tmp_path, caplog):
         trainer.push_to_hub()
     assert "soft-cap" in caplog.text and "must be applied to their logits" in caplog.text
     saved = Gemma2ForCausalLM.from_pretrained(tmp_path / "model")
-    assert saved.config.calibration == {
-        **{key: value for key, value in temperature.to_dict().items() if key != "value"},
-        "temperature": temperature.value,
-        "folded": False,
-    }
+    assert saved.config.calibration == {"temperature": temperature.value, "folded": False}
     (warper,) = calibrated_generation(saved)["logits_processor"]
     assert warper.temperature == temperature.value
     for name, weight in model.state_dict().items():

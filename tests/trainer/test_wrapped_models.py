@@ -17,7 +17,7 @@ from hf_focal import (
     Temperature,
     apply_calibrated_generation,
     calibrated_generation,
-    fold_calibration,
+    fold_correction,
     shift_prior,
 )
 from hf_focal.tasks.heads import Head, head_of
@@ -135,7 +135,7 @@ def test_an_adapter_in_a_wrapper(wrap, tmp_path):
 
 def test_functions_that_take_a_model_take_it_in_its_wrapper(wrap, tmp_path):
     before = logits_of(tiny_bert(), EVAL)
-    for fold in (fold_calibration, lambda model, value: fold_calibration(model, Temperature(value))):
+    for fold in (fold_correction, lambda model, value: fold_correction(model, Temperature(value))):
         folded = fold(wrap(tiny_bert()), T)
         folded.save_pretrained(tmp_path)
         assert_exact(logits_of(BertForSequenceClassification.from_pretrained(tmp_path), EVAL), before / T)

@@ -206,7 +206,7 @@ class SampleClassifierArguments(ClassifierArguments):
         if self.calibration == "temperature":
             super().fit_correction(trainer)
         else:
-            trainer.fit_calibration(method=self.calibration)
+            trainer.fit_correction(method=self.calibration)
 
     def reusable(self, result: Any) -> bool:
         fit = result.details.get("calibration")

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "trainer"))
 from processes import leave
 from tiny_models import rows, settings, tiny_bert
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, fold_calibration
+from hf_focal import FocalTrainer, FocalTrainingArguments, fold_correction
 
 
 def main(folder: Path, num_processes: int) -> None:
@@ -69,7 +69,7 @@ def is_sharded(weight: torch.Tensor) -> bool:
 def folds(model: torch.nn.Module) -> bool:
     """Whether a temperature can be folded into the model in memory."""
     try:
-        fold_calibration(model, 2.0)
+        fold_correction(model, 2.0)
     except TypeError as error:
         assert "must be whole" in str(error), error
         return False

@@ -17,7 +17,7 @@ from recipe_modules import import_recipe
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
-from hf_focal import CalibrationMetrics, fold_calibration
+from hf_focal import CalibrationMetrics, fold_correction
 from hf_focal.tasks.dataset_loading import load_digits
 
 recipe = import_recipe("ood")
@@ -43,7 +43,7 @@ def images(tmp_path_factory):
     test = decode_images(load_digits()["test"], 8)
     own, noisy = logits(test), logits(corrupt(test, "gaussian_noise", 5, seed=42))
     folder = tmp_path_factory.mktemp("images") / "run"
-    fold_calibration(model, TEMPERATURE).save_pretrained(folder)
+    fold_correction(model, TEMPERATURE).save_pretrained(folder)
     size = {"height": 8, "width": 8}
     BitImageProcessorPil(
         size={"shortest_edge": 8}, crop_size=size, image_mean=PIXELS.mean, image_std=PIXELS.std
@@ -112,7 +112,7 @@ def test_texts_against_other_texts(tmp_path):
     with torch.no_grad():
         logits = [model(**batch).logits for batch in inputs]
     scores, labels = np.concatenate([entropy(part) for part in logits]), torch.tensor([0, 1] * 10)
-    fold_calibration(model, TEMPERATURE).save_pretrained(tmp_path / "model")
+    fold_correction(model, TEMPERATURE).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     Dataset.from_dict({"text": texts, "label": labels.tolist()}).to_parquet(tmp_path / "own.parquet")
     Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")

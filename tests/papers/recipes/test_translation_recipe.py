@@ -31,7 +31,7 @@ from transformers import (
     MarianMTModel,
 )
 
-from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_calibration
+from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_correction
 
 SCRIPT = Path(__file__).with_name("launched_translation.py")
 DIAGRAMS = {"reliability_before.png", "reliability_before.svg", "reliability_after.png", "reliability_after.svg"}
@@ -278,7 +278,7 @@ def test_a_local_model_is_fine_tuned_and_its_last_checkpoints_averaged(tmp_path,
     states = [load_file(path / "model.safetensors") for path in checkpoints]
     mean = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[0])
     mean.load_state_dict({name: (value + states[1][name]) / 2 for name, value in states[0].items()}, strict=False)
-    expected = fold_calibration(mean, result.temperature).state_dict()
+    expected = fold_correction(mean, result.temperature).state_dict()
     found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").state_dict()
     assert found.keys() == expected.keys()
     for name, value in expected.items():

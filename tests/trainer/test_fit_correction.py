@@ -1,4 +1,4 @@
-"""`FocalTrainer.fit_calibration`: what is fitted, measured, saved and told on the card."""
+"""`FocalTrainer.fit_correction`: what is fitted, measured, saved and told on the card."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_models import EVAL, logits_of, rows, tensors, tiny_bert, trainer_of
 
-from hf_focal import fold_calibration
+from hf_focal import fold_correction
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.tasks.heads import Head
 
@@ -23,20 +23,20 @@ def scaled_trainer(tmp_path, method="vector"):
     for row, label in zip(MANY, labels.tolist(), strict=True):
         row["labels"] = label
     trainer = trainer_of(tmp_path, model, eval_dataset=MANY)
-    return trainer, trainer.fit_calibration(method=method)
+    return trainer, trainer.fit_correction(method=method)
 
 
 def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(tmp_path):
     trainer, fit = scaled_trainer(tmp_path)
     logits, labels = logits_of(trainer.model, MANY), tensors(MANY)[1]
     expected = fit_vector_scaling(logits, labels)
-    torch.testing.assert_close(fit.correction.matrix, expected.matrix, rtol=0, atol=1e-6)
+    torch.testing.assert_close(fit.correction.A, expected.A, rtol=0, atol=1e-6)
     assert trainer.correction is fit.correction and trainer.temperature is None
     metrics = trainer.evaluate(EVAL)
     corrected = torch.nn.functional.cross_entropy(expected.apply(logits_of(trainer.model, EVAL)), tensors(EVAL)[1])
     assert metrics["eval_nll_post_t"] == pytest.approx(float(corrected), rel=1e-5)
     assert {"eval_accuracy_post_t", "eval_smooth_ece", "eval_aurc"} <= metrics.keys()
-    fold_calibration(trainer.model, fit.correction)
+    fold_correction(trainer.model, fit.correction)
     folded = trainer.evaluate(EVAL)
     assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_post_t" not in folded
     assert trainer.correction is None
@@ -45,7 +45,7 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
 def test_data_without_labels_are_told(tmp_path):
     unlabeled = [row | {"labels": -100} for row in EVAL]
     with pytest.raises(ValueError, match="labels must have one that is not ignore_index -100, got none"):
-        trainer_of(tmp_path, eval_dataset=unlabeled).fit_calibration()
+        trainer_of(tmp_path, eval_dataset=unlabeled).fit_correction()
 
 
 def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
@@ -68,8 +68,8 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
 
 def test_a_temperature_is_the_trainers_temperature(tmp_path):
     trainer, fit = scaled_trainer(tmp_path, "temperature")
-    assert trainer.temperature is fit.correction is trainer.correction
-    assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.value, rel=1e-9)
+    assert trainer.temperature is fit.temperature and trainer.correction is fit.correction
+    assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.T, rel=1e-9)
     assert trainer.calibration_fit is None
 
 
@@ -77,7 +77,7 @@ def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     monkeypatch.setattr(trainer, "head", Head.PIXELS)
     with pytest.raises(ValueError, match=r"must classify samples or words, got Head.PIXELS: use fit_temperature"):
-        trainer.fit_calibration()
+        trainer.fit_correction()
 
 
 def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):
