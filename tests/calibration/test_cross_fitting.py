@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_temperature, fit_thresholds
-from hf_focal.calibration import fit_vector_scaling
+from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.calibration.clusters import cluster_keys, folds_of
 
 
