@@ -574,6 +574,8 @@ def test_the_figures_are_the_same_or_the_table_is_refused(names, order, pattern,
         own = np.array(numbers)[LABELS].astype(labels)  # the numbers are the names
     if labels == "one-hot" and {*names} == {"0", "1", "2"}:
         own = [*np.eye(3, dtype=int)[[int(name) for name in named]]]
+    if labels == "column" and {*names} == {"0", "1", "2"}:
+        own = [[int(name)] for name in named]
     columns |= {"label": own, "id": np.arange(120)}
     keys = [key for _, key in sorted(zip(order, columns, strict=False))] if len(columns) <= 5 else [*columns]
     frame = pd.DataFrame({key: columns[key] for key in keys if key in columns})
