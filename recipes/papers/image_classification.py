@@ -144,7 +144,14 @@ def main(argv: list[str]) -> list:
         )
         names = data_args.card_names("scikit-learn's digits")
         return run_classifier(
-            trainer, checkpoint, recipe_args, images["test"], splits, names, write_report=write_report
+            trainer,
+            checkpoint,
+            recipe_args,
+            images["test"],
+            splits,
+            names,
+            keep_logits=not data_args.multi_label,
+            write_report=write_report,
         )
 
     return train_each_loss(

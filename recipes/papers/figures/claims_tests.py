@@ -128,6 +128,8 @@ def claims_table(
             verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < level else "not shown"
             numbers = [_signed(test.mean), _bounds(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
             rows.append([claim.text, title, str(test.size), *numbers, verdict])
+    if not rows:
+        return "No claim has runs of both of its losses.\n"
     titles = ["Claim", "Task", "seeds", "difference", "95% interval", "p, t-test", "p, Wilcoxon", ""]
     return columns_table(titles, list(zip(*rows, strict=True)))
 
