@@ -4,12 +4,11 @@
 
 Each logits.npz has the arrays `test_logits` and `test_labels`, and the same arrays of a "validation" or "calibration"
 set. All corrections are fitted on that set, "auto" chooses among them by cross-fitting on that set, and everything is
-measured on the test set. The script writes one JSON file for each logits.npz to recipes/papers/records/corrections,
-and a table of all files there to corrections.md in the results folder.
+measured on the test set. The script adds a row for each logits.npz to recipes/papers/records/corrections.csv, and
+writes a table of all rows to corrections.md in the results folder.
 """
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 from textwrap import fill
@@ -19,7 +18,9 @@ import torch
 
 from hf_focal import CalibrationMetrics, fit_calibration, fit_matrix_scaling, fit_temperature, fit_vector_scaling
 from hf_focal.utils.atomic_write import write_whole
+from papers.figures.run_records import add_records, read_records
 
+RECORDS = Path(__file__).parent / "records" / "corrections.csv"
 COLUMNS = {"before": "before", "temperature": "T", "vector": "vector", "matrix": "matrix", "auto": "auto"}
 METRICS = {"nll": ("NLL", 1, 3), "smooth_ece": ("smooth ECE, %", 100, 2), "aurc": ("AURC, %", 100, 2)}
 
@@ -86,7 +87,7 @@ def page(results: list[dict]) -> str:
             'and "auto", which `fit_calibration` chooses by cross-fitting on the validation set. All are fitted to '
             "the validation set and measured on the test set; the best of each row is bold. "
             "`recipes/papers/corrections.py` makes this page from saved logits, and "
-            "`recipes/papers/records/corrections` has the numbers.",
+            "`recipes/papers/records/corrections.csv` has the numbers.",
             120,
         ),
         "",
@@ -129,14 +130,11 @@ def main() -> None:
     parser.add_argument("logits", nargs="*", type=Path, help="logits.npz files; without any, only the page is written")
     parser.add_argument("--results", type=Path, default=Path("docs/results"), help="folder of the page")
     arguments = parser.parse_args()
-    folder = Path(__file__).parent / "records" / "corrections"
-    folder.mkdir(parents=True, exist_ok=True)
     for path, run in zip(arguments.logits, names_of(arguments.logits), strict=True):
         result = measure(path, run)
-        write_whole(folder / f"{result['run']}.json", json.dumps(result, indent=2) + "\n")
+        add_records(RECORDS, [result], lambda result: result["run"])
         print(result["run"], {name: round(scores["nll"], 4) for name, scores in result["test"].items()}, flush=True)
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    write_whole(arguments.results / "corrections.md", page(results))
+    write_whole(arguments.results / "corrections.md", page(read_records(RECORDS)))
 
 
 if __name__ == "__main__":

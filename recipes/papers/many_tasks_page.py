@@ -1,12 +1,11 @@
-"""Write docs/results/fine_tuning.md, its appendix and figure, and text_ood.md from recipes/papers/records/many_tasks.
+"""Write docs/results/fine_tuning.md, its appendix and figure, and text_ood.md from records/many_tasks.csv.
 
     python recipes/papers/many_tasks_page.py
 
 The records are those of many_tasks.py and many_tasks_records.py. The appendix also shows the older runs in
-recipes/papers/records/fine_tuning.
+recipes/papers/records/fine_tuning.csv.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -16,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hf_focal.reports.figure_style import COLORS, finished
+from papers.figures.run_records import read_records
 from papers.many_tasks_evidence import (
     LOSSES,
     SELECTIONS,
@@ -41,7 +41,7 @@ from papers.many_tasks_evidence import (
     usual,
 )
 
-OLDER = Path(__file__).parent / "records" / "fine_tuning"
+OLDER = Path(__file__).parent / "records" / "fine_tuning.csv"
 DOCS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
 
@@ -253,7 +253,7 @@ def rerun_text(records: list[dict]) -> str:
 
 def older_sections() -> str:
     """Show the older runs on three tasks, whose batches were of 32 and whose precision was bfloat16."""
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(OLDER.glob("*.json"))]
+    runs = read_records(OLDER)
     groups: dict[tuple, dict[str, list[dict]]] = {}
     for run in runs:
         loss = "adafocal, every few steps" if "@" in run["loss"] else run["loss"]
@@ -398,7 +398,8 @@ def main_page(evidence: Evidence) -> str:
                 "[The appendix](fine_tuning_appendix.md) has the setting, every task, smaller numbers of held-out "
                 "samples, shift, longer training, checkpoint selection, and the older runs. [Out-of-scope "
                 "texts](text_ood.md) has results on texts that belong to no class. `python "
-                "recipes/papers/many_tasks_page.py` writes all three pages from `recipes/papers/records/many_tasks`."
+                "recipes/papers/many_tasks_page.py` writes all three pages from "
+                "`recipes/papers/records/many_tasks.csv`."
             ),
         ]
     )

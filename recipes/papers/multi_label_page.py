@@ -1,26 +1,23 @@
 """Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels per post.
 
-    python recipes/papers/multi_label_page.py --collect out/multi_label    # finished runs, to one small file each
-    python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label
+    python recipes/papers/multi_label_page.py --collect out/multi_label    # adds finished runs to the records
+    python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label.csv
 
 The text of the page above the comment "What follows is written by ..." may be edited by hand and is kept.
 """
 
 import argparse
-import json
 from collections import defaultdict
 from pathlib import Path
 
-from hf_focal.losses import LossConfig
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import columns_table
 from hf_focal.reports.run_results import nan_for_null
 from papers.figures.paper_tables import mean_and_deviation
-from papers.figures.run_records import record_of, write_record
-from papers.runs.output_folders import folder_of
+from papers.figures.run_records import add_records, read_records, record_of, rounded
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS, PAGE = Path(__file__).parent / "records" / "multi_label", ROOT / "multi_label.md"
+RUNS, PAGE = Path(__file__).parent / "records" / "multi_label.csv", ROOT / "multi_label.md"
 MARK = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->\n"
 ABOVE = """# 20 Newsgroups with several labels per post
 
@@ -44,14 +41,15 @@ STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per 
 
 
 def collect(folder: Path) -> None:
-    """Write a record of each finished run below a folder to recipes/papers/records/multi_label."""
+    """Write a record of each finished run below a folder to recipes/papers/records/multi_label.csv."""
+    records = []
     for path in sorted(folder.rglob("report/metrics.json")):
         details = RunResult.load(path).details
-        record = record_of(path.parents[1]) | {key: details[key] for key in ("labels", "one_temperature")}
-        del record["labels"]["worst"]
-        name = folder_of(LossConfig.parse(record["loss"]), RUNS).name
-        write_record(record, RUNS / f"{name}_s{record['seed']}.json")
-        print(f"{name}_s{record['seed']}.json")
+        more = {key: details[key] for key in ("labels", "one_temperature")}
+        del more["labels"]["worst"]
+        records.append(record_of(path.parents[1]) | rounded(more))
+    add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))
+    print(f"{len(records)} runs")
 
 
 def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float, int]]) -> str:
@@ -85,8 +83,7 @@ def label_table(runs: list[dict]) -> str:
 
 def write_page() -> None:
     runs = defaultdict(list)
-    for path in sorted(RUNS.glob("*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for record in read_records(RUNS):
         runs[record["loss"]].append(record)
     if not runs:
         raise SystemExit(f"{RUNS} must have runs, got none: add them with --collect")
@@ -106,7 +103,7 @@ def write_page() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to recipes/papers/records/multi_label")
+    parser.add_argument("--collect", type=Path, help="a folder of runs to add to the records")
     options = parser.parse_args()
     if options.collect:
         collect(options.collect)

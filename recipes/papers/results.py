@@ -2,14 +2,13 @@
 
     python recipes/papers/results.py [--record cifar10 out/reproduce/cifar10]
 
-This takes seconds. The numbers of each run are in recipes/papers/records/TASK/LOSS_sSEED.json. `--record` adds the
-finished runs below the given folders to the runs of a task, or of a dataset in the papers' tables, which are in
+This takes seconds. The numbers of each run are in recipes/papers/records/TASK.csv. `--record` adds the finished runs
+below the given folders to the runs of a task, or of a dataset in the papers' tables, which are in
 `recipes/papers/tables`.
 """
 
 import argparse
 import functools
-import json
 import re
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from papers.figures.calibration_error_bars import calibration_error_bars
 from papers.figures.claims_tests import TRANSLATION_CLAIMS, claims_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 from papers.figures.paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
-from papers.figures.run_records import bins_of, record_of, write_record
+from papers.figures.run_records import add_records, bins_of, read_records, record_of
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 from papers.runs import recipe_checks as check
 
@@ -132,6 +131,10 @@ def name_of(task: str, record: dict) -> str:
     return name + (f"_{steps}" if steps else "")
 
 
+def run_name(task: str, record: dict) -> str:
+    return f"{name_of(task, record)}_s{record['seed']}"
+
+
 def task_of(name: str, record: dict) -> str:
     """Return the task of a run that was recorded under a task's name, or under that of a dataset in rows.yaml."""
     if name not in read_rows()["datasets"]:
@@ -143,12 +146,13 @@ def task_of(name: str, record: dict) -> str:
 
 def record_runs(name: str, folder: Path) -> None:
     """Write a record of each finished run below a folder to the runs of a task, or of the rows of a dataset."""
+    new: dict[str, list[dict]] = {}
     for result in sorted(folder.rglob("report/metrics.json")):
         record = record_of(result.parents[1])
-        task = task_of(name, record)
-        path = RECORDS / task / f"{name_of(task, record)}_s{record['seed']}.json"
-        write_record(record, path)
-        print(path)
+        new.setdefault(task_of(name, record), []).append(record)
+    for task, records in new.items():
+        add_records(RECORDS / f"{task}.csv", records, functools.partial(run_name, task))
+        print(f"{task}: {', '.join(run_name(task, record) for record in records)}")
 
 
 def replace_section(page: Path, name: str, text: str) -> None:
@@ -164,8 +168,7 @@ def replace_section(page: Path, name: str, text: str) -> None:
 def read_runs(task: str) -> Runs:
     """Read the records of a task: loss -> seed -> the run's record."""
     runs: dict[str, dict] = {}
-    for file in sorted((RECORDS / task).glob("*.json")):
-        record = json.loads(file.read_text(encoding="utf-8"))
+    for record in read_records(RECORDS / f"{task}.csv"):
         runs.setdefault(name_of(task, record), {})[record["seed"]] = record
     return runs
 
@@ -212,13 +215,12 @@ def other_rows() -> str:
     return "\n".join(sections) or "There are no runs yet."
 
 
-def draw_dynamics(records: Path, folder: Path) -> None:
+def draw_dynamics(runs: Runs, folder: Path) -> None:
     """Draw the figures of runs with `--dynamics`, seed 1 of each loss, and those of cross-entropy alone."""
     histories = {}
     for loss, title in LOSSES.items():
-        file = records / f"{loss}_s1.json"
-        if file.exists():
-            history = json.loads(file.read_text(encoding="utf-8"))["dynamics_history"]
+        if loss in runs:
+            history = runs[loss][1]["dynamics_history"]
             if loss not in WITH_GRADIENTS:
                 history = [{name: entry[name] for name in entry if name != "gradient_norms"} for entry in history]
             histories[title.partition(", γ updated")[0]] = history
@@ -265,7 +267,7 @@ def main(argv: list[str] | None = None) -> None:
     replace_section(DOCS / "reproduction.md", "rows", other_rows())
     replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks, SECOND_NETWORKS))
     for task in DYNAMICS:
-        draw_dynamics(RECORDS / task, DOCS / task)
+        draw_dynamics(read_runs(task), DOCS / task)
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, scaling_name(calibrated.method): calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")

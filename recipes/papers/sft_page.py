@@ -1,6 +1,6 @@
 """Write the table of docs/results/sft.md from the runs of recipes/papers/sft.py.
 
-    python recipes/papers/sft_page.py --collect out/sft    # copy each run.json to recipes/papers/records/sft
+    python recipes/papers/sft_page.py --collect out/sft    # adds each run.json to recipes/papers/records/sft.csv
     python recipes/papers/sft_page.py    # the page
 
 The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
@@ -9,11 +9,12 @@ The text of the page above the comment "What follows is written by ..." is writt
 import argparse
 import json
 from pathlib import Path
-from shutil import copyfile
 from statistics import mean, stdev
 
+from papers.figures.run_records import add_records, read_records
+
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS = Path(__file__).parent / "records" / "sft"
+RUNS = Path(__file__).parent / "records" / "sft.csv"
 PAGE = ROOT / "sft.md"
 MARK = "<!-- What follows is written by recipes/papers/sft_page.py. -->\n"
 # For each column: its title, the keys in a run's file, a factor, and the number of decimals.
@@ -30,9 +31,8 @@ COLUMNS = (
 
 
 def collect(folder: Path) -> None:
-    RUNS.mkdir(parents=True, exist_ok=True)
-    for path in sorted(folder.rglob("run.json")):
-        copyfile(path, RUNS / f"{path.parent.name}.json")
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("run.json"))]
+    add_records(RUNS, runs, lambda run: (run["loss"], run["train_samples"], run["seed"]))
 
 
 def cell(runs: list[dict], keys: tuple[str, ...], factor: float, decimals: int) -> str:
@@ -46,7 +46,7 @@ def cell(runs: list[dict], keys: tuple[str, ...], factor: float, decimals: int) 
 
 
 def write_page() -> None:
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RUNS.glob("*.json"))]
+    runs = read_records(RUNS)
     losses = sorted({run["loss"] for run in runs}, key=lambda loss: (loss != "cross_entropy", loss))
     lines = []
     for samples, epochs in sorted({(run["train_samples"], run["epochs"]) for run in runs}):
@@ -72,7 +72,7 @@ def write_page() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to recipes/papers/records/sft")
+    parser.add_argument("--collect", type=Path, help="a folder of runs to add to the records")
     options = parser.parse_args()
     if options.collect:
         collect(options.collect)

@@ -11,6 +11,7 @@ import torch
 import yaml
 from papers.figures.bleu_results import TranslationResult
 from papers.figures.paper_tables import TABLES, read_paper_tables, read_rows, row_entry
+from papers.figures.run_records import add_records, read_records
 from recipe_modules import import_recipe
 
 from hf_focal import fit_temperature
@@ -53,10 +54,14 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
 
 def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
     records = copy / "records"
-    for task in ("20_newsgroups_strided", "cifar10_dynamics", "calibrate_existing", "csv_to_hub"):
-        shutil.copytree(results.RECORDS / task, records / task)
-    (records / "20_newsgroups").mkdir()
-    shutil.copy(records / "20_newsgroups_strided" / "cross_entropy_s1.json", records / "20_newsgroups")
+    strided = read_records(results.RECORDS / "20_newsgroups_strided.csv")
+    for folder in ("calibrate_existing", "csv_to_hub"):
+        shutil.copytree(results.RECORDS / folder, records / folder)
+    for task in ("20_newsgroups_strided", "cifar10_dynamics"):
+        for suffix in (".csv", ".settings.json"):
+            shutil.copy(results.RECORDS / f"{task}{suffix}", records)
+    (first,) = [record for record in strided if (record["loss"], record["seed"]) == ("cross_entropy", 1)]
+    add_records(records / "20_newsgroups.csv", [first], str)
     monkeypatch.setattr(results, "RECORDS", records)
     results.main([])
     text = (copy / "docs" / "results" / "newsgroups.md").read_text(encoding="utf-8")
@@ -127,8 +132,8 @@ def rows_of(tables):
 
 
 def fit_of(records, row):
-    (file,) = (records / "_".join(row)).iterdir()
-    return json.loads(file.read_text(encoding="utf-8"))["equal_mass"]
+    (record,) = read_records(records / f"{'_'.join(row)}.csv")
+    return record["equal_mass"]
 
 
 def test_runs_are_recorded_under_the_row_of_their_network(tmp_path):
@@ -143,16 +148,15 @@ def test_runs_are_recorded_under_the_row_of_their_network(tmp_path):
         of("cifar", {"settings": {}})
 
 
-def test_every_committed_run_is_in_its_file():
+def test_every_committed_run_has_a_name_of_its_own():
     tasks = results.TASKS | results.DYNAMICS
     for task in tasks:
-        for file in (results.RECORDS / task).glob("*.json"):
-            record = json.loads(file.read_text(encoding="utf-8"))
-            assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
+        names = [results.run_name(task, record) for record in read_records(results.RECORDS / f"{task}.csv")]
+        assert names == sorted(set(names))
     # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
     others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft", "many_tasks"}
     others.add("20_newsgroups_strided_bfloat16")
-    assert {path.name for path in (results.RECORDS).iterdir()} <= {*tasks, *others}
+    assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
 
 
 def test_a_section_of_a_page_is_replaced(tmp_path):
@@ -165,8 +169,7 @@ def test_a_section_of_a_page_is_replaced(tmp_path):
 
 
 def test_the_page_of_corrections_is_that_of_the_committed_runs():
-    files = sorted((results.RECORDS / "corrections").glob("*.json"))
-    page = corrections.page([json.loads(file.read_text(encoding="utf-8")) for file in files])
+    page = corrections.page(read_records(corrections.RECORDS))
     assert (results.DOCS / "corrections.md").read_text(encoding="utf-8") == page
 
 
