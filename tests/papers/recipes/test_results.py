@@ -41,7 +41,7 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
     for page in PAGES:
         assert (copy / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
     drawn = (
-        "results/20_newsgroups_strided.png",
+        "results/20_newsgroups.png",
         "results/sst_binary.png",
         "guides/calibrate_existing.png",
         "guides/csv_to_hub.png",
@@ -54,19 +54,18 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
 
 def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
     records = copy / "records"
-    strided = read_records(results.RECORDS / "20_newsgroups_strided.csv")
     for folder in ("calibrate_existing", "csv_to_hub"):
         shutil.copytree(results.RECORDS / folder, records / folder)
-    for task in ("20_newsgroups_strided", "cifar10_dynamics"):
-        for suffix in (".csv", ".settings.json"):
-            shutil.copy(results.RECORDS / f"{task}{suffix}", records)
-    (first,) = [record for record in strided if (record["loss"], record["seed"]) == ("cross_entropy", 1)]
+    for suffix in (".csv", ".settings.json"):
+        shutil.copy(results.RECORDS / f"cifar10_dynamics{suffix}", records)
+    posts = read_records(results.RECORDS / "20_newsgroups.csv")
+    (first,) = [record for record in posts if (record["loss"], record["seed"]) == ("cross_entropy", 1)]
     add_records(records / "20_newsgroups.csv", [first], str)
     monkeypatch.setattr(results, "RECORDS", records)
     results.main([])
     text = (copy / "docs" / "results" / "newsgroups.md").read_text(encoding="utf-8")
     section = text.split("<!-- 20_newsgroups: ")[1].split("<!-- end of 20_newsgroups -->")[0]
-    assert "| cross-entropy | 16.46 | 17.92° | 3.10 | 3.4 | 1.65 | 2.39 | 23.76 | 26.68 | 1 |" in section
+    assert f"| cross-entropy | {100 * first['before']['ece']:.2f} | 17.92° | 3.70 | 3.4 |" in section
     assert (copy / "docs" / "results" / "20_newsgroups_errors.png").stat().st_size > 10_000
     assert "There are no runs yet." in (copy / "docs" / "results" / "sst.md").read_text(encoding="utf-8")
 
@@ -153,9 +152,8 @@ def test_every_committed_run_has_a_name_of_its_own():
     for task in tasks:
         names = [results.run_name(task, record) for record in read_records(results.RECORDS / f"{task}.csv")]
         assert names == sorted(set(names))
-    # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
+    # Their pages have scripts of their own.
     others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft", "many_tasks"}
-    others.add("20_newsgroups_strided_bfloat16")
     assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
 
 
