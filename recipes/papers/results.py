@@ -23,6 +23,7 @@ from papers.figures.claims_tests import TRANSLATION_CLAIMS, claims_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 from papers.figures.paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
 from papers.figures.run_records import add_records, bins_of, read_records, record_of
+from papers.figures.tables import replace_section
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 from papers.runs import recipe_checks as check
 
@@ -150,16 +151,6 @@ def record_runs(name: str, folder: Path) -> None:
     for task, records in new.items():
         add_records(RECORDS / f"{task}.csv", records, functools.partial(run_name, task))
         print(f"{task}: {', '.join(run_name(task, record) for record in records)}")
-
-
-def replace_section(page: Path, name: str, text: str) -> None:
-    """Replace the text of a page between the comment that begins with `name` and the comment "end of `name`"."""
-    start, end = f"<!-- {name}: written by recipes/papers/results.py -->\n", f"<!-- end of {name} -->"
-    above, _, rest = page.read_text(encoding="utf-8").partition(start)
-    _, found, below = rest.partition(end)
-    if not found:
-        raise ValueError(f"{page} must have the comments {start.strip()} and {end}")
-    page.write_text(f"{above}{start}\n{text.rstrip()}\n\n{end}{below}", encoding="utf-8")
 
 
 def read_runs(task: str) -> Runs:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from hf_focal.reports.markdown_tables import MISSING, columns_table
+
+from .tables import mean_and_deviation
 
 TABLES = Path(__file__).resolve().parents[1] / "tables"
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
@@ -152,15 +153,6 @@ def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
         name, metrics = _STAGES[stage], record["equal_mass"] or {}
     value = metrics.get(name)
     return math.nan if value is None else factor * value
-
-
-def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
-    """Format values as "mean ± standard deviation", with the divisor n - 1. Values that are NaN are left out."""
-    values = [value for value in values if not math.isnan(value)]
-    if not values:
-        return MISSING
-    mean = f"{np.mean(values):.{decimals}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
 
 
 def beside_the_paper(
