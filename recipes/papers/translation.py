@@ -44,9 +44,9 @@ from papers.models import transformer_config
 from papers.runs import recipe_checks as check
 from papers.runs.checkpoint_averaging import average_last_checkpoints
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.output_folders import one_process_at_a_time
 from papers.runs.recipe_arguments import GeneratedDatasetArguments, parse_recipe
 from papers.runs.recipe_command import run_recipe
+from papers.runs.shared_work import one_process_at_a_time
 from papers.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
 from papers.runs.translation_results import measure_translator, translation_summary
 
@@ -119,8 +119,8 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
 
 
-def load_tokenizer(model_args: ModelArguments, splits: DatasetDict, folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model, or train one, and keep it in a folder, from which other processes read it."""
+def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model, or train one, which is cached for the same texts."""
     if model_args.model_name_or_path != "transformer":
         check_seq2seq_model(model_args.model_name_or_path, model_args.max_length)
         return AutoTokenizer.from_pretrained(model_args.model_name_or_path)
@@ -132,13 +132,12 @@ def load_tokenizer(model_args: ModelArguments, splits: DatasetDict, folder: Path
     digest = hashlib.sha256(f"{model_args.vocab_size} {model_args.max_length}".encode())
     for text in texts():
         digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
-    saved = folder / "tokenizer" / digest.hexdigest()[:16]
-    if not saved.is_dir():
-        tokenizer = train_bpe_tokenizer(texts(), model_args.vocab_size, model_args.max_length)
-        half = saved.with_suffix(".half")
-        tokenizer.save_pretrained(half)
-        half.rename(saved)
-    return AutoTokenizer.from_pretrained(saved)
+    with one_process_at_a_time(digest.hexdigest()) as saved:
+        if not saved.is_dir():
+            tokenizer = train_bpe_tokenizer(texts(), model_args.vocab_size, model_args.max_length)
+            tokenizer.save_pretrained(saved.with_suffix(".half"))
+            saved.with_suffix(".half").rename(saved)
+        return AutoTokenizer.from_pretrained(saved)
 
 
 def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -153,9 +152,9 @@ def main(argv: list[str]) -> list:
     data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
-    with one_process_at_a_time(Path(args.output_dir)):
+    with one_process_at_a_time(str(Path(args.output_dir).absolute())):
         splits = load_data(data_args, args.seed)
-        tokenizer = load_tokenizer(model_args, splits, Path(args.output_dir))
+        tokenizer = load_tokenizer(model_args, splits)
         encoded = DatasetDict(
             {
                 name: encode_pairs(split, tokenizer, model_args.max_length, cut=name != "train")

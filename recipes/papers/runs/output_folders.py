@@ -4,13 +4,11 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from transformers import TrainingArguments
 
 from hf_focal.losses import LossConfig
@@ -112,18 +110,6 @@ def _settings_there(path: Path) -> dict[str, Any]:
         f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
         "something else"
     )
-
-
-@contextmanager
-def one_process_at_a_time(output_dir: Path) -> Iterator[None]:
-    """Let the processes of a run on this machine do something one after the other, with a file lock in its folder.
-
-    The first one caches what the others read. Unlike `TrainingArguments.main_process_first`, this is no operation of
-    the process group, so the first process may take longer than the group's timeout of half an hour.
-    """
-    output_dir.mkdir(parents=True, exist_ok=True)
-    with FileLock(output_dir / "_data.lock"):
-        yield
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:

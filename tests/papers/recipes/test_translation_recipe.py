@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import pytest
 import torch
 from launched_translation import recipe
@@ -20,7 +21,7 @@ from papers.data.generated_topics import true_calibration_error
 from papers.data.generated_translations import Grammar, generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.bleu_results import TranslationResult
-from papers.runs.output_folders import one_process_at_a_time
+from papers.runs.shared_work import one_process_at_a_time
 from papers.runs.yaml_arguments import parse_arguments
 from processes import output_of, start
 from recipe_modules import FOLDER, flags
@@ -272,15 +273,16 @@ def test_a_tokenizer_is_trained_once_for_the_same_texts(tmp_path, monkeypatch):
         return trained[-1]
 
     monkeypatch.setattr(recipe, "train_bpe_tokenizer", train)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     _, model_args, *_ = parse(command_line(tmp_path))
     pairs = {"train": generate_translations(50, seed=1)}
-    tokenizers = [recipe.load_tokenizer(model_args, pairs, tmp_path) for _ in range(2)]
+    tokenizers = [recipe.load_tokenizer(model_args, pairs) for _ in range(2)]
     assert len(trained) == 1
     for tokenizer in tokenizers:
         assert tokenizer.get_vocab() == trained[0].get_vocab()
         assert tokenizer(pairs["train"]["source"][:9]) == trained[0](pairs["train"]["source"][:9])
-    recipe.load_tokenizer(model_args, {"train": generate_translations(50, seed=2)}, tmp_path)
-    recipe.load_tokenizer(replace(model_args, vocab_size=999), pairs, tmp_path)
+    recipe.load_tokenizer(model_args, {"train": generate_translations(50, seed=2)})
+    recipe.load_tokenizer(replace(model_args, vocab_size=999), pairs)
     assert len(trained) == 3
 
 
@@ -290,8 +292,8 @@ def test_processes_wait_for_each_other_without_the_process_group(tmp_path):
     held = tmp_path / "held"
     code = f"""
 import pathlib, time
-from papers.runs.output_folders import one_process_at_a_time
-with one_process_at_a_time(pathlib.Path({str(tmp_path)!r})):
+from papers.runs.shared_work import one_process_at_a_time
+with one_process_at_a_time({str(tmp_path)!r}):
     pathlib.Path({str(held)!r}).touch()
     time.sleep(1)
     pathlib.Path({str(held)!r}).unlink()
@@ -300,7 +302,7 @@ with one_process_at_a_time(pathlib.Path({str(tmp_path)!r})):
     while not held.exists():
         assert other.poll() is None
         time.sleep(0.01)
-    with one_process_at_a_time(tmp_path):
+    with one_process_at_a_time(str(tmp_path)):
         assert not held.exists()
     assert other.wait() == 0
 
@@ -355,9 +357,7 @@ def test_two_processes(tmp_path):
     # The same by this one process, of the model before and after its temperature was folded in.
     data_args, model_args, _, args = parse(command_line(tmp_path / "one", **options))
     splits = recipe.load_data(data_args, args.seed)
-    (kept,) = (folder / "tokenizer").iterdir()
-    tokenizer = recipe.load_tokenizer(model_args, splits, folder)
-    assert list((folder / "tokenizer").iterdir()) == [kept]
+    tokenizer = recipe.load_tokenizer(model_args, splits)
     encoded = {name: recipe.encode_pairs(splits[name], tokenizer, 24, cut=True) for name in ("test", "other_test")}
     for path, temperature, metrics, when in (
         (last_checkpoint(folder), 1.0, result.pre, "pre"),
