@@ -209,7 +209,7 @@ def test_files_with_labels_in_words(tmp_path):
     with pytest.raises(ValueError, match="test_file must be given"):
         run(tmp_path / "error", **options | {"test_file": None})
     for given in ("test_file", "validation_file"):
-        with pytest.raises(ValueError, match=f"dataset_name or train_file must be given, got only {given}"):
+        with pytest.raises(ValueError, match="train_file must be given with the other files, or else dataset_name"):
             run(tmp_path / "error", **{given: files["test_file"]})
     assert not (tmp_path / "error").exists()
     write_csv(files["train_file"], 90, 2)
