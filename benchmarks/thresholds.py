@@ -171,7 +171,7 @@ def of_correction(method: str, classes: int, size: int, goal: float, draws: int)
     rng, links = np.random.default_rng(1), {"platt": "sigmoid"}
     link = links.get(method, "softmax")
     fits: dict[str, Any] = {
-        "temperature": lambda z, y: fit_temperature(z, y),
+        "temperature": lambda z, y: fit_temperature(z, y).correction,
         "vector": fit_vector_scaling,
         "matrix": fit_matrix_scaling,
         "platt": fit_platt_scaling,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import gettempdir
@@ -313,7 +314,8 @@ class TrainedModel:
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with explained():
-                samples = select_inputs(self.task, source, loaded, self.config, self.options)
+                options = self.options if argument != "test_dataset" else replace(self.options, cluster_column=None)
+                samples = select_inputs(self.task, source, loaded, self.config, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
             labels = some_of(self.config.id2label.values())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
+from ..calibration import Correction
 from ..tasks.task import unit_of
 from .number_format import format_interval, format_number
 from .run_results import RunResult, mean_and_share
@@ -190,9 +191,9 @@ def _advice(result: RunResult) -> str:
 
 
 def _factor_warnings(result: RunResult) -> list[str]:
-    values = result.details.get("calibration", {}).get("correction", {})
-    if result.method == "platt":
-        factor, name = max([values.get("slope", 0.0), *values.get("slopes", ())]), "slope"
+    values = result.details.get("calibration", {}).get("correction")
+    if result.method == "platt" and values:
+        factor, name = float(Correction.from_dict(values).dense()[0].max()), "slope"
     elif result.method == "temperature":
         factor, name = 1 / min(getattr(result.temperature, "values", None) or [result.temperature.value]), "factor 1/T"
     else:

@@ -206,10 +206,10 @@ def test_the_table_is_printed_before_the_disk_is_full(
     module = model_evaluation if command == "evaluate" else model_calibration
     written, printed = getattr(module, write), []
 
-    def on_a_full_disk(*arguments):
+    def on_a_full_disk(*arguments, **named):
         printed.append(capsys.readouterr().out)
         with files_of_at_most(size):
-            return written(*arguments)
+            return written(*arguments, **named)
 
     monkeypatch.setattr(module, write, on_a_full_disk)
     message = error_of(capsys, [*line_of(command, texts, texts.folder), "--output", tmp_path / "out"])

@@ -178,7 +178,8 @@ def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
     case = cases["texts"]
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_pretrained)
     with pytest.raises(NotPublishedError, match=r"output must be a folder with room .*out': .*No space left") as error:
-        calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+        options = {"calibration": "temperature", "output": tmp_path / "out", **case.options}
+        calibrate_model(case.folder, str(case.validation), **options)
     assert error.value.result.temperature.is_fitted
 
 
@@ -240,9 +241,10 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     data.mkdir()
     for file in (case.validation, case.test):
         (data / file.name).write_bytes(file.read_bytes())
-    options = {"output": tmp_path / "out", **case.options}
+    options = {"calibration": "temperature", "output": tmp_path / "out", **case.options}
     result = calibrate_model(case.folder, str(data), test_split="test", **options)
-    of_files = calibrate_model(case.folder, str(case.validation), test_dataset=str(case.test), **case.options)
+    files = {"test_dataset": str(case.test), "calibration": "temperature", **case.options}
+    of_files = calibrate_model(case.folder, str(case.validation), **files)
     assert result.temperature == of_files.temperature
     assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
     assert "split 'validation' of dataset" in result.details["fitted_on"]
@@ -375,10 +377,12 @@ def test_texts_that_were_cut_are_said(cases, kind, pattern):
 def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
     case = cases["texts"]
     options = {"test_dataset": str(case.test), "output": tmp_path / "out", **case.options}
-    result = calibrate_model(case.folder, str(case.validation), **options)
+    result = calibrate_model(case.folder, str(case.validation), calibration="temperature", **options)
     assert result.details["model"] == "model"
     assert result.details["fitted_on"] == "dataset 'validation.parquet'"
-    texts = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    # The page is for the user alone: its next steps keep the folders, and it is not published.
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != "report.html"]
+    texts = {path: path.read_bytes() for path in written}
     assert len(texts) > 5
     assert "samples of validation.parquet, not on the test set" in texts[tmp_path / "out" / "README.md"].decode()
     for own in (case.folder.parent, tmp_path):
@@ -460,7 +464,7 @@ def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
     data, options = str(tmp_path / "repeated.parquet"), {"test_dataset": str(case.test), **case.options}
     found = calibrate_model(case.folder, data, precision=0.4, **options)
     (note,) = [note for note in found.details["notes"] if "drawn by these clusters" in note]
-    assert "the 180 samples of dataset 'repeated.parquet' have 60 values of 'text'" in note
+    assert "the 180 samples of dataset 'repeated.parquet' have 60 values of 'premise'" in note
     assert "clusters (60 of them)" in found.details["thresholds"]["conditions"] and "clusters (60" in summary(found)
     named = calibrate_model(case.folder, data, precision=0.4, cluster_column="document", **options)
     assert "60 values of 'document'" in " ".join(named.details["notes"])
@@ -484,7 +488,7 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert "does not change" not in page and "predictions change" in page
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "vector scaling" in card.partition("## Results")[0] and "temperature" not in card.partition("## Use")[0]
-    with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, platt"):
+    with pytest.raises(InputError, match="calibration must be one of none, temperature, bias, platt, vector, matrix"):
         calibrate_model(case.folder, **data, calibration="beta", **case.options)
 
 

@@ -129,7 +129,7 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
         (
             "multi",
             {"calibration": "vector"},
-            "calibration must be 'temperature', 'platt', or 'auto' for a model with a",
+            "calibration must be 'none', 'temperature', 'platt', or 'auto' for a model with a",
         ),
         (
             None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from papers.figures.run_records import add_records, bins_of, read_records, record_of
 
@@ -84,6 +84,7 @@ JSON = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), JSON), min_size=1, max_size=4))
 def test_records_are_read_as_they_were_written(records):
     records = [{**record, "seed": seed} for seed, record in enumerate(records)]
