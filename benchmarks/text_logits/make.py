@@ -142,6 +142,7 @@ class Run:
 
 LOSSES = ("cross_entropy", "flsd53", "focal:gamma=1")
 FEW = {"banking77": 1000, "clinc150": 1500}  # training samples where 500 are too few for the number of classes
+MANY = ("newsgroups", "newsgroups_by_date", "goemotions", "banking77", "clinc150")  # tasks of many classes
 SHIFTS = {"sst": ("custrev",), "custrev": ("sst",)}  # the test sets of other tasks with the same classes
 
 
@@ -159,11 +160,15 @@ def plan() -> Iterator[Run]:
     def asked(tasks: Iterable[str], prompt: str) -> Iterator[Run]:
         yield from (Run("zero_shot", "smollm2", task, prompt=prompt) for task in tasks if task in PROMPTS)
 
-    yield from asked(TASKS[:7], "plain")
     yield from probes("minilm", TASKS)
-    yield from fine_tuned(TASKS[:8], LOSSES[:1], 5)
-    yield from asked(TASKS[7:], "plain")
-    yield from fine_tuned(TASKS[:8], LOSSES[1:2], 5)
+    yield from asked(("mpqa", "custrev", "sst"), "plain")
+    yield from fine_tuned(("mpqa", "tweet_irony", "custrev", "sst", "tweet_emotion", "sst5"), LOSSES[:1], 5)
+    yield from asked(TASKS[:7], "plain")
+    yield from fine_tuned(("mpqa", "tweet_irony", "custrev", "sst", "tweet_emotion", "sst5"), LOSSES[1:2], 5)
+    yield from fine_tuned(("mpqa", "custrev"), LOSSES[:1], 20)
+    yield from asked(("mpqa", "custrev", "sst"), "chat")
+    yield from fine_tuned(("tweet_offensive", "trec_qa"), LOSSES[:2], 5)
+    yield from asked(TASKS, "plain")
     yield from asked(TASKS[:7], "chat")
     yield from fine_tuned(TASKS[8:], LOSSES[:2], 5)
     yield from fine_tuned(("mpqa", "tweet_irony", "custrev"), LOSSES[:2], 20)
@@ -178,10 +183,13 @@ def plan() -> Iterator[Run]:
 
 def probes(model: str, tasks: Iterable[str]) -> Iterator[Run]:
     for task in tasks:
-        run = Run("probe", model, task, LOSSES[0], FEW.get(task, 500), 200, 42)
+        epochs = 300 if task in MANY else 100
+        run = Run("probe", model, task, LOSSES[0], FEW.get(task, 500), epochs, 42)
         yield from (run, replace(run, loss=LOSSES[1]))
         if task not in FEW:  # whose logits take the most space
-            yield from (replace(run, loss=LOSSES[2]), replace(run, wrong_labels=0.2))
+            yield from (replace(run, epochs=1000), replace(run, wrong_labels=0.2))
+        if task not in MANY:
+            yield replace(run, loss=LOSSES[2])
 
 
 # 3. Encoders: fine-tuning, and linear heads.
@@ -277,7 +285,7 @@ def fit_probe(run: Run, data: Path, models: Path) -> LogitsOf:
     set_seed(run.seed)
     head = torch.nn.Linear(states.shape[1], splits_of(data, run.task)[1])
     loss = build_loss(run.loss)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=0.01, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.001, weight_decay=0.1)
     for _ in range(run.epochs):
         optimizer.zero_grad()
         loss(head((states - mean) / deviation), labels).backward()
