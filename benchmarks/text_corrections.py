@@ -24,7 +24,8 @@ from text_logits.load import Logits, load, sets
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hf_focal import fit_calibration, fit_matrix_scaling, fit_temperature, fit_vector_scaling
+from hf_focal import fit_calibration, fit_temperature
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES, DRAWS = (50, 100, 200, 500, 1000), 10
 HARM = 0.001  # nats above the NLL without a correction, if also more than one standard error
@@ -33,6 +34,11 @@ RIVAL = "sms"  # of which wins are counted
 
 Map = Callable[[Tensor], Tensor]  # from logits to corrected ones, both (N, K)
 Fit = Callable[[Tensor, Tensor], Map]  # from logits and labels of calibration samples
+
+
+def temperature_scaling(logits: Tensor, labels: Tensor) -> Map:
+    temperature = float(fit_temperature(logits, labels, "nll"))
+    return lambda others: others / temperature
 
 
 def bias_scaling(logits: Tensor, labels: Tensor) -> Map:
@@ -75,7 +81,7 @@ def probmetrics(name: str) -> Fit:
 
 METHODS: dict[str, Fit] = {
     "none": lambda logits, labels: lambda others: others,
-    "temperature": lambda logits, labels: fit_temperature(logits, labels, "nll").apply,
+    "temperature": temperature_scaling,
     "bias": bias_scaling,
     "vector": lambda logits, labels: fit_vector_scaling(logits, labels).apply,
     "matrix": lambda logits, labels: fit_matrix_scaling(logits, labels).apply,

@@ -23,8 +23,8 @@ def benchmarks():
 def test_files_are_small_and_each_has_a_row():
     from text_logits.load import sets
 
-    files = sorted(FOLDER.glob("logits/*.npz"))
-    assert [file.stem for file in files] == sorted(sets().index)
+    files = list(FOLDER.glob("logits/*.npz"))
+    assert sorted(file.stem for file in files) == sorted(sets().index)
     assert sum(file.stat().st_size for file in files) <= 12e6
     assert max(file.stat().st_size for file in files) <= MIB
 
