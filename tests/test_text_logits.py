@@ -1,5 +1,6 @@
 """The sets of logits in `benchmarks/text_logits`, and `benchmarks/text_corrections.py` on one of them."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -82,3 +83,20 @@ def test_comparison_of_corrections(tmp_path, monkeypatch, capsys):
     summary = text_corrections.pd.read_csv(tmp_path / "summary.csv").set_index(["samples", "method"])
     assert summary.loc[(50, "none"), "harm_rate"].startswith("0.0000")
     assert summary.loc[(100, "vector"), "win_rate_against_vector"].startswith("0.5000")
+
+
+def test_export_to_calarena(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    script = FOLDER / "export_calarena.py"
+    subprocess.run([sys.executable, script, tmp_path], check=True)
+    from text_logits.load import load, sets
+
+    with h5py.File(tmp_path / "text-binary.h5") as file:
+        assert sum(len(models) for models in file.values()) == (sets()["classes"] == 2).sum()
+        name = sets().query("classes == 2 and shift == ''").index[0]
+        task = sets().loc[name, "task"]
+        group = file[task][name.replace(f"-{task}", "", 1)]
+        logits = load(name)
+        assert (group["labels_cal"][:] == logits.validation_labels).all()
+        z = logits.test_logits.astype(float)
+        assert group["probas_test"][:] == pytest.approx(1 / (1 + np.exp(z[:, 0] - z[:, 1])), abs=1e-6)

@@ -264,7 +264,9 @@ def embeddings(path: Path, data: Path, task: str, split: str, run: Run | None = 
 
     def mean_state(batch: dict) -> Tensor:
         mask = batch["attention_mask"].unsqueeze(-1)
-        return (model(**batch).last_hidden_state * mask).sum(1) / mask.sum(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=path.name == "mpnet"):  # which is slow in float32
+            states = model(**batch).last_hidden_state
+        return (states.float() * mask).sum(1) / mask.sum(1)
 
     rows = training_rows(data, run) if run else splits_of(data, task)[0][split]
     return outputs_by_length(mean_state, encode(rows, tokenizer), DataCollatorWithPadding(tokenizer))
