@@ -131,7 +131,7 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
     """Add, for each row, the NLL above the best method of its draw, whether it harms, and its share of a win."""
     draw = ["set", "samples", "draw"]
     rows = rows.assign(excess=rows["nll"] - rows.groupby(draw)["nll"].transform("min"))
-    rows["harm"] = (rows["above_none"] > HARM) & (rows["above_none"] > rows["standard_error"])
+    rows["harm"] = (rows["above_none"] > HARM) & ~(rows["above_none"] <= rows["standard_error"])  # NaN with inf
     rival = rows[rows["method"] == RIVAL].set_index(draw)["nll"].rename("rival")
     difference = rows["nll"] - rows.join(rival, on=draw)["rival"]
     rows["win"] = np.where(difference.abs() <= TIE, 0.5, difference < 0)
@@ -141,7 +141,10 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
 
 def interval(values: pd.Series, tasks: pd.Series, num_resamples: int = 1000) -> str:
     """Return the mean and its 95 % bootstrap interval over tasks."""
-    sums = pd.DataFrame({"value": values, "task": tasks}).dropna().groupby("task")["value"].agg(["sum", "count"])
+    if not np.isfinite(values.dropna()).all():
+        return "inf"  # a probability of 0
+    sums = values.groupby(tasks).agg(["sum", "count"])
+    sums = sums[sums["count"] > 0]
     if sums.empty:
         return ""
     picks = np.random.default_rng(0).integers(len(sums), size=(num_resamples, len(sums)))
@@ -151,11 +154,18 @@ def interval(values: pd.Series, tasks: pd.Series, num_resamples: int = 1000) -> 
 
 
 def summarize(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a line for each kind of test set, size, and method: means with bootstrap intervals over tasks.
+
+    No correction can know how a shifted test set differs from its validation set, so these sets are apart.
+    """
     rows = compared(rows)
-    rows["task"] = rows["set"].map(sets()["task"])
+    table = sets()
+    rows["task"], shift = rows["set"].map(table["task"]), rows["set"].map(table["shift"])
+    rows["test"] = np.where(shift == "", "like validation", "shifted")
     summary = []
-    for (size, method), part in rows.groupby(["samples", "method"]):
-        line = {"samples": size, "method": method, "draws": len(part), "failed": int(part["error"].notna().sum())}
+    for (test, size, method), part in rows.groupby(["test", "samples", "method"]):
+        line = {"test": test, "samples": size, "method": method, "sets": part["set"].nunique()}
+        line |= {"failed_fits": int(part["error"].notna().sum())}
         line |= {"excess_nll": interval(part["excess"], part["task"])}
         line |= {f"win_rate_against_{RIVAL}": interval(part["win"], part["task"])}
         line |= {"harm_rate": interval(part["harm"].astype(float), part["task"])}

@@ -66,7 +66,7 @@ def test_offsets_of_classes_are_found():
 def test_comparison_of_corrections(tmp_path, monkeypatch, capsys):
     import text_corrections
 
-    name = text_corrections.sets().query("classes == 2").index[0]
+    name = text_corrections.sets().query("classes == 2 and shift == ''").index[0]
     monkeypatch.setattr(text_corrections, "SIZES", (50, 100))
     monkeypatch.setattr(text_corrections, "DRAWS", 2)
     monkeypatch.setattr(text_corrections, "RIVAL", "vector")
@@ -80,9 +80,9 @@ def test_comparison_of_corrections(tmp_path, monkeypatch, capsys):
     uncorrected = rows[rows["method"] == "none"]
     assert (uncorrected["above_none"] == 0).all()
     assert uncorrected["nll"].to_numpy() == pytest.approx(text_corrections.sets().loc[name, "test_nll"], abs=1e-4)
-    summary = text_corrections.pd.read_csv(tmp_path / "summary.csv").set_index(["samples", "method"])
-    assert summary.loc[(50, "none"), "harm_rate"].startswith("0.0000")
-    assert summary.loc[(100, "vector"), "win_rate_against_vector"].startswith("0.5000")
+    summary = text_corrections.pd.read_csv(tmp_path / "summary.csv").set_index(["test", "samples", "method"])
+    assert summary.loc[("like validation", 50, "none"), "harm_rate"].startswith("0.0000")
+    assert summary.loc[("like validation", 100, "vector"), "win_rate_against_vector"].startswith("0.5000")
 
 
 def test_export_to_calarena(tmp_path):

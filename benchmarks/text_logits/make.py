@@ -126,6 +126,7 @@ class Run:
     epochs: int = 0
     seed: int = 0
     wrong_labels: float = 0.0  # the share of training labels that are replaced by another class
+    ridge: float = 0.0  # of a probe's weights: times their sum of squares, added to the loss
     prompt: str = ""
 
     @property
@@ -134,6 +135,8 @@ class Run:
         parts = [self.kind, self.model, self.task, self.prompt, loss]
         if self.kind != "zero_shot":
             parts += [f"{self.samples}x{self.epochs}", f"s{self.seed}"]
+        if self.ridge:
+            parts.append(f"ridge{self.ridge:g}")
         if self.wrong_labels:
             parts.append(f"wrong{100 * self.wrong_labels:.0f}")
         return "-".join(part for part in parts if part)
@@ -160,8 +163,8 @@ def plan() -> Iterator[Run]:
 
     others = TASKS[len(SHORT) :]
     yield from probes("minilm", TASKS)
-    yield from asked(SHORT, "plain")
     yield from fine_tuned(SHORT, LOSSES[:2], 5)
+    yield from asked(SHORT, "plain")
     yield from asked(SHORT, "chat")
     yield from fine_tuned(others, LOSSES[:2], 5)
     yield from asked(others, "plain")
@@ -177,11 +180,11 @@ def plan() -> Iterator[Run]:
 
 def probes(model: str, tasks: Iterable[str]) -> Iterator[Run]:
     for task in tasks:
-        epochs = 300 if task in MANY else 100
-        run = Run("probe", model, task, LOSSES[0], FEW.get(task, 500), epochs, 42)
+        ridge = 0.01 if task in MANY else 0.1
+        run = Run("probe", model, task, LOSSES[0], FEW.get(task, 500), 200, 42, ridge=ridge)
         yield from (run, replace(run, loss=LOSSES[1]))
         if task not in FEW:  # whose logits take the most space
-            yield from (replace(run, epochs=1000), replace(run, wrong_labels=0.2))
+            yield from (replace(run, ridge=ridge / 10), replace(run, wrong_labels=0.2))  # the first is overconfident
         if task not in MANY:
             yield replace(run, loss=LOSSES[2])
 
@@ -264,7 +267,7 @@ def embeddings(path: Path, data: Path, task: str, split: str, run: Run | None = 
 
     def mean_state(batch: dict) -> Tensor:
         mask = batch["attention_mask"].unsqueeze(-1)
-        with torch.autocast("cpu", torch.bfloat16, enabled=path.name == "mpnet"):  # which is slow in float32
+        with torch.autocast("cpu", torch.bfloat16):
             states = model(**batch).last_hidden_state
         return (states.float() * mask).sum(1) / mask.sum(1)
 
@@ -275,17 +278,20 @@ def embeddings(path: Path, data: Path, task: str, split: str, run: Run | None = 
 def fit_probe(run: Run, data: Path, models: Path) -> LogitsOf:
     """Fit a linear head to frozen embeddings, each feature scaled to a standard deviation of 1."""
     states_of = partial(embeddings, models / run.model, data)
-    states = states_of(run.task, "train", replace(run, loss="", wrong_labels=0.0))
+    states = states_of(run.task, "train", replace(run, loss="", epochs=0, wrong_labels=0.0, ridge=0.0))
     mean, deviation = states.mean(0), states.std(0)
     labels = torch.tensor(training_rows(data, run)["label"].to_numpy())
-    set_seed(run.seed)
     head = torch.nn.Linear(states.shape[1], splits_of(data, run.task)[1])
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
     loss = build_loss(run.loss)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=0.001, weight_decay=0.1)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, run.epochs)
     for _ in range(run.epochs):
         optimizer.zero_grad()
-        loss(head((states - mean) / deviation), labels).backward()
+        (loss(head((states - mean) / deviation), labels) + run.ridge * head.weight.square().sum()).backward()
         optimizer.step()
+        schedule.step()
     head.requires_grad_(False)
     return lambda task, split: head((states_of(task, split) - mean) / deviation)
 
