@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
-    from .evaluation import calibrate_model as calibrate_model
-    from .evaluation import evaluate_model as evaluate_model
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
@@ -60,6 +58,8 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .trainer import loss_func as loss_func
     from .trainer.sft_trainer import FocalSFTConfig as FocalSFTConfig
     from .trainer.sft_trainer import FocalSFTTrainer as FocalSFTTrainer
+    from .workflow import calibrate_model as calibrate_model
+    from .workflow import evaluate_model as evaluate_model
 
 _NAMES = {
     "calibration": (
@@ -69,7 +69,6 @@ _NAMES = {
         *("apply_calibrated_generation", "calibrated_generation"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
-    "evaluation": ("calibrate_model", "evaluate_model"),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
     "metrics": (
         "CalibrationMetrics",
@@ -95,6 +94,7 @@ _NAMES = {
         "loss_func",
     ),
     "trainer.sft_trainer": ("FocalSFTConfig", "FocalSFTTrainer"),
+    "workflow": ("calibrate_model", "evaluate_model"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

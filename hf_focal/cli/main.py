@@ -117,8 +117,8 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         _check_score_options(function, arguments)
         _measure(function, arguments)
     else:
-        from ..evaluation import calibrate_model, evaluate_model
         from ..scores.table_files import FORMATS
+        from ..workflow import calibrate_model, evaluate_model
 
         if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
             OneLineParser(prog=f"hf-focal {command}").error(

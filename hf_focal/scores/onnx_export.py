@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..calibration import Correction
-from ..evaluation.output_folder import check_new_file
+from ..reports.output_folder import check_new_file
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .score_evaluation import read_correction

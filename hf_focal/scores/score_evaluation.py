@@ -15,14 +15,13 @@ from pyarrow import csv
 from tqdm.auto import tqdm
 
 from ..calibration import Correction, Temperature, fit_correction
-from ..calibration.prior_shift import check_shares
-from ..evaluation.chosen_thresholds import check_goals, choose_thresholds, described
-from ..evaluation.new_prior import check_new_prior, shares_of, shift_fit
-from ..evaluation.output_folder import arguments_of, check_new_file, disk_errors, new_folder, write_results
+from ..calibration.prior_shift import check_new_prior, check_shares, shares_of, shift_fit
+from ..calibration.thresholds import check_goals, choose_thresholds, threshold_details
 from ..hub.model_card import model_card
 from ..metrics import CalibrationMetrics
 from ..metrics.kernel_smoothing import smooth_error
 from ..reports import RunResult
+from ..reports.output_folder import arguments_of, check_new_file, disk_errors, new_folder, write_results
 from ..reports.report_folder import diagrams_of
 from ..reports.run_results import write_json
 from ..utils.atomic_write import write_whole
@@ -155,7 +154,9 @@ def calibrate_scores(
                 fit.threshold_samples(table.are_independent), goal, confidence, simultaneous, table.link
             )
             names = [*table.score_names] or [str(number) for number in range(size)]
-            details["thresholds"] = described(thresholds, names, table.source, None if test is table else after)
+            details["thresholds"] = threshold_details(
+                thresholds, names, table.source, None if test is table else after
+            )
         result = _result(test, fit.temperature, _measured(test, num_bins), after, details, columns)
         if on_result is not None:
             on_result(result)

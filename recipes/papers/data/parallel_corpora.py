@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, Value
 
 from hf_focal.tasks.column_selection import Column, flatten_translations, select_columns
-from hf_focal.tasks.dataset_loading import SUFFIXES, is_file, load_file
+from hf_focal.tasks.dataset_loading import load_file
+from hf_focal.tasks.file_formats import SUFFIXES, is_file
 
 from .dataset_splits import check_disjoint, cut_validation, read_splits
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_focal.evaluation.output_folder import arguments_of
+from hf_focal.reports.output_folder import arguments_of
 from hf_focal.scores import calibrate_scores, evaluate_scores
 
 

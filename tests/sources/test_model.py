@@ -21,8 +21,8 @@ from transformers import (
     ViTConfig,
 )
 
-from hf_focal.evaluation.trained_model import TrainedModel, loss_of, public_name
 from hf_focal.reports.run_results import known_loss
+from hf_focal.sources.model import TrainedModel, loss_of, public_name
 from hf_focal.tasks.heads import task_of_config
 from hf_focal.validation import InputError
 

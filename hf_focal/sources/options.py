@@ -20,7 +20,7 @@ from ..metrics import CalibrationMetrics
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
-from .trained_model import TrainedModel
+from .model import TrainedModel
 
 
 @dataclass

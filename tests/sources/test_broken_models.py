@@ -16,9 +16,9 @@ import trained_models
 from safetensors.torch import load_file, save_file
 from trained_models import error_of
 
+from hf_focal import workflow
 from hf_focal.cli.main import main
-from hf_focal.evaluation import model_calibration, model_evaluation
-from hf_focal.evaluation import trained_model as trained
+from hf_focal.sources import model as trained
 
 
 @pytest.fixture(scope="module")
@@ -203,15 +203,14 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(capsys, texts, tmp_path, mo
 def test_the_table_is_printed_before_the_disk_is_full(
     capsys, texts, tmp_path, monkeypatch, command, write, size, reason
 ):
-    module = model_evaluation if command == "evaluate" else model_calibration
-    written, printed = getattr(module, write), []
+    written, printed = getattr(workflow, write), []
 
     def on_a_full_disk(*arguments):
         printed.append(capsys.readouterr().out)
         with files_of_at_most(size):
             return written(*arguments)
 
-    monkeypatch.setattr(module, write, on_a_full_disk)
+    monkeypatch.setattr(workflow, write, on_a_full_disk)
     message = error_of(capsys, [*line_of(command, texts, texts.folder), "--output", tmp_path / "out"])
     assert "output must be a folder with room" in message and reason in message
     assert "| error %" in printed[0]

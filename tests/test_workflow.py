@@ -36,12 +36,13 @@ from transformers import (
     XLMForSequenceClassification,
 )
 
-from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fit_thresholds
-from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
-from hf_focal.evaluation.model_calibration import _check_foldable
-from hf_focal.evaluation.trained_model import loss_of
+from hf_focal import CalibrationMetrics, Temperature, calibrate_model, evaluate_model, fit_temperature, fit_thresholds
 from hf_focal.reports import RunResult, comparison_page
+from hf_focal.reports.output_folder import NotPublishedError
 from hf_focal.reports.text_summary import summary
+from hf_focal.sources.model import loss_of
+from hf_focal.validation import InputError
+from hf_focal.workflow import _check_foldable
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {

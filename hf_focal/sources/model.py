@@ -20,7 +20,7 @@ from ..calibration.clusters import are_clustered, content_hashes
 from ..calibration.corrections import is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import has_bias
-from ..calibration.prior_shift import check_shares
+from ..calibration.prior_shift import check_shares, shares_of, shift_fit
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
 from ..hub.cross_encoder_folder import set_sigmoid
@@ -39,8 +39,7 @@ from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.evaluation_and_correction import CollectedHits
 from ..validation import InputError
-from .new_prior import shares_of, shift_fit
-from .onnx_model import OnnxClassifier
+from .onnx import OnnxClassifier
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 _FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the samples are not cut by them
