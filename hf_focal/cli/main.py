@@ -111,7 +111,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         rows = apply_correction(**arguments)
         print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
     elif "scores" in arguments:
-        from ..scores import calibrate_scores, evaluate_scores
+        from ..workflow import calibrate_scores, evaluate_scores
 
         function = evaluate_scores if command == "evaluate" else calibrate_scores
         _check_score_options(function, arguments)

@@ -1,75 +1,32 @@
-"""Evaluation and calibration of language models that answer multiple-choice questions."""
+"""Language models that answer multiple-choice questions: their scores are those of the options."""
 
 import string
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
 from datasets import Dataset
-from torch import Tensor
 
-from ..calibration import Correction, Temperature, fit_temperature
-from ..calibration.clusters import are_clustered
+from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import calibration_record
-from ..calibration.thresholds import ThresholdSamples, samples_of
-from ..choices.option_scores import SCORES, encode_choices, option_settings, option_temperature
+from ..calibration.promises import drop_promises
+from ..calibration.thresholds import ThresholdSamples
+from ..choices.option_scores import SCORES, EncodedQuestions, encode_choices, option_settings, option_temperature
 from ..metrics import CalibrationMetrics
+from ..reports import RunResult
+from ..scores.score_table import Scores
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
-from .model import TrainedModel
+from .model import ModelScores, ModelSource
+from .source import Data
 
 
-@dataclass
-class Questions:
-    """N questions: `labels` (N,) are the indices of the correct options, and `score` scores all options."""
-
-    labels: Tensor
-    score: Callable[[], Tensor]
-
-    @cached_property
-    def scores(self) -> Tensor:
-        """The scores (N, K) of the options, computed when they are first used."""
-        with explained():
-            return self.score()
-
-
-class ChoiceTrainer:
-    """Stand-in for `FocalTrainer` in a `TrainedModel`: it takes the scores of options instead of a model's logits.
+class OptionsSource(ModelSource):
+    """A `ModelSource` whose samples are questions, with a softmax over the scores of each question's options.
 
     With the temperature that the model's config has for options, the scores are divided by it.
     """
-
-    calibration_fit = None
-
-    def __init__(self, num_bins: int, recorded: Correction | None):
-        self.num_bins, self.recorded = num_bins, recorded
-        self.correction: Correction | None = None
-
-    def scores_of(self, questions: Questions) -> Tensor:
-        return questions.scores if self.recorded is None else self.recorded.apply(questions.scores)
-
-    def fit_temperature(self, questions: Questions, objective: str, per_label: bool) -> Temperature:
-        temperature = fit_temperature(self.scores_of(questions), questions.labels, objective, self.num_bins)
-        self.correction = temperature.correction
-        return temperature
-
-    def measure(self, questions: Questions) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        # An option's position in the list is not a class, so a classwise error would mean nothing.
-        before, after = (CalibrationMetrics(self.num_bins, classwise=False) for _ in range(2))
-        scores = self.scores_of(questions)
-        before.update(scores, questions.labels)
-        if self.correction is None:
-            return before, None
-        after.update(self.correction.apply(scores), questions.labels)
-        return before, after
-
-
-class ChoiceModel(TrainedModel):
-    """A `TrainedModel` whose samples are questions, with a softmax over the scores of each question's options."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
@@ -89,10 +46,6 @@ class ChoiceModel(TrainedModel):
         return self.processor
 
     @cached_property
-    def trainer(self) -> Any:
-        return ChoiceTrainer(self.args.calibration_bins, self.recorded[0])
-
-    @cached_property
     def scoring(self) -> tuple[str, Sequence[str], str | None, bool]:
         """The arguments `score`, `letters`, `template`, and `chat` of `score_choices`."""
         options = self.options
@@ -109,41 +62,85 @@ class ChoiceModel(TrainedModel):
     def was_calibrated(self) -> bool:
         return self.recorded[0] is not None
 
-    def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
+    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         temperature, problem = self.recorded
-        notes = super().calibration_notes("; the scores of the options include it", "; it is for generated text")
+        notes = [*self.data_notes]
+        notes += self.calibration_notes("; the scores of the options include it", "; it is for generated text")
         if temperature is not None:
-            again = self.trainer.correction
-            together = "" if again is None else f"; with that fitted here, it is T = {temperature.then(again).T:.4g}"
+            together = "" if fit is None else f"; with that fitted here, it is T = {self._total(fit).T:.4g}"
             notes.append(f"the model's config has T = {temperature.T:.4g} for options, which is applied{together}")
         return [*notes, problem] if problem else notes
 
-    def option_calibration(self) -> dict[str, Any]:
-        """Return what `config.option_calibration` records of the fit: T in all, and how the options are scored."""
-        fitted, (recorded, _) = self.trainer.correction, self.recorded
-        total = fitted if recorded is None else recorded.then(fitted)
-        return calibration_record(total) | option_settings(*self.scoring)
+    def _total(self, fit: CalibrationFit) -> Correction:
+        recorded, _ = self.recorded
+        return fit.correction if recorded is None else recorded.then(fit.correction)
 
-    def hits(self, encoded: Questions, clusters: np.ndarray | None, are_independent: bool) -> ThresholdSamples:
-        used = clusters if are_clustered(clusters) else None
-        samples = samples_of(self.trainer.scores_of(encoded), encoded.labels, "softmax", clusters=used)
-        return replace(samples, are_independent=are_independent)
+    def check_saving(self, new_prior: Any) -> None:
+        """Any T can be stored in the config."""
 
-    def encode(self, source: str, samples: Dataset) -> Questions:
-        options, choices = self.options, samples["choices"][:]
-        score, letters, template, chat = self.scoring
-        given = samples["question"][:], choices, score, letters, template, chat
-        model = self.model.to(self.args.device)
-        with explained():
-            questions = encode_choices(model, self.encoder, *given)
-        size = self.args.per_device_eval_batch_size
-        return Questions(
-            torch.tensor(samples["labels"][:]), partial(questions.score, model, size, options.scores_folder)
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+        """Store T in the config: text that is sampled with such a T makes no sense."""
+        result.details["notes"].append(
+            "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
+            "the text that the model generates, do not change"
         )
+        result.details["folded"] = False
+        drop_promises(self.model.config, quiet=True)
+        self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
+
+    def encode(self, source: str, samples: Dataset) -> EncodedQuestions:
+        with explained():
+            return encode_choices(
+                self.model.to(self.args.device),
+                self.encoder,
+                samples["question"][:],
+                samples["choices"][:],
+                *self.scoring,
+            )
+
+    def read(self, data: Data) -> "OptionScores":
+        source, samples = self.load(data.argument, str(data.value), data.split, data.default_split)
+        return OptionScores(self, source, samples, self.encode(source, samples))
 
 
-def load_trained(*arguments: Any) -> TrainedModel:
-    """Return a `ChoiceModel` if there are questions for a language model to answer, or else a `TrainedModel`."""
-    trained = TrainedModel(*arguments)
+class OptionScores(ModelScores):
+    """The scores of the options of questions, computed when they are first used."""
+
+    model: OptionsSource
+
+    def collected(self) -> Scores:
+        if self._collected is None:
+            options, size = self.model.options, self.model.args.per_device_eval_batch_size
+            with explained():
+                logits = self.encoded.score(self.model.model, size, options.scores_folder)
+            recorded, _ = self.model.recorded
+            logits = logits if recorded is None else recorded.apply(logits)
+            clusters, independent, _ = self._clusters
+            self._collected = Scores(
+                logits.numpy(),
+                self.known_labels,
+                clusters=clusters,
+                are_independent=independent,
+                source=self.source,
+                has_classwise_metrics=False,  # an option's position in the list is not a class
+            )
+        return self._collected
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        return self.collected().measure(num_bins, correction)
+
+    def fit(self, method: str = "temperature", **options: Any) -> CalibrationFit:
+        return self.collected().fit(method, **options)
+
+    def threshold_samples(self) -> ThresholdSamples:
+        self._used_clusters()
+        return self.collected().threshold_samples()
+
+
+def model_source(*arguments: Any) -> ModelSource:
+    """Return an `OptionsSource` if there are questions for a language model to answer, or else a `ModelSource`."""
+    trained = ModelSource(*arguments)
     scores_options = trained.options.question_column is not None and not trained.task.has_equal_options
-    return ChoiceModel(*arguments) if scores_options else trained
+    return OptionsSource(*arguments) if scores_options else trained

@@ -338,7 +338,7 @@ def test_a_card_names_the_whole_id(texts, hub):
 @pytest.mark.usefixtures("reached")
 def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr("hf_focal.sources.model.TrainedModel.fit", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.sources.model.ModelScores.fit", lambda *_: 1 / 0)
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
     assert "the token has no permission to write there" in error_of(capsys, line)
 
