@@ -48,7 +48,8 @@ class CalibrationFit:
         reason: why "auto" chose the correction, in one line; "" if the method was given or there was only one.
         changed_predictions: how many of the samples' predictions the correction changes; with a sigmoid, how many of
             the decisions at a probability of ½.
-        num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
+        num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split; 0
+            folds, and no `scores`, for a temperature that is not cross-fitted.
         chosen: the key of the correction in `scores`.
         changed_top_labels: with a sigmoid, of how many samples the most probable label changes.
         temperature: if the correction is a temperature, its fit to all samples, or else None.
@@ -75,6 +76,18 @@ class CalibrationFit:
     clusters: np.ndarray | None = field(default=None, repr=False, compare=False)
     absent_classes: tuple[int, ...] = ()
     link: str = "softmax"
+
+    @classmethod
+    def of_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":
+        """Return the fit of a temperature that is not cross-fitted, such as one fitted to sums: it has no scores."""
+        before = {"nll": temperature.nll_before, "ece": temperature.ece_before}
+        size = temperature.num_samples
+        given: Any = {"temperature": temperature, "link": link}
+        return cls(temperature.correction, before, {}, {}, "", 0, size, 0, "temperature", **given)
+
+    @property
+    def is_cross_fitted(self) -> bool:
+        return self.num_folds > 0
 
     def fit_thresholds(self, precision: float | None = None, **options: Any) -> Thresholds:
         """Choose thresholds of the corrected probabilities on the samples that the correction was fitted to.

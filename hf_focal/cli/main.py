@@ -111,14 +111,14 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         rows = apply_correction(**arguments)
         print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
     elif "scores" in arguments:
-        from ..scores import calibrate_scores, evaluate_scores
+        from ..workflow import calibrate_scores, evaluate_scores
 
         function = evaluate_scores if command == "evaluate" else calibrate_scores
         _check_score_options(function, arguments)
         _measure(function, arguments)
     else:
-        from ..evaluation import calibrate_model, evaluate_model
         from ..scores.table_files import FORMATS
+        from ..workflow import calibrate_model, evaluate_model
 
         if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
             OneLineParser(prog=f"hf-focal {command}").error(

@@ -250,7 +250,7 @@ def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
-    monkeypatch.setattr("hf_focal.evaluation.trained_model.encode_inputs", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.sources.model.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
@@ -339,7 +339,7 @@ def test_a_card_names_the_whole_id(texts, hub):
 @pytest.mark.usefixtures("reached")
 def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr("hf_focal.evaluation.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.sources.model.ModelScores.fit", lambda *_: 1 / 0)
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
     assert "the token has no permission to write there" in error_of(capsys, line)
 

@@ -10,7 +10,8 @@ from datasets import Dataset, DatasetDict, Features, Value
 
 from hf_focal import load_splits
 from hf_focal.tasks.column_selection import Column, flatten_translations, select_columns
-from hf_focal.tasks.dataset_loading import SUFFIXES, is_file, load_file
+from hf_focal.tasks.dataset_loading import load_file
+from hf_focal.tasks.file_formats import SUFFIXES, is_file
 
 _logger = logging.getLogger(__name__)
 

@@ -1,11 +1,13 @@
-"""Loading of a trained model and its data, and the trainer that measures the model."""
+"""A trained model: loading it and its data, its scores, and saving it with a correction."""
 
-from collections.abc import Iterator
+import logging
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import numpy as np
@@ -16,32 +18,42 @@ from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
-from ..calibration import Correction, Temperature
-from ..calibration.clusters import are_clustered, content_hashes
-from ..calibration.corrections import is_folded, recorded_calibration
+from ..calibration import CalibrationFit, Correction, TemperatureStream, apply_calibrated_generation, fold_correction
+from ..calibration.clusters import are_clustered, cluster_keys, content_hashes
+from ..calibration.corrections import calibration_record, is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
-from ..calibration.folding import has_bias
+from ..calibration.folding import RoundingWarning, fold, has_bias
 from ..calibration.prior_shift import check_shares
+from ..calibration.promises import drop_promises
+from ..calibration.temperature_grid import few_samples
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
-from ..hub.cross_encoder_folder import set_sigmoid
+from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
+from ..hub.model_card import model_card, registering_package
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
+from ..recommendation import default_correction
 from ..reports import RunResult
+from ..reports.output_folder import NotPublishedError
+from ..reports.report_folder import diagrams_of
 from ..reports.run_results import known_loss
+from ..scores.score_table import Scores
 from ..tasks.column_selection import sample_keys, some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
-from ..tasks.heads import has_head, label_names_of, task_of_config
+from ..tasks.heads import Head, has_head, label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
-from ..tasks.input_errors import explained, one_line
+from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, column_order, input_keys, select_inputs
-from ..tasks.task import MULTI_LABEL, Task
+from ..tasks.task import MULTI_LABEL
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..trainer.evaluation_and_correction import CollectedHits
-from ..validation import InputError
-from .new_prior import shares_of, shift_fit
-from .onnx_model import OnnxClassifier
+from ..trainer.evaluation_and_correction import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
+from ..utils.atomic_write import write_whole
+from ..validation import InputError, one_line, require
+from .onnx import OnnxClassifier
+from .source import Data, Source
+
+_logger = logging.getLogger(__name__)
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 _FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the samples are not cut by them
@@ -74,7 +86,7 @@ def public_name(name: str) -> str:
     return Path(name).resolve().name if Path(name).exists() else name
 
 
-class TrainedModel:
+class ModelSource(Source):
     """A trained model with its tokenizer or other processor, and a trainer that measures the model.
 
     `name` is a Hub id or a folder. The other arguments are those of `evaluate_model`; `options` maps names of fields
@@ -134,6 +146,9 @@ class TrainedModel:
                 f"the model has one logit and the problem_type {given!r}: its labels are taken as 0 and 1, and its "
                 f"probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
             )
+
+    cross_fits_temperatures = False
+    is_published = True
 
     @property
     def was_calibrated(self) -> bool:
@@ -304,8 +319,20 @@ class TrainedModel:
             model.config.use_cache = use_cache
         return trainer
 
-    def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
-        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
+    def scores(self, data: Any) -> Scores:
+        return self.read(Data("data", data)).collected()
+
+    def read(self, data: Data) -> "ModelScores":
+        source, samples = self.load(data.argument, str(data.value), data.split, data.default_split, data.clusters)
+        return ModelScores(self, source, samples, self.encode(source, samples))
+
+    def load(
+        self, argument: str, name: str, split: str | None, default: str, clusters: bool = True
+    ) -> tuple[str, Dataset]:
+        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns.
+
+        Without `clusters`, the column of clusters is not needed.
+        """
         with explained():
             path, config, part = dataset_location(argument, name, split, default)
         source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
@@ -314,7 +341,7 @@ class TrainedModel:
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with explained():
-                options = self.options if argument != "test_dataset" else replace(self.options, cluster_column=None)
+                options = self.options if clusters else replace(self.options, cluster_column=None)
                 samples = select_inputs(self.task, source, loaded, self.config, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
@@ -351,9 +378,8 @@ class TrainedModel:
         """Whether vector and matrix scaling can be fitted: each sample has one label, and each logit one class."""
         return self.task.takes_affine and self.config.problem_type != MULTI_LABEL
 
-    def check_fit(self, calibration: str, per_label: bool) -> None:
-        """Raise `InputError` for a correction that this kind of model does not support."""
-        labels = self.config.problem_type == MULTI_LABEL
+    def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
+        labels, calibration = self.link == "sigmoid", method or "temperature"
         if labels and calibration not in OF_LINK["sigmoid"]:
             kind = "a model with a sigmoid for each label"
             raise InputError(
@@ -368,29 +394,46 @@ class TrainedModel:
         if per_label and not labels:
             problem = self.config.problem_type
             raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
+        if "precision" in goal and not self.task.takes_affine:
+            raise InputError("precision", f"must not be given for {self.name!r}, of the task {self.task.name}")
+        if new_prior is not None:
+            if not (self.task.takes_affine and self.task.has_independent_predictions):
+                raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
+            check_shares("new_prior", new_prior, self.config.num_labels, self.link)
+
+    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+        has_choice = self.takes_affine and objective == "nll" and not per_label
+        return default_correction(scores.num_classes if has_choice else 2, len(scores))
+
+    def check_saving(self, new_prior: Any) -> None:
+        if not self.task.generates:
+            self._check_foldable()
+        if new_prior is not None and self.link == "softmax" and not has_bias(self.model):
+            raise InputError("new_prior", f"must not be given for {self.name!r}, whose head has no bias for the shift")
+
+    def _check_foldable(self) -> None:
+        """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
+        try:
+            fold(self.model, Correction())
+        except (TypeError, ValueError) as error:
+            raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
 
     @property
-    def link(self) -> str:
+    def link(self) -> str:  # type: ignore[override]
         return "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
 
-    def check_shift(self, new_prior: Any) -> None:
-        """Raise `InputError` if the prior of this kind of model cannot be shifted to `new_prior`."""
-        if not (self.task.takes_affine and self.task.has_independent_predictions):
-            raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
-        check_shares("new_prior", new_prior, self.config.num_labels, self.link)
+    @property
+    def classes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The names of the classes or labels; () for a head of multiple choice, and for a vocabulary."""
+        return tuple(label_names_of(self.model)) if self.task.takes_affine else ()
 
-    def shares_of(self, samples: Dataset) -> np.ndarray:
-        """Return the share of each label or class in data that `load` returned."""
-        labels, names = np.array(samples["labels"][:]), [*self.config.id2label.values()]
-        return shares_of(labels, self.config.num_labels, self.link, "dataset", names)
+    @property
+    def has_independent_samples(self) -> bool:  # type: ignore[override]
+        return self.task.has_independent_predictions
 
-    def shift(self, train_prior: np.ndarray, new_prior: Any) -> dict[str, Any]:
-        """Shift the correction that `fit` left in the trainer, as `shift_fit` does. Return its details."""
-        trainer, names = self.trainer, [*self.config.id2label.values()]
-        assert trainer.calibration_fit is not None  # `fit` cross-fitted it
-        fit, details = shift_fit(trainer.calibration_fit, train_prior, new_prior, self.link, names)
-        trainer.calibration_fit, trainer.temperature = fit, None
-        return details
+    @property
+    def is_main(self) -> bool:  # type: ignore[override]
+        return self.args.process_index == 0
 
     def clusters_of(self, source: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
         """Return keys of the clusters, int64 (N,), of data that `load` returned and named `source`.
@@ -413,44 +456,12 @@ class TrainedModel:
         note = f"{found}, so they may depend on each other: name what is drawn independently as cluster_column"
         return whole, False, [note]
 
-    def hits(self, encoded: Any, clusters: np.ndarray | None, are_independent: bool) -> ThresholdSamples:
-        """Return the log-odds and the hits of encoded data, on which thresholds are chosen."""
-        used = clusters if are_clustered(clusters) else None
-        with self._measured():
-            return self.trainer.collect(encoded, CollectedHits(self.link, used, are_independent))
-
-    def fit(
-        self,
-        encoded: Any,
-        objective: str,
-        calibration: str,
-        per_label: bool,
-        cross_fit: bool = False,
-        clusters: np.ndarray | None = None,
-    ) -> Temperature | None:
-        """Fit a correction, which the trainer keeps. Return the correction if it is a temperature, or else None.
-
-        A correction other than a temperature is always cross-fitted, and a temperature only with `cross_fit`.
-        `clusters` are those of the samples.
-        """
-        with self._measured():
-            if calibration == "temperature" and not cross_fit:
-                return self.trainer.fit_temperature(encoded, objective, per_label)
-            self.trainer.fit_correction(encoded, calibration, per_label, clusters=clusters)
-            return self.trainer.temperature
-
-    @property
-    def folds(self) -> bool:
-        """Whether the fitted correction can be folded: the intercepts of Platt scaling need a head with a bias."""
-        correction = self.trainer.correction
-        return correction is None or correction.method != "platt" or self.onnx is not None or has_bias(self.model)
-
-    def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        with self._measured():
-            return self.trainer.measure(encoded)
+    def folds(self, correction: Correction) -> bool:
+        """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
+        return correction.method != "platt" or self.onnx is not None or has_bias(self.model)
 
     @contextmanager
-    def _measured(self) -> Iterator[None]:
+    def measured(self) -> Iterator[None]:
         """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
         try:
             yield
@@ -464,28 +475,34 @@ class TrainedModel:
                 raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
             raise
 
-    def result(
-        self,
-        temperature: Temperature | None,
-        before: CalibrationMetrics,
-        after: CalibrationMetrics | None,
-        **details: Any,
-    ) -> RunResult:
-        """Make a `RunResult` from what `fit` and `measure` returned, and from details of the model and the data."""
-        details |= {
+    def title(self, scores: Any) -> str:
+        return self.loss
+
+    def details(self, scores: Any) -> dict[str, Any]:
+        details = {
             "model": public_name(self.name),
             "task": self.task.name,
             "options": self.options.to_dict(),
             "num_processes": self.args.world_size,
             "was_calibrated": self.was_calibrated,
         }
-        if self.onnx is None:
-            details["num_parameters"] = self.model.num_parameters()
-        names = [] if self.task.name == "multiple-choice-head" else label_names_of(self.model)
-        independent = self.task.has_independent_predictions
-        return RunResult.of(
-            self.loss, temperature, before, after, details=details, intervals=independent, label_names=names
-        )
+        return details if self.onnx is not None else details | {"num_parameters": self.model.num_parameters()}
+
+    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+        if fit is None:
+            of_config = self.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
+            return [*self.data_notes, *of_config]
+        on_top, earlier = "; the correction fitted here comes on top", self.calibration.get("temperature")
+        if fit.temperature is not None and not fit.temperature.values and earlier is not None:
+            on_top += f", T = {earlier * fit.temperature.value:.4g} together"
+        lost = {
+            "thresholds": "the thresholds in the model's config are removed: give precision or recall to choose new "
+            "ones",
+            "option_calibration": "the T for options in the model's config is removed: fit it again, to the corrected "
+            "model",
+        }
+        removed = [note for name, note in lost.items() if getattr(self.config, name, None) and name not in promises]
+        return [*removed, *self.data_notes, *self.calibration_notes(on_top, "; the one here replaces it")]
 
     def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
         """Return a list with a note on the correction that the model's config already has; empty if there is none.
@@ -502,6 +519,234 @@ class TrainedModel:
         if is_folded(record, self.task.generates):
             return [f"the model is already calibrated: its weights have {value}{if_folded}"]
         return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
+
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note.
+
+        `result.details["folded"]` is False if it is in the config.
+        """
+        drop_promises(self.model.config, quiet=True)
+        self._fold(fit.correction, result)
+        vars(self.model.config).update(promises)
+
+    def _fold(self, correction: Correction, result: RunResult) -> None:
+        notes = result.details["notes"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                fold_correction(self.model, correction)
+            except ValueError as error:
+                message = f"the temperature cannot be folded into this model: {error}"
+                raise NotPublishedError(message, result) from error
+            except TypeError as error:
+                if correction.method == "platt":
+                    self.model.config.calibration = calibration_record(correction, folded=False)
+                    notes.append(
+                        f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): "
+                        "apply them to the logits, as the model card shows"
+                    )
+                elif self.task.generates:
+                    apply_calibrated_generation(self.model, result.temperature)
+                    notes.append(
+                        f"T is in the config, not in the weights ({one_line(error)}): call "
+                        "hf_focal.apply_calibrated_generation(model) after loading the model"
+                    )
+                else:
+                    raise
+                result.details["folded"] = False
+        notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
+
+    def save(
+        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+    ) -> None:
+        """Write the corrected model, its processor, and its correction."""
+        # A process that is killed leaves no half-written file under its final name, and no weights without a config.
+        with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+            self.model.save_pretrained(partial)
+            self.processor.save_pretrained(partial)
+            for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
+                file.rename(folder / file.name)
+        if result.temperature.is_fitted:
+            result.temperature.save(folder / "temperature.json")
+        super().save(folder, fit, fitted_on, promises, result)
+
+    def write_card(
+        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
+    ) -> None:
+        if self.onnx is not None:
+            return  # the card would load the model with Transformers
+        if self.task.name == "text-classification":
+            copy_settings(self.name, folder, self.has_one_sigmoid)
+        places = (fitted_on[0], measured_on[0])
+        fit, test = (dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in places)
+        dataset = fit.path if fit.path == test.path else None  # a model card can name only one
+        card = model_card(
+            result,
+            model_name=name,
+            task=self.task.pipeline,
+            base_model=self.name,
+            dataset=dataset,
+            figures=[f"report/{name}" for name in diagrams_of(result)],
+            folded=result.details.get("folded", True),
+            fine_tuned=False,
+            own_code=registering_package(self.model),
+            fitted_on=fit.split or fit.path,
+            measured_on=test.split or ("validation" if dataset else "test"),
+            test_dataset=test.path,
+            same_rows=test == fit,
+        )
+        write_whole(folder / "README.md", str(card))
+
+
+class ModelScores:
+    """Scores of data that a model computes when they are first used, in one pass.
+
+    `measure` streams the batches, without keeping logits. `fit` and `collected` keep the logits, up to the limit of
+    `FocalTrainer`, and whatever follows takes these. Of a language model's tokens, only sums are kept.
+
+    Attributes:
+        source: the name of the data in reports.
+        samples: the selected columns, with labels unless these are tokens.
+        encoded: the same for the trainer.
+        notes: what a reader of the results should know of the data so far.
+    """
+
+    confidence = None
+    schema = None
+    groups = None
+
+    def __init__(self, model: ModelSource, source: str, samples: Dataset, encoded: Any) -> None:
+        self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
+        self.notes: list[str] = []
+        self._collected: Scores | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def link(self) -> str:
+        return self.model.link
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.model.classes
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    @property
+    def num_classes(self) -> int:
+        return self.model.config.num_labels
+
+    @property
+    def known_labels(self) -> np.ndarray:
+        return np.array(self.samples["labels"][:])
+
+    @cached_property
+    def keys(self) -> list[Hashable]:
+        """What is equal for the same inputs in other data."""
+        return [*input_keys(self.model.task, self.samples)]
+
+    @cached_property
+    def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
+        return self.model.clusters_of(self.source, self.samples)
+
+    def _used_clusters(self) -> tuple[np.ndarray, bool]:
+        """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
+        clusters, independent, notes = self._clusters
+        self.notes += [note for note in notes if note not in self.notes]
+        return clusters, independent
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure the calibration before and after a correction; the second is None without one."""
+        trainer = self.model.trainer
+        with self.model.measured():
+            if self._collected is not None:
+                return self._collected.measure(num_bins, correction)
+            streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=True)
+            return trainer.collect(self.encoded, streamed)
+
+    def fit(
+        self,
+        method: str = "auto",
+        *,
+        objective: str = "nll",
+        per_label: bool = False,
+        num_bins: int = 15,
+        cross_fit: bool = True,
+    ) -> CalibrationFit:
+        """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
+        trainer, alone = self.model.trainer, method == "temperature" and not cross_fit
+        with self.model.measured():
+            if alone:
+                sums: Any = TemperatureSums(num_bins)
+                sums = self._collect(sums) if self._has_classes else trainer.collect(self.encoded, sums)
+                if sums is not None:
+                    return CalibrationFit.of_temperature(sums.compute().fit(objective), self.link)
+            scores = self.collected()
+            if not alone:
+                self._used_clusters()
+            bias = alone or has_bias(self.model.model)
+            given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
+        if alone and (warning := few_samples(objective, fit.num_samples)) and trainer.args.should_log:
+            _logger.warning(warning)
+        return fit
+
+    def threshold_samples(self) -> ThresholdSamples:
+        """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
+        clusters, independent = self._used_clusters()
+        if self._collected is not None:
+            return self._collected.threshold_samples()
+        used = clusters if are_clustered(clusters) else None
+        with self.model.measured():
+            return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
+
+    def collected(self) -> Scores:
+        """Return the scores themselves.
+
+        Raises:
+            InputError: they are those of tokens of a vocabulary.
+        """
+        if not self._has_classes:
+            name, task = self.model.name, self.model.task.name
+            raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
+        self._collect()
+        assert self._collected is not None
+        return self._collected
+
+    @property
+    def _has_classes(self) -> bool:
+        return self.model.trainer.head in (Head.CLASSES, Head.LABELS)
+
+    def _collect(self, sums: TemperatureSums | None = None) -> TemperatureStream | None:
+        """Run the model, unless this is done, and keep its logits; or return `sums`, if given, for too many logits."""
+        if self._collected is not None:
+            return None
+        trainer = self.model.trainer
+        store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
+        found = trainer.collect(self.encoded, store)
+        if isinstance(found, TemperatureStream):
+            return found
+        logits, labels = found
+        require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
+        if self.link == "sigmoid":
+            labels = labels.double().masked_fill(labels == -100, torch.nan)
+        clusters, independent, _ = self._clusters
+        self._collected = Scores(
+            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(),
+            labels.numpy(),
+            self.link,
+            self.classes,
+            clusters=cluster_keys(clusters, len(self))[store.rows],
+            are_independent=independent,
+            source=self.source,
+            has_classwise_metrics=trainer.head.has_classwise_metrics,
+        )
+        return None
 
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:
@@ -526,16 +771,3 @@ def _check_labels(config: PreTrainedConfig) -> None:
     labels = config.id2label
     if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
-
-
-def overlap_notes(task: Task, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
-    """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
-
-    The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
-    `samples`, raise an `InputError` that names the argument "<kind>_dataset".
-    """
-    known = set(input_keys(task, samples))
-    shared = sum(key in known for key in input_keys(task, others))
-    if shared == len(others):
-        raise InputError(f"{kind}_dataset", "must hold samples that are not in dataset, got only samples that are")
-    return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []

@@ -10,13 +10,20 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from trained_models import build
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from hf_focal import CalibrationMetrics, FocalTrainingArguments, calibrated_generation, fold_correction
+from hf_focal import (
+    CalibrationMetrics,
+    FocalTrainingArguments,
+    calibrate_model,
+    calibrated_generation,
+    evaluate_model,
+    fold_correction,
+)
 from hf_focal.choices import score_choices
 from hf_focal.choices.option_scores import option_settings, option_temperature
 from hf_focal.cli.main import main
-from hf_focal.evaluation import InputError, calibrate_model, evaluate_model
 from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
+from hf_focal.validation import InputError
 
 COLUMNS = {"question_column": "q", "choices_column": "options"}
 WORDS = ["fish", "bird", "fox", "whale", "goose"]

@@ -16,9 +16,9 @@ import trained_models
 from safetensors.torch import load_file, save_file
 from trained_models import error_of
 
+from hf_focal import CalibrationFit, workflow
 from hf_focal.cli.main import main
-from hf_focal.evaluation import model_calibration, model_evaluation
-from hf_focal.evaluation import trained_model as trained
+from hf_focal.sources import model as trained
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +158,13 @@ def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
         assert "output must be a folder that no other run is writing to" in error_of(capsys, line)
         other.kill()
 
-    fit, others = trained.TrainedModel.fit, []
+    fit, others = trained.ModelScores.fit, []
 
     def fit_beside_another(*arguments, **options):
         others.append(subprocess.run(hold, capture_output=True, text=True))
         return fit(*arguments, **options)
 
-    monkeypatch.setattr(trained.TrainedModel, "fit", fit_beside_another)
+    monkeypatch.setattr(trained.ModelScores, "fit", fit_beside_another)
     assert main(line) == 0
     assert others[0].returncode == 1 and others[0].stderr.splitlines()[-1].startswith("filelock.")
     assert (output / "model.safetensors").is_file() and not (output / "_run.lock").exists()
@@ -195,7 +195,7 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(capsys, texts, tmp_path, mo
 @pytest.mark.parametrize(
     ("command", "write", "size", "reason"),
     [
-        ("calibrate", "_save", 2_000, "os error 27"),  # by safetensors
+        ("calibrate", "save", 2_000, "os error 27"),  # by safetensors
         ("calibrate", "write_results", 2_000, "File too large"),
         ("evaluate", "write_results", 200, "File too large"),
     ],
@@ -203,15 +203,15 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(capsys, texts, tmp_path, mo
 def test_the_table_is_printed_before_the_disk_is_full(
     capsys, texts, tmp_path, monkeypatch, command, write, size, reason
 ):
-    module = model_evaluation if command == "evaluate" else model_calibration
-    written, printed = getattr(module, write), []
+    place = trained.ModelSource if write == "save" else workflow
+    written, printed = getattr(place, write), []
 
     def on_a_full_disk(*arguments, **named):
         printed.append(capsys.readouterr().out)
         with files_of_at_most(size):
             return written(*arguments, **named)
 
-    monkeypatch.setattr(module, write, on_a_full_disk)
+    monkeypatch.setattr(place, write, on_a_full_disk)
     message = error_of(capsys, [*line_of(command, texts, texts.folder), "--output", tmp_path / "out"])
     assert "output must be a folder with room" in message and reason in message
     assert "| error %" in printed[0]
@@ -237,13 +237,13 @@ def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_p
     line = [*line_of("calibrate", texts, folder), *given]
     assert main(line) == 0
     shutil.rmtree(tmp_path / "out")
-    fit = trained.TrainedModel.fit
+    fit = trained.ModelScores.fit
 
-    def tiny(model, *given, **options):
-        model.trainer.temperature = dataclasses.replace(fit(model, *given, **options), value=1e-6)
-        return model.trainer.temperature
+    def tiny(scores, *given, **options):
+        temperature = dataclasses.replace(fit(scores, *given, **options).temperature, value=1e-6)
+        return CalibrationFit.of_temperature(temperature)
 
-    monkeypatch.setattr(trained.TrainedModel, "fit", tiny)
+    monkeypatch.setattr(trained.ModelScores, "fit", tiny)
     capsys.readouterr()
     assert main(line) == 2
     out, err = capsys.readouterr()

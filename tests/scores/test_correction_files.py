@@ -22,7 +22,7 @@ from hf_focal import (
 )
 from hf_focal.cli.main import main
 from hf_focal.reports.text_summary import summary
-from hf_focal.scores import score_evaluation
+from hf_focal.scores import correction_files
 from hf_focal.validation import InputError
 
 
@@ -138,7 +138,7 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
     frame.to_parquet(tmp_path / "s.parquet")
     parts = []
     for rows in (100_000, 70):
-        monkeypatch.setattr("hf_focal.scores.score_evaluation._ROWS", rows)
+        monkeypatch.setattr("hf_focal.scores.correction_files._ROWS", rows)
         apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / f"{rows}.parquet")
         parts.append(pd.read_parquet(tmp_path / f"{rows}.parquet"))
     pd.testing.assert_frame_equal(*parts)
@@ -231,7 +231,7 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch):
     calibrate_scores(file, output=tmp_path / "out")
-    monkeypatch.setattr("hf_focal.scores.score_evaluation._ROWS", 100)
+    monkeypatch.setattr("hf_focal.scores.correction_files._ROWS", 100)
     monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
     wrong, path = pd.read_csv(file).drop(columns="label"), tmp_path / f"wrong.{kind}"
     wrong.loc[1500, "prob_cat"] = 2.0
@@ -425,19 +425,19 @@ def test_a_correction_from_elsewhere_is_refused_in_one_line(corrected, tmp_path,
 
 def test_two_processes_that_write_one_file_do_not_mix_their_rows(corrected, tmp_path, monkeypatch):
     scores, file = corrected
-    batches, target = score_evaluation.score_batches, tmp_path / "c.csv"
-    monkeypatch.setattr(score_evaluation, "_ROWS", 50)
+    batches, target = correction_files.score_batches, tmp_path / "c.csv"
+    monkeypatch.setattr(correction_files, "_ROWS", 50)
 
     def interrupted(*arguments):
         for number, batch in enumerate(batches(*arguments)):
             if number == 2:  # another process writes all of its rows meanwhile
                 with monkeypatch.context() as other:
-                    other.setattr(score_evaluation, "score_batches", batches)
+                    other.setattr(correction_files, "score_batches", batches)
                     other.setattr(os, "getpid", lambda: 1)
                     apply_correction(file, scores, target)
             yield batch
 
-    monkeypatch.setattr(score_evaluation, "score_batches", interrupted)
+    monkeypatch.setattr(correction_files, "score_batches", interrupted)
     apply_correction(file, scores, target)
     written, given = pd.read_csv(target), pd.read_csv(scores)
     assert len(written) == 300 and np.allclose(written["logit_a"], given["logit_a"])

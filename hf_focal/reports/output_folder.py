@@ -7,11 +7,12 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from ..reports import RunResult, comparison_page, write_report
-from ..tasks.input_errors import explained, one_line
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
-from ..validation import InputError
+from ..validation import InputError, one_line
+from .comparison_html_page import comparison_page
+from .report_folder import write_report
+from .run_results import RunResult
 
 
 class NotPublishedError(InputError):
@@ -30,11 +31,15 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
         return
     folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
     is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
-    with explained():
+    try:
         if folder.exists() and not folder.is_dir():
             raise InputError("output", f"must be a new folder, got the file {str(output)!r}")
         if is_main:
             lock_folder(folder, "output")
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
+        raise InputError("", one_line(error)) from error
     try:
         if any(path.name != LOCK for path in folder.glob("*")):
             raise InputError(

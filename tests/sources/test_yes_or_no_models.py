@@ -21,9 +21,15 @@ from transformers import (
     pipeline,
 )
 
-from hf_focal import Correction, FocalTrainer, FocalTrainingArguments, apply_thresholds
+from hf_focal import (
+    Correction,
+    FocalTrainer,
+    FocalTrainingArguments,
+    apply_thresholds,
+    calibrate_model,
+    evaluate_model,
+)
 from hf_focal.cli.main import main
-from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary

@@ -36,12 +36,12 @@ from transformers import (
     XLMForSequenceClassification,
 )
 
-from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fit_thresholds
-from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
-from hf_focal.evaluation.model_calibration import _check_foldable
-from hf_focal.evaluation.trained_model import loss_of
+from hf_focal import CalibrationMetrics, Temperature, calibrate_model, evaluate_model, fit_temperature, fit_thresholds
 from hf_focal.reports import RunResult, comparison_page
+from hf_focal.reports.output_folder import NotPublishedError
 from hf_focal.reports.text_summary import summary
+from hf_focal.sources.model import ModelSource, loss_of
+from hf_focal.validation import InputError
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {
@@ -201,7 +201,7 @@ def test_a_command_that_dies_while_it_saves_leaves_no_part_of_the_model(cases, t
 def test_checking_that_t_can_be_folded_changes_no_config(cases):
     model = AutoModelForSequenceClassification.from_pretrained(cases["texts"].folder)
     before = model.config.to_dict()
-    _check_foldable(SimpleNamespace(model=model, calibration={}))
+    ModelSource._check_foldable(SimpleNamespace(model=model, calibration={}))
     assert model.config.to_dict() == before
 
 

@@ -18,11 +18,13 @@ from transformers import (
     BertConfig,
 )
 
+from hf_focal import calibrate_model, evaluate_model
 from hf_focal.calibration import Correction, Temperature
 from hf_focal.cli.main import main
-from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
-from hf_focal.evaluation.onnx_model import OnnxClassifier
 from hf_focal.reports import read_runs
+from hf_focal.reports.output_folder import NotPublishedError
+from hf_focal.sources.onnx import OnnxClassifier
+from hf_focal.validation import InputError
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -239,7 +241,7 @@ def test_probabilities_beside_the_logits_are_corrected_too(tmp_path):
 
 
 def test_a_graph_that_computes_something_else_is_not_saved(texts, tmp_path, monkeypatch):
-    from hf_focal.evaluation import onnx_model
+    from hf_focal.sources import onnx as onnx_model
 
     append = onnx_model._appended
     monkeypatch.setattr(onnx_model, "_appended", lambda file, name, _: append(file, name, Temperature(9)))

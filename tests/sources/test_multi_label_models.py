@@ -10,9 +10,8 @@ from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
-from hf_focal import Temperature
+from hf_focal import Temperature, calibrate_model, evaluate_model
 from hf_focal.cli.main import main
-from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import label_sets_of
