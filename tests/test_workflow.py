@@ -36,7 +36,18 @@ from transformers import (
     XLMForSequenceClassification,
 )
 
-from hf_focal import CalibrationMetrics, Temperature, calibrate_model, evaluate_model, fit_temperature, fit_thresholds
+from hf_focal import (
+    CalibrationMetrics,
+    Correction,
+    FocalTrainer,
+    Temperature,
+    calibrate_model,
+    calibrate_scores,
+    evaluate_model,
+    evaluate_scores,
+    fit_temperature,
+    fit_thresholds,
+)
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.output_folder import NotPublishedError
 from hf_focal.reports.text_summary import summary
@@ -216,11 +227,13 @@ def test_what_is_saved(cases, kind, tmp_path):
         "report",
         "report.html",
         "temperature.json",
+        "correction.json",
         "config.json",
         "model.safetensors",
         processor,
     }
     assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
+    assert Correction.load(tmp_path / "out" / "correction.json") == result.temperature.correction
     report = tmp_path / "out" / "report"
     pictures = {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
     assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", "risk_coverage.png", *pictures}
@@ -550,3 +563,38 @@ def test_code_of_a_model_is_not_run_unless_that_is_asked_for(tmp_path, monkeypat
     with pytest.raises(InputError, match="model must classify"):
         evaluate_model(tmp_path, "data.csv", trust_remote_code=True)
     assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", ["texts", "words"])
+def test_the_model_runs_once_for_each_dataset(cases, kind, tmp_path, monkeypatch):
+    case, passes = cases[kind], []
+    collect = FocalTrainer.collect
+
+    def counted(trainer, dataset, accumulator):
+        passes.append(len(dataset))
+        return collect(trainer, dataset, accumulator)
+
+    monkeypatch.setattr(FocalTrainer, "collect", counted)
+    for given in ({"calibration": "temperature"}, {"calibration": "vector"}, {"precision": 0.5}):
+        passes.clear()
+        calibrate_model(case.folder, str(case.validation), **given, **case.options)
+        assert len(passes) == 1
+        calibrate_model(case.folder, str(case.validation), test_dataset=str(case.test), **given, **case.options)
+        assert len(passes) == 3
+
+
+def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
+    case = cases["texts"]
+    given = {"calibration": "temperature", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
+    fitted = calibrate_model(case.folder, str(case.validation), **given, **case.options)
+    result = evaluate_scores(tmp_path / "s.parquet")
+    assert result.pre == pytest.approx(fitted.pre, rel=1e-6, nan_ok=True)
+    again = calibrate_scores(tmp_path / "s.parquet", calibration="temperature")
+    assert again.temperature.value == pytest.approx(fitted.temperature.value, rel=1e-6)
+    assert again.post == pytest.approx(fitted.post, rel=1e-6, nan_ok=True)
+
+
+def test_scores_of_a_vocabulary_are_not_saved(cases, tmp_path):
+    case = cases["causal"]
+    with pytest.raises(InputError, match=r"must have classes, to keep its scores, got .*, of the task causal-lm"):
+        evaluate_model(case.folder, str(case.test), save_scores=tmp_path / "s.parquet", **case.options)

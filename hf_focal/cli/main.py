@@ -300,6 +300,9 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     output.add_argument("--private", action="store_true", help="make that repository private if it is new")
     for groups in (of_evaluate, of_calibrate):
+        groups["output"].add_argument(
+            "--save_scores", metavar="FILE", help="a new parquet file of the model's scores, for --scores"
+        )
         thresholds = groups["thresholds"]
         thresholds.add_argument(
             "--precision", type=float, metavar="P", help="choose thresholds above which P are right"

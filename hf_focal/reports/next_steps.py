@@ -11,7 +11,7 @@ from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
-_OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output")
+_OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output", "save_scores")
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 
 

@@ -23,7 +23,8 @@ def write_scores(path: str | Path, scores: Scores) -> None:
     """
     if scores.confidence is not None:
         raise InputError("save_scores", f"needs the scores of all classes, got confidences in {scores.source}")
-    names, columns = scores.score_names, {}
+    names = scores.score_names
+    columns: dict[str, Any] = {}
     if len(names) == scores.num_classes and scores.num_classes > 1:
         columns |= {f"logit_{name}": pa.array(column) for name, column in zip(names, scores.logits.T, strict=True)}
     elif scores.num_classes == 1:
