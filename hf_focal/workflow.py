@@ -80,11 +80,11 @@ def evaluate(
         opened, given = _opened(source, data, scores, num_bins, options)
         measured = opened.read(given)
         _check_scores(opened, measured, goal, given.argument)
-        _save_scores(save_scores, measured, opened)
         notes: list[str] = []
         if goal:
             held_out = opened.read(_data("threshold_data", threshold_data, "validation")._replace(groups=False))
             notes += _overlap_notes(measured, held_out, "threshold", "test")
+        _save_scores(save_scores, measured, opened)
         details: dict[str, Any] = {}
         if measured.groups is not None:
             details["groups"] = group_metrics(measured.collected(), num_bins)
