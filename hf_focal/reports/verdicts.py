@@ -97,7 +97,9 @@ def _ranking(result: RunResult) -> list[str]:
     """Say how well the scores tell the classes apart, whatever the most probable class is."""
     parts, balance = [], result.details.get("class_balance", {})
     recall, area, classes = result.post.get("macro_recall", nan), result.post.get("auroc", nan), balance.get("classes")
-    if not isnan(recall) and classes:
+    if not isnan(recall) and result.link == "sigmoid":
+        parts.append(f"its recall is {100 * recall:.1f}%")
+    elif not isnan(recall) and classes:
         parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {100 / classes:.1f}%")
     if not isnan(area):
         text = f"its AUROC is {100 * area:.1f}%, where guessing has 50%"

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from hf_focal import calibrate_model, evaluate_model
-from hf_focal.calibration import Correction, Temperature
+from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
 from hf_focal.reports import read_runs
 from hf_focal.reports.output_folder import NotPublishedError
@@ -244,7 +244,7 @@ def test_a_graph_that_computes_something_else_is_not_saved(texts, tmp_path, monk
     from hf_focal.sources import onnx as onnx_model
 
     append = onnx_model._appended
-    monkeypatch.setattr(onnx_model, "_appended", lambda file, name, _: append(file, name, Temperature(9)))
+    monkeypatch.setattr(onnx_model, "_appended", lambda file, name, _: append(file, name, Correction.temperature(9.0)))
     files = {"onnx": texts.folder.parent / "model.onnx", "output": tmp_path / "out"}
     with pytest.raises(NotPublishedError, match="does not compute the corrected logits"):
         calibrate_model(texts.folder, str(texts.validation), **files, **texts.options)
