@@ -24,7 +24,7 @@ from text_logits.load import Logits, load, sets
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hf_focal import fit_calibration, fit_temperature
+from hf_focal import fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES, DRAWS = (50, 100, 200, 500, 1000), 10
@@ -85,7 +85,7 @@ METHODS: dict[str, Fit] = {
     "bias": bias_scaling,
     "vector": lambda logits, labels: fit_vector_scaling(logits, labels).apply,
     "matrix": lambda logits, labels: fit_matrix_scaling(logits, labels).apply,
-    "auto": lambda logits, labels: fit_calibration(logits, labels).correction.apply,
+    "auto": lambda logits, labels: fit_correction(logits, labels).correction.apply,
 }
 if find_spec("probmetrics"):
     METHODS |= {"ts": probmetrics("ts-mix"), "svs": probmetrics("svs"), "sms": probmetrics("sms")}
