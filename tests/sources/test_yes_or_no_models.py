@@ -28,6 +28,7 @@ from hf_focal import (
     apply_thresholds,
     calibrate_model,
     evaluate_model,
+    fit_thresholds,
 )
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult, comparison_page
@@ -291,12 +292,18 @@ def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
         chosen = [label in decision for decision in names["decisions"]]
         found = sum(value for value, yes in zip(rows[column], chosen, strict=True) if yes) / sum(chosen)
         assert found == pytest.approx(told[label]["precision"], abs=0.2) and told[label]["precision"] > 0.55
-    # Evaluating chooses thresholds, too; calibrating again without a goal removes them.
-    goal = {"precision": 0.6, "confidence": 0.9, "threshold_dataset": fit}
-    again = evaluate_model(tmp_path / "out", test, label_column="l0,l1", **goal)
-    values = [label["value"] for label in again.details["thresholds"]["labels"]]
-    saved = [config["thresholds"]["values"][name] for name in ("LABEL_0", "LABEL_1")]
-    assert values == pytest.approx(saved, abs=1e-4)
+    # Evaluating chooses thresholds, too, on the scores as they are: `calibrate` chose its own on cross-fitted ones.
+    # Calibrating again without a goal removes them.
+    goal = {"precision": 0.5, "confidence": 0.9, "threshold_dataset": fit}
+    again = evaluate_model(tmp_path / "out", test, label_column="l0,l1", **goal).details["thresholds"]
+    rows = Dataset.from_parquet(fit)[:]
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(rows["text"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()(**inputs).logits
+    labels = torch.tensor([rows["l0"], rows["l1"]]).T
+    expected = fit_thresholds(logits, labels, precision=0.5, confidence=0.9).values
+    assert None not in expected
+    assert [label["value"] for label in again["labels"]] == pytest.approx(expected, abs=1e-4)
     other = calibrate_model(tmp_path / "out", fit, label_column="l0,l1", output=tmp_path / "again")
     assert any("thresholds in the model's config are removed" in note for note in other.details["notes"])
     assert "thresholds" not in json.loads((tmp_path / "again" / "config.json").read_text())
