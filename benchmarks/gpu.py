@@ -34,7 +34,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
-from hf_focal import CalibrationMetrics, TemperatureStream
+from hf_focal import CalibrationMetrics
+from hf_focal.calibration import TemperatureStream
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 from hf_focal.metrics import expected_calibration_error
 

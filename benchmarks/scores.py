@@ -109,10 +109,10 @@ def calibrate(folder: Path) -> Callable[[], dict[str, Any]]:
 
 
 def apply(folder: Path) -> Callable[[], dict[str, Any]]:
-    from hf_focal import apply_correction
+    from hf_focal import correct_file
 
     files = folder / "out" / "correction.json", folder / "scores.parquet", folder / "calibrated.parquet"
-    return lambda: {"rows": apply_correction(*files)}
+    return lambda: {"rows": correct_file(*files)}
 
 
 WAYS = {way.__name__: way for way in (evaluate, pandas_and_metrics, torchmetrics, netcal, calibrate, apply)}

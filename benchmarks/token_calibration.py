@@ -23,7 +23,7 @@ from memory import peak_bytes
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from hf_focal import TemperatureStream
+from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration.temperature_grid import PAPER_GRID
 
 VOCABULARY, LENGTH = 37_000, 32

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
-    from .calibration import CalibrationFit as CalibrationFit
     from .calibration import Correction as Correction
     from .calibration import Temperature as Temperature
-    from .calibration import TemperatureStream as TemperatureStream
-    from .calibration import Thresholds as Thresholds
-    from .calibration import apply_calibrated_generation as apply_calibrated_generation
     from .calibration import apply_thresholds as apply_thresholds
     from .calibration import calibrated_generation as calibrated_generation
     from .calibration import fit_correction as fit_correction
@@ -27,23 +23,11 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
     from .metrics import CalibrationMetrics as CalibrationMetrics
-    from .metrics import adaptive_calibration_error as adaptive_calibration_error
-    from .metrics import augrc as augrc
-    from .metrics import aurc as aurc
-    from .metrics import average_calibration_error as average_calibration_error
-    from .metrics import brier_score as brier_score
-    from .metrics import classwise_calibration_error as classwise_calibration_error
-    from .metrics import e_aurc as e_aurc
     from .metrics import expected_calibration_error as expected_calibration_error
-    from .metrics import maximum_calibration_error as maximum_calibration_error
-    from .metrics import mean_entropy as mean_entropy
-    from .metrics import negative_log_likelihood as negative_log_likelihood
-    from .metrics import root_mean_squared_calibration_error as root_mean_squared_calibration_error
-    from .metrics import smooth_calibration_error as smooth_calibration_error
     from .recommendation import recommend as recommend
     from .reports import reliability_diagram as reliability_diagram
     from .scores import Scores as Scores
-    from .scores import apply_correction as apply_correction
+    from .scores import correct_file as correct_file
     from .scores import export_correction as export_correction
     from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
@@ -65,23 +49,15 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
 
 _NAMES = {
     "calibration": (
-        *("CalibrationFit", "Correction", "Temperature", "TemperatureStream", "Thresholds"),
-        *("fit_correction", "fit_temperature", "fold_correction", "shift_prior"),
-        *("apply_thresholds", "fit_thresholds"),
-        *("apply_calibrated_generation", "calibrated_generation"),
+        *("Correction", "Temperature", "fit_correction", "fit_temperature", "fold_correction"),
+        *("apply_thresholds", "fit_thresholds", "shift_prior", "calibrated_generation"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
-    "metrics": (
-        "CalibrationMetrics",
-        *("adaptive_calibration_error", "average_calibration_error", "classwise_calibration_error"),
-        *("expected_calibration_error", "maximum_calibration_error", "root_mean_squared_calibration_error"),
-        *("smooth_calibration_error", "augrc", "aurc", "e_aurc"),
-        *("brier_score", "mean_entropy", "negative_log_likelihood"),
-    ),
+    "metrics": ("CalibrationMetrics", "expected_calibration_error"),
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
-    "scores": ("Scores", "apply_correction", "export_correction", "read_scores"),
+    "scores": ("Scores", "correct_file", "export_correction", "read_scores"),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("DataArguments", "load_splits"),
     "trainer": (

@@ -614,7 +614,7 @@ def calibrate_scores(
         precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
             ``correction.json``, for `apply_thresholds`.
         new_prior: as for `calibrate_model`.
-        output: a new or empty folder for ``correction.json``, which `Correction.load` and `apply_correction` read, the
+        output: a new or empty folder for ``correction.json``, which `Correction.load` and `correct_file` read, the
             report, and the card, ``README.md``.
 
     Raises:

@@ -98,7 +98,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         print("\n".join(run.describe() for run in runs))
         print(f"{verb} {page}")
     elif command == "apply":
-        from ..scores import apply_correction, export_correction
+        from ..scores import correct_file, export_correction
 
         if "onnx" in arguments:
             if others := sorted(arguments.keys() - {"correction", "onnx"}):
@@ -108,7 +108,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
             return
         if missing := [name for name in ("scores", "output") if name not in arguments]:
             OneLineParser(prog="hf-focal apply").error(f"the following arguments are required: {', '.join(missing)}")
-        rows = apply_correction(**arguments)
+        rows = correct_file(**arguments)
         print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
     elif "scores" in arguments:
         from ..workflow import calibrate_scores, evaluate_scores

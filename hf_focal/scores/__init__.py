@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .correction_files import apply_correction
+    from .correction_files import correct_file
     from .onnx_export import export_correction
     from .schema import Schema
     from .score_table import Scores, read_scores
@@ -16,11 +16,11 @@ _MODULES = {
     "Schema": "schema",
     "Scores": "score_table",
     "read_scores": "score_table",
-    "apply_correction": "correction_files",
+    "correct_file": "correction_files",
     "export_correction": "onnx_export",
 }
 
-__all__ = ["Schema", "Scores", "apply_correction", "export_correction", "read_scores"]
+__all__ = ["Schema", "Scores", "correct_file", "export_correction", "read_scores"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ _NUMBERS_OF_CLASSES = {
     f"log{_SEPARATOR}?(?:prob(?:a|s|as|ability|abilities)?|p|likelihoods?)": "log-probabilities",
     "prob(?:a|s|as|ability|abilities)?|softmax|pr?": "probabilities",
     "scores?": "",
-    "calibrated": "probabilities",  # what `apply_correction` writes
+    "calibrated": "probabilities",  # what `correct_file` writes
 }
 _ANY = "|".join(_NUMBERS_OF_CLASSES)
 _OF_PREDICTION = re.compile(

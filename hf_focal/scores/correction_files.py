@@ -42,7 +42,7 @@ def correction_record(scores: Any, fit: CalibrationFit, thresholds: dict[str, An
     return saved | ({} if thresholds is None else {"thresholds": thresholds})
 
 
-def apply_correction(
+def correct_file(
     correction: str | Path, scores: str | Path, output: str | Path, score_column: str | Sequence[str] | None = None
 ) -> int:
     """Correct the scores in a file, in batches, and write the file with the calibrated probabilities added.

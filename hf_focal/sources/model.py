@@ -549,7 +549,7 @@ class ModelSource(Source):
                     apply_calibrated_generation(self.model, result.temperature)
                     notes.append(
                         f"T is in the config, not in the weights ({one_line(error)}): call "
-                        "hf_focal.apply_calibrated_generation(model) after loading the model"
+                        "hf_focal.calibration.apply_calibrated_generation(model) after loading the model"
                     )
                 else:
                     raise

@@ -505,8 +505,8 @@ class FocalTrainer(Trainer):
 
         Args:
             dataset: see `held_out_dataset`. Logits of language models, answer spans, and pixels, and any logits above
-                1 GiB, are streamed (see `hf_focal.TemperatureStream`). But logits of a fit by "adaece", or of several
-                labels per sample, always stay in memory.
+                1 GiB, are streamed (see `hf_focal.calibration.TemperatureStream`). But logits of a fit by "adaece", or
+                of several labels per sample, always stay in memory.
             objective: "nll", "ece", or "adaece"; see `hf_focal.fit_temperature`. T is searched over 0.1, 0.2, …, 10,
                 except for "nll" with logits in memory. For classifiers, too few samples cause a warning.
             per_label: whether to fit one T per label by NLL, for a model with several labels per sample.

@@ -24,7 +24,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_correction
+from hf_focal import Temperature, calibrated_generation, fold_correction
+from hf_focal.calibration import apply_calibrated_generation
 
 PAD, EOS, BOS, VOCABULARY = 0, 1, 2, 6
 NEW_TOKENS = 3

@@ -11,7 +11,8 @@ import transformers
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_correction
+from hf_focal import Temperature, calibrated_generation, fold_correction
+from hf_focal.calibration import apply_calibrated_generation
 
 VOCABULARY = 20
 IDS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}

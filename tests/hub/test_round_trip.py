@@ -29,7 +29,8 @@ from papers.models import (
 from test_folding import TINY
 from test_folding_generative import BART, GEMMA
 
-from hf_focal import apply_calibrated_generation, calibrated_generation, fold_correction
+from hf_focal import calibrated_generation, fold_correction
+from hf_focal.calibration import apply_calibrated_generation
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, smooth_calibration_error
+from hf_focal import CalibrationMetrics
+from hf_focal.metrics import smooth_calibration_error
 
 
 def sample(size, seed=0, sharpness=1.3):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, augrc, aurc
+from hf_focal import CalibrationMetrics
+from hf_focal.metrics import augrc, aurc
 
 from . import reference
 

@@ -12,9 +12,9 @@ from huggingface_hub import ModelCard
 from hf_focal import (
     CalibrationMetrics,
     Correction,
-    apply_correction,
     apply_thresholds,
     calibrate_scores,
+    correct_file,
     evaluate_scores,
     fit_correction,
     fit_temperature,
@@ -118,12 +118,12 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
     loaded = Correction.load(tmp_path / "out" / "correction.json")
     np.testing.assert_allclose(loaded.apply(LOGITS), LOGITS / result.temperature.value)
     written = tmp_path / f"calibrated{suffix}"
-    assert apply_correction(tmp_path / "out" / "correction.json", file, written) == len(LABELS)
+    assert correct_file(tmp_path / "out" / "correction.json", file, written) == len(LABELS)
     again = evaluate_scores(written, score_column="calibrated_", kind="probabilities")
     for name in ("ece", "nll", "brier"):
         assert again.pre[name] == pytest.approx(result.post[name], abs=1e-9), name
     with pytest.raises(InputError, match="output must be a new file"):
-        apply_correction(tmp_path / "out" / "correction.json", file, written)
+        correct_file(tmp_path / "out" / "correction.json", file, written)
 
 
 def test_only_the_scores_to_measure_need_groups(file, tmp_path):
@@ -139,7 +139,7 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
     parts = []
     for rows in (100_000, 70):
         monkeypatch.setattr("hf_focal.scores.correction_files._ROWS", rows)
-        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / f"{rows}.parquet")
+        correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / f"{rows}.parquet")
         parts.append(pd.read_parquet(tmp_path / f"{rows}.parquet"))
     pd.testing.assert_frame_equal(*parts)
 
@@ -152,7 +152,7 @@ def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
     assert reordered.post["nll"] == pytest.approx(result.post["nll"])
     written = []
     for name in ("s.csv", "reversed.csv"):
-        apply_correction(tmp_path / "out" / "correction.json", tmp_path / name, tmp_path / f"c_{name}")
+        correct_file(tmp_path / "out" / "correction.json", tmp_path / name, tmp_path / f"c_{name}")
         written.append(pd.read_csv(tmp_path / f"c_{name}"))
     pd.testing.assert_frame_equal(written[0], written[1][written[0].columns])
     frame.rename(columns={"prob_cat": "prob_cow"}).to_csv(tmp_path / "cow.csv", index=False)
@@ -160,31 +160,29 @@ def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
         InputError,
         match=r"must have the columns of probabilities of the first table, .*'prob_cat'.*got \[.*'prob_cow'",
     ):
-        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "cow.csv", tmp_path / "c.csv")
+        correct_file(tmp_path / "out" / "correction.json", tmp_path / "cow.csv", tmp_path / "c.csv")
     with pytest.raises(
         InputError, match="scores must have no calibrated probabilities yet, got a column 'calibrated_"
     ):
-        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "c_s.csv", tmp_path / "twice.csv")
+        correct_file(tmp_path / "out" / "correction.json", tmp_path / "c_s.csv", tmp_path / "twice.csv")
 
 
 def test_the_correction_of_an_infinite_logit_is_refused_if_it_would_be_nan(tmp_path):
     calibrate_scores({"logits": LOGITS, "label": LABELS}, calibration="vector", output=tmp_path / "out")
     pd.DataFrame({"logits": [[0.0, 1, 2], [1, 2, -np.inf]]}).to_parquet(tmp_path / "s.parquet")
     with pytest.raises(InputError, match=r"scores must be finite for vector scaling, got -inf in row 1 of s.parquet"):
-        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / "c.jsonl")
+        correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / "c.jsonl")
 
 
 def test_dates_beside_the_scores_are_written_as_they_were(file, tmp_path):
     calibrate_scores(file, output=tmp_path / "out")
     frame = pd.read_csv(file).head(3).assign(day="2024-05-01", when="2024-05-01 12:00:00")
     frame.to_json(tmp_path / "dated.jsonl", orient="records", lines=True)
-    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "c.jsonl")
+    correct_file(tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "c.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()]
     assert [(row["day"], row["when"]) for row in rows] == [("2024-05-01", "2024-05-01 12:00:00")] * 3
     with pytest.raises(InputError, match=r"output must be in an existing folder, got .*nowhere"):
-        apply_correction(
-            tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "nowhere" / "c.csv"
-        )
+        correct_file(tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "nowhere" / "c.csv")
 
 
 @pytest.mark.parametrize("options", [{"recall": 0.8}, {"new_prior": 0.2}, {}])
@@ -206,7 +204,7 @@ def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
     code = np.where(number < 1500, "007", "1,5 x")  # numbers in the first blocks only
     scores = pd.DataFrame({f"prob_{name}": np.where(number < 1500, i == 0, 1 / 3) for i, name in enumerate(NAMES)})
     scores.astype(object).replace({1.0: "1", 0.0: "0"}).assign(code=code).to_csv(tmp_path / "codes.csv", index=False)
-    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "codes.csv", tmp_path / "c.csv")
+    correct_file(tmp_path / "out" / "correction.json", tmp_path / "codes.csv", tmp_path / "c.csv")
     written = pd.read_csv(tmp_path / "c.csv", dtype={"code": str})
     assert written["code"].tolist() == code.tolist()
     np.testing.assert_allclose(written["calibrated_cat"][1500:], 1 / 3)
@@ -220,12 +218,12 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
     calibrate_scores(table, calibration="platt", output=tmp_path / "out")
     correction, rows = tmp_path / "out" / "correction.json", tmp_path / "rows.jsonl"
     pd.DataFrame({"probabilities": table["probabilities"]}).to_json(rows, orient="records", lines=True)
-    assert apply_correction(correction, rows, tmp_path / "corrected.jsonl") == 400
+    assert correct_file(correction, rows, tmp_path / "corrected.jsonl") == 400
     found = np.array(pd.read_json(tmp_path / "corrected.jsonl", lines=True)["calibrated"].tolist())
     expected = Correction.load(correction).apply(np.log(probabilities / (1 - probabilities)))
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-8)  # JSON of pandas has 10 decimals
     with pytest.raises(InputError, match=r"output must end in \.jsonl or \.parquet: rows.jsonl has lists"):
-        apply_correction(correction, rows, tmp_path / "corrected.csv")
+        correct_file(correction, rows, tmp_path / "corrected.csv")
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -241,11 +239,11 @@ def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch
         wrong.to_parquet(path) if kind == "parquet" else wrong.to_json(path, orient="records", lines=True)
     where = {"csv": "line 1502", "jsonl": "line 1501", "parquet": "row 1500"}[kind]
     with pytest.raises(InputError, match=f"scores must hold numbers within .* in {where} of wrong.{kind}"):
-        apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
+        correct_file(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
     if kind == "csv":
         wrong.astype(object).replace({"prob_cat": {2.0: "two"}}).to_csv(path, index=False)
         with pytest.raises(InputError, match=r"scores must be a csv file .* invalid value 'two'"):
-            apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
+            correct_file(tmp_path / "out" / "correction.json", path, tmp_path / "c.csv")
     assert not [*tmp_path.glob("c.csv*")]
 
 
@@ -258,7 +256,7 @@ def test_yes_no_scores_are_corrected_by_slope_and_intercept(tmp_path):
     result = calibrate_scores(table, calibration="platt", output=tmp_path / "out")
     assert result.pre["ece"] > 0.15 and result.post["ece"] < 0.03
     pd.DataFrame(table).to_csv(tmp_path / "s.csv", index=False)
-    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
+    correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
     calibrated = pd.read_csv(tmp_path / "c.csv")["calibrated"]
     assert calibrated.mean() == pytest.approx(labels.mean(), abs=1e-3)
     assert (calibrated.rank() == pd.Series(shifted).rank()).all()
@@ -299,7 +297,7 @@ def test_a_change_of_calibration_is_found_and_no_change_is_not():
 def test_corrections_from_elsewhere_are_refused(text, message, file, tmp_path):
     (tmp_path / "correction.json").write_text(text)
     with pytest.raises(InputError, match=message):
-        apply_correction(tmp_path / "correction.json", file, tmp_path / "out.csv")
+        correct_file(tmp_path / "correction.json", file, tmp_path / "out.csv")
 
 
 def test_the_command_line(file, tmp_path, capsys):
@@ -434,11 +432,11 @@ def test_two_processes_that_write_one_file_do_not_mix_their_rows(corrected, tmp_
                 with monkeypatch.context() as other:
                     other.setattr(correction_files, "score_batches", batches)
                     other.setattr(os, "getpid", lambda: 1)
-                    apply_correction(file, scores, target)
+                    correct_file(file, scores, target)
             yield batch
 
     monkeypatch.setattr(correction_files, "score_batches", interrupted)
-    apply_correction(file, scores, target)
+    correct_file(file, scores, target)
     written, given = pd.read_csv(target), pd.read_csv(scores)
     assert len(written) == 300 and np.allclose(written["logit_a"], given["logit_a"])
     assert {path.name for path in tmp_path.iterdir()} == {"scores.csv", "out", "c.csv"}

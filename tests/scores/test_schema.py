@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from hf_focal import apply_correction, calibrate_scores, evaluate_scores, read_scores
+from hf_focal import calibrate_scores, correct_file, evaluate_scores, read_scores
 from hf_focal.cli.main import main
 from hf_focal.scores import Schema
 from hf_focal.validation import InputError
@@ -62,7 +62,7 @@ def test_booleans_are_names(order, form, tmp_path):
     result = calibrate_scores(table, output=tmp_path / "out")
     assert result.post["error"] == pytest.approx(YES_ERROR, abs=0.1)
     pd.DataFrame(columns).to_csv(tmp_path / "new.csv", index=False)
-    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "new.csv", tmp_path / "c.csv")
+    correct_file(tmp_path / "out" / "correction.json", tmp_path / "new.csv", tmp_path / "c.csv")
     calibrated = pd.read_csv(tmp_path / "c.csv")["calibrated_True"]
     assert np.corrcoef(calibrated, P_YES)[0, 1] > 0.9
 
@@ -168,23 +168,23 @@ def test_a_correction_of_logits_is_not_applied_to_probabilities(tmp_path):
     pd.DataFrame(columns_of(PROBABILITIES)).to_csv(tmp_path / "p.csv", index=False)
     message = r"scores must have the columns of logits of the first table, .*'logit_a'.* got \['prob_a'"
     with pytest.raises(InputError, match=message):
-        apply_correction(correction, tmp_path / "p.csv", tmp_path / "c.csv")
+        correct_file(correction, tmp_path / "p.csv", tmp_path / "c.csv")
     with pytest.raises(InputError, match=r"score_column must be the logits of .* got columns of probabilities"):
-        apply_correction(correction, tmp_path / "p.csv", tmp_path / "c.csv", score_column="prob_")
+        correct_file(correction, tmp_path / "p.csv", tmp_path / "c.csv", score_column="prob_")
     pd.DataFrame(columns_of(LOGITS[:, ::-1], "raw_{}", names=NAMES[::-1])).to_csv(tmp_path / "r.csv", index=False)
-    apply_correction(correction, tmp_path / "r.csv", tmp_path / "c.csv", score_column="raw_")
+    correct_file(correction, tmp_path / "r.csv", tmp_path / "c.csv", score_column="raw_")
     renamed = pd.read_csv(tmp_path / "c.csv")
     pd.DataFrame(columns_of(LOGITS, "logit_{}")).to_csv(tmp_path / "l.csv", index=False)
     for schema in (saved, {key: value for key, value in saved.items() if key != "schema"}):  # also of version 0.2
         correction.write_text(json.dumps(schema))
-        apply_correction(correction, tmp_path / "l.csv", tmp_path / "d.csv")
+        correct_file(correction, tmp_path / "l.csv", tmp_path / "d.csv")
         found = pd.read_csv(tmp_path / "d.csv")
         (tmp_path / "d.csv").unlink()
         for name in NAMES:
             np.testing.assert_allclose(found[f"calibrated_{name}"], renamed[f"calibrated_{name}"], atol=1e-12)
     correction.write_text(json.dumps(saved | {"schema": saved["schema"] | {"kind": "probabilities"}}))
     with pytest.raises(InputError, match=r"correction must be .* got a schema of other scores"):
-        apply_correction(correction, tmp_path / "l.csv", tmp_path / "e.csv")
+        correct_file(correction, tmp_path / "l.csv", tmp_path / "e.csv")
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_outputs_of_a_pipeline(form, tmp_path):
     check_figures(Dataset.from_pandas(frame) if form == "dataset" else path)
     if form == "jsonl":
         calibrate_scores(path, calibration="temperature", output=tmp_path / "out")
-        apply_correction(tmp_path / "out" / "correction.json", path, tmp_path / "c.jsonl")
+        correct_file(tmp_path / "out" / "correction.json", path, tmp_path / "c.jsonl")
         written = [json.loads(line) for line in (tmp_path / "c.jsonl").open()]
         assert [[pair["label"] for pair in row["scores"]] for row in written[:3]] == [
             [pair["label"] for pair in row] for row in pipeline_rows()[:3]
@@ -462,7 +462,7 @@ def test_line_breaks_in_quoted_texts_of_a_large_file(tmp_path):
     assert (tmp_path / "s.csv").stat().st_size > 2 << 20
     check_figures(tmp_path / "s.csv")
     calibrate_scores(tmp_path / "s.csv", calibration="temperature", output=tmp_path / "out")
-    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
+    correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv")[["label", "text"]], frame[["label", "text"]])
 
 

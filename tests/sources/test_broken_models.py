@@ -16,7 +16,8 @@ import trained_models
 from safetensors.torch import load_file, save_file
 from trained_models import error_of
 
-from hf_focal import CalibrationFit, workflow
+from hf_focal import workflow
+from hf_focal.calibration import CalibrationFit
 from hf_focal.cli.main import main
 from hf_focal.sources import model as trained
 

@@ -13,7 +13,8 @@ from language_models import build, padded, texts
 from tiny_models import NUM_LABELS, rows, tiny_bert, weights
 from transformers import BertForTokenClassification, GenerationConfig, T5Config, T5ForConditionalGeneration
 
-from hf_focal import FocalTrainer, apply_calibrated_generation, calibrated_generation, fold_correction
+from hf_focal import FocalTrainer, calibrated_generation, fold_correction
+from hf_focal.calibration import apply_calibrated_generation
 from hf_focal.calibration.adapter_folding import adapter_calibration
 from hf_focal.choices.option_scores import _log_probabilities
 

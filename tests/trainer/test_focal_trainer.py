@@ -24,7 +24,8 @@ from tiny_models import (
 from torch.nn import functional as F
 from transformers import BertForTokenClassification, PrinterCallback, Trainer, TrainerCallback
 
-from hf_focal import CalibrationMetrics, FocalTrainer, TemperatureStream, build_loss, fit_temperature, fold_correction
+from hf_focal import CalibrationMetrics, FocalTrainer, build_loss, fit_temperature, fold_correction
+from hf_focal.calibration import TemperatureStream
 from hf_focal.trainer.evaluation_and_correction import RefinedNLL
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]

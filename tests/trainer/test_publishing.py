@@ -30,15 +30,8 @@ from transformers import (
     pipeline,
 )
 
-from hf_focal import (
-    FocalTrainer,
-    FocalTrainingArguments,
-    Temperature,
-    apply_calibrated_generation,
-    calibrated_generation,
-    fold_correction,
-)
-from hf_focal.calibration import Correction
+from hf_focal import FocalTrainer, FocalTrainingArguments, Temperature, calibrated_generation, fold_correction
+from hf_focal.calibration import Correction, apply_calibrated_generation
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import state_and_saving

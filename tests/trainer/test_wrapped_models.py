@@ -15,11 +15,11 @@ from hf_focal import (
     FocalTrainer,
     FocalTrainingArguments,
     Temperature,
-    apply_calibrated_generation,
     calibrated_generation,
     fold_correction,
     shift_prior,
 )
+from hf_focal.calibration import apply_calibrated_generation
 from hf_focal.tasks.heads import Head, head_of
 
 T = 1.7
