@@ -264,3 +264,110 @@ def equal_values(rows: ScoreRows, label_column: str, prediction_column: str) -> 
             f"predictions in {prediction_column!r} {shown(own)}",
         )
     return np.array([-1 if value is None else value for value in matched])[own_indices] == indices
+
+
+def read_labels(
+    rows: ScoreRows, columns: tuple[str, ...], size: int, names: tuple[str, ...], numbered: bool
+) -> tuple[np.ndarray, tuple[str, ...], str]:
+    """Return labels, the names of the classes, and whether labels are matched by "names" or "numbers".
+
+    Labels are the numbers of classes (N,), or (N, K) of 0, 1, and NaN.
+    """
+    if len(columns) > 1:
+        return _hot_columns(rows, columns), names, "names"
+    labels = label_values(rows, columns[0])
+    if is_lists(labels):
+        lengths = labels.value_lengths().to_numpy(zero_copy_only=False) if len(labels) else np.array([])
+        flat = labels.flatten()
+        if (lengths == size).all() and (hot := _hot(flat, size)) is not None:
+            return (hot, names, "numbers") if size > 1 else (hot[:, 0], names, "numbers")
+        if flat.null_count:
+            raise InputError("label_column", f"must have no missing labels in the lists of {columns[0]!r}, got one")
+        of_rows = np.repeat(np.arange(len(lengths)), lengths)
+        classes = ClassNames(names, max(size, 2), numbered)
+        numbers = _numbers_of_lists(rows, columns[0], flat, of_rows, classes)
+        by_name = "names" if classes.matched_by_name else "numbers"
+        if (lengths == 1).all():
+            return numbers, names, by_name
+        several = np.zeros((len(lengths), size))
+        several[of_rows, numbers] = 1
+        return several, names, by_name
+    if size == 1:
+        return _yes_no(rows, columns[0], labels, names, numbered)
+    classes = ClassNames(names, size, numbered)
+    numbers = classes.numbers(rows, columns[0], labels)
+    return numbers, names, "names" if classes.matched_by_name else "numbers"
+
+
+def _numbers_of_lists(
+    rows: ScoreRows, column: str, flat: pa.Array, of_rows: np.ndarray, classes: ClassNames
+) -> np.ndarray:
+    found, indices = distinct(flat)
+    numbers = classes.match(found)
+    if None in numbers:
+        index = numbers.index(None)
+        row = int(of_rows[(indices == index).argmax()])
+        known = shown(classes.names) if classes.names else f"numbers below {classes.size}"
+        raise InputError(
+            "label_column", f"must hold lists of {known}, got {found[index]!r} in {column!r} in {rows.where(row)}"
+        )
+    return np.array(numbers, np.int64)[indices]
+
+
+def _hot(flat: pa.Array, size: int) -> np.ndarray | None:
+    """Return lists of a 0 or 1 for each class as a matrix, NaN where it is missing, or None if they are others."""
+    if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
+        return None
+    values = flat.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return values.reshape(-1, size) if ((values == 0) | (values == 1) | np.isnan(values)).all() else None
+
+
+def _hot_columns(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
+    """Return the columns of several labels, (N, K), each 0, 1, or NaN."""
+    parts = []
+    for column in columns:
+        values = rows.column("label_column", column)
+        found, indices = distinct(values)
+        of_found = [_zero_or_one(value) for value in found]
+        if None in of_found:
+            index = of_found.index(None)
+            where = f"{column!r} in {rows.where(int((indices == index).argmax()))}"
+            raise InputError("label_column", f"must hold 0 or 1 for each label, got {found[index]} in {where}")
+        known = np.array([*of_found, np.nan], float)
+        missing = np.isnan(indices) if indices.dtype.kind == "f" else np.zeros(len(indices), bool)
+        parts.append(known[np.where(missing, len(found), indices).astype(int)])
+    return np.stack(parts, 1)
+
+
+def _zero_or_one(value: Any) -> float | None:
+    if value is None or value == "":
+        return np.nan
+    try:
+        number = float({"true": 1, "false": 0}.get(str(value).lower(), value))
+    except (TypeError, ValueError):
+        return None
+    return number if number in (0, 1) or np.isnan(number) else None
+
+
+def _yes_no(
+    rows: ScoreRows, column: str, labels: pa.Array, names: tuple[str, ...], numbered: bool
+) -> tuple[np.ndarray, tuple[str, ...], str]:
+    """Return for one score whether each label is the positive class, the names of both, and how it is known."""
+    found, indices = distinct(labels)
+    if len(names) == 1:  # that of the positive class, which the column of scores names
+        of_name = ClassNames(names, 2)
+        is_positive = [of_name.number_by_name(value) is not None for value in found]
+        negative = [str(value) for value, positive in zip(found, is_positive, strict=True) if not positive]
+        if not any(is_positive) or len(negative) > 1:
+            raise InputError(
+                "label_column",
+                f"must hold the class of the scores, {names[0]!r}, or one other in {column!r}, got {shown(found)}: "
+                "give both classes, the positive one last",
+            )
+        return np.array(is_positive, np.int64)[indices], (*negative, *names), "names"
+    if not names and len(found) == 2 and all(value is None for value in ClassNames((), 2).match(found)):
+        texts = sorted(map(str, found))
+        raise InputError("classes", f"must say which label is the positive one, got {texts}: name it last")
+    classes = ClassNames(names, 2, numbered)
+    numbers = classes.numbers(rows, column, labels)
+    return numbers, names, "names" if classes.matched_by_name else "numbers"

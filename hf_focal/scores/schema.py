@@ -5,25 +5,32 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ..validation import InputError
 from .class_labels import (
-    ClassNames,
     correct_values,
     distinct,
     equal_values,
     is_lists,
     is_text_type,
     label_values,
+    read_labels,
     shown,
 )
-from .column_names import CORRECT, KINDS, LABELS, PREDICTIONS, TRUE_LABELS, among, is_statistic, is_text, parsed
+from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, among, is_statistic, parsed
 from .score_values import ends_show_probabilities, log_sums_show, score_values, sums_show
+from .table_columns import (
+    LIST_LABELS,
+    ScoreColumns,
+    columns_named_by_user,
+    find_label_columns,
+    find_score_columns,
+    in_order_of_classes,
+    without_statistics,
+)
 from .table_files import ScoreRows
 
 LINKS = ("softmax", "sigmoid")
-_LIST_LABELS = "label_"  # begins the names of columns of several labels
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def read_by_schema(
     names = rows.table.column_names
     columns = schema.columns
     if score_column:
-        found = _named_columns(rows, score_column)
+        found = columns_named_by_user(rows, score_column)
         own = dict(zip(found.names, found.columns, strict=True))
         is_other = bool(found.kind) and found.kind != schema.kind and {found.kind, schema.kind} - _ALIKE != set()
         if is_other or len(found.columns) < len(columns) or (len(columns) > 1 and not {*schema.classes} <= {*own}):
@@ -141,7 +148,7 @@ def read_by_schema(
                 "that of the first table",
             )
         numbered = not schema.classes or schema.labels == "numbers"
-        found_labels, _, _ = _read_labels(rows, label_columns, size, schema.classes, numbered)
+        found_labels, _, _ = read_labels(rows, label_columns, size, schema.classes, numbered)
         labels = _with_link(rows, found_labels, schema.link, size)
     return Read(schema, values, labels)
 
@@ -169,15 +176,6 @@ def _correct(rows: ScoreRows, schema: Schema, label_column: str | None = None) -
     return equal_values(rows, label_column or schema.label_columns[0], str(schema.prediction_column))
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Columns of scores, the names of their classes (or () if they have none), and the kind that their names state."""
-
-    columns: tuple[str, ...]
-    names: tuple[str, ...]
-    kind: str
-
-
 def decide(
     rows: ScoreRows,
     *,
@@ -202,8 +200,8 @@ def decide(
     classes = tuple(map(str, classes))
     label = prediction = None
     if needs_labels:
-        label, prediction = _label_columns(rows, label_column)
-    found, notes = _score_columns(rows, score_column, label, classes)
+        label, prediction = find_label_columns(rows, label_column)
+    found, notes = find_score_columns(rows, score_column, label, classes)
     if not len(rows.table):
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, found.columns)
@@ -214,13 +212,13 @@ def decide(
         if top is not None:
             return Read(top, values, _correct(rows, top) if needs_labels else None, _top_notes(rows, found, top))
         if positive is not None and not classes:
-            found = _Columns(found.columns, (positive,), found.kind)
+            found = ScoreColumns(found.columns, (positive,), found.kind)
         values = values[:, None]
     elif kind == "confidence":
         raise InputError("kind", f"must not be 'confidence' for scores of {values.shape[1]} classes")
-    found, values, more = _without_statistics(rows, found, values, label, classes, needs_labels)
+    found, values, more = without_statistics(rows, found, values, label, classes, needs_labels)
     notes += more
-    names, values, found = _ordered(found, values, classes)
+    names, values, found = in_order_of_classes(found, values, classes)
     size = values.shape[1]
     if label in rows.class_names and not names and len(rows.class_names[label]) in {size, max(size, 2)}:
         names = tuple(rows.class_names[label])  # their numbers are those of the scores
@@ -229,7 +227,7 @@ def decide(
     label_columns: tuple[str, ...] = () if label is None else (label,)
     labels, by_name = None, ""
     if needs_labels:
-        prefix = label_column or _LIST_LABELS
+        prefix = label_column or LIST_LABELS
         own = tuple(f"{prefix}{name}" for name in names)
         if label is None and own and {*own} <= {*rows.table.column_names}:
             label_columns = own
@@ -241,7 +239,7 @@ def decide(
                 f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}",
             )
         numbered = not found.names
-        labels, names, by_name = _read_labels(rows, label_columns, size, names, numbered)
+        labels, names, by_name = read_labels(rows, label_columns, size, names, numbered)
         if size == 1 and kind is None and found.kind != "logits" and len(np.unique(labels)) > 1:
             low, high = values.min(), values.max()
             if low >= 0.5 and high <= 1:
@@ -269,178 +267,9 @@ def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[
     return (f"no row of {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
 
 
-def _score_columns(
-    rows: ScoreRows, score_column: str | Sequence[str] | None, label: str | None, classes: tuple[str, ...]
-) -> tuple[_Columns, tuple[str, ...]]:
-    """Return the columns of scores, and notes on other ones that are not read."""
-    if score_column:
-        return _named_columns(rows, score_column), ()
-    table = rows.table
-    lists: list[tuple[int, int, tuple[str, ...], str]] = []
-    singles: list[tuple[int, int, tuple[str, ...], str]] = []
-    families: dict[tuple[int, str], list[str]] = {}
-    for name in dict.fromkeys(table.column_names):
-        of_name = parsed(name)
-        if of_name is None or name == label:
-            continue
-        is_listed = table.column_names.count(name) == 1 and _holds_lists(rows, name)
-        if of_name.family:
-            families.setdefault((of_name.rank, of_name.family), []).append(name)
-        elif is_listed:
-            lists.append((of_name.rank, 0, (name,), of_name.kind))
-        elif not is_text(name):
-            singles.append((of_name.rank, 0, (name,), of_name.kind))
-    for (rank, _), of_family in families.items():
-        members = tuple(name for name in table.column_names if name in of_family)  # twice if two have one name
-        kind = parsed(members[0]).kind  # type: ignore[union-attr]
-        (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
-    for group in (sorted(lists), sorted(singles)):
-        if group is not lists and not lists and not singles:
-            break
-        if not group:
-            continue
-        if group[0] in singles and (named := _columns_of_labels(rows, label, classes)):
-            return named, ()
-        _, _, columns, kind = group[0]
-        if len({*columns}) < len(columns):
-            raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
-        others = [other[2][0] for other in group[1:] if group is not singles]
-        notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {shown(others)[1:-1]}",)
-        return _Columns(columns, _class_names(columns), kind), notes if others and group[0] in lists else ()
-    if named := _columns_of_labels(rows, label, classes):
-        return named, ()
-    if "predictions" in table.column_names:
-        raise InputError(
-            "score_column", f"must name the scores, since predictions has no lists of them, among {table.column_names}"
-        )
-    raise InputError(
-        "score_column",
-        f"must name the scores among the columns {table.column_names}, unless these are named like logits, prob, "
-        "score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels",
-    )
-
-
-def _class_names(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the classes of columns: what differs in prob_a, prob_b, or else the names themselves."""
-    names = [parsed(column) for column in columns]
-    if all(name is not None and name.family for name in names) and len({name.family for name in names if name}) == 1:
-        return tuple(name.class_name for name in names if name)
-    return tuple(columns) if len(columns) > 1 else ()
-
-
-def _named_columns(rows: ScoreRows, given: str | Sequence[str]) -> _Columns:
-    """Return the columns that the user names: one, several, or the beginning or end of their names."""
-    names = rows.table.column_names
-    if isinstance(given, str) and given in names:
-        columns = [name for name in names if name == given]
-    elif not isinstance(given, str) or "," in given:
-        columns = [part.strip() for part in given.split(",")] if isinstance(given, str) else [*given]
-        if missing := [column for column in columns if column not in names]:
-            raise InputError("score_column", f"must name columns of {rows.argument}, {names}, got {missing[0]!r}")
-    else:
-        columns = [name for name in names if name.startswith(given) and name != given]
-        classes = [name.removeprefix(given) for name in columns]
-        if not columns and given:
-            columns = [name for name in names if name.endswith(given)]
-            classes = [name.removesuffix(given) for name in columns]
-        if not columns:
-            raise InputError(
-                "score_column", f"must be, or begin, the names of columns of {rows.argument}, {names}, got {given!r}"
-            )
-        if given[-1] in "([":
-            classes = [name.removesuffix({"(": ")", "[": "]"}[given[-1]]) for name in classes]
-        first = parsed(columns[0])
-        if len({*columns}) == len(columns):
-            return _Columns(tuple(columns), tuple(classes), first.kind if first is not None else "")
-    if len({*columns}) < len(columns):
-        raise InputError("score_column", f"must have columns with different names, got {columns}")
-    first = parsed(columns[0])
-    own = _class_names(columns) if len(columns) > 1 else ()
-    return _Columns(tuple(columns), own, first.kind if first is not None else "")
-
-
-def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, ...]) -> _Columns | None:
-    """Return the columns that are named as the labels, or as the given classes."""
-    table = rows.table
-    numeric = [
-        field.name
-        for field in table.schema
-        if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
-        and not is_text(field.name)
-        and parsed(field.name) is None
-    ]
-    if len({*numeric}) < max(2, len(numeric)):
-        return None
-    if classes and {*classes} <= {*numeric}:
-        return _Columns(classes, classes, "")
-    if label is None or is_lists(values := label_values(rows, label)):
-        return None
-    found, _ = distinct(values)
-    matched = {ClassNames(numeric, len(numeric)).number_by_name(value) for value in found}
-    if None in matched or len(matched) < 2:
-        return None
-    columns = tuple(name for i, name in enumerate(numeric) if i in matched)
-    others = tuple(name for i, name in enumerate(numeric) if i not in matched)
-    if others:
-        few, all_of_them = score_values(rows, columns), score_values(rows, tuple(numeric))
-        if sums_show(all_of_them, 1) or sums_show(all_of_them, 100):
-            columns = tuple(numeric)
-        elif not (sums_show(few, 1) or sums_show(few, 100)):
-            raise InputError(
-                "score_column",
-                f"must name the columns of scores, separated by commas: {shown(columns)} are named as labels, but the "
-                f"columns {shown(others)} may hold scores, too",
-            )
-    return _Columns(columns, columns, "")
-
-
-def _holds_lists(rows: ScoreRows, name: str) -> bool:
-    kind = rows.table.schema.field(name).type
-    if is_text_type(kind) and len(rows.table):
-        return str(rows.table.column(name)[0].as_py()).lstrip().startswith(("[", "array(", "tensor("))
-    return any(of(kind) for of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-
-
-def _label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
-    """Return the column of labels, and that of predicted classes, or None for each that is not there."""
-    names = rows.table.column_names
-    predictions = [name for name in among(names, PREDICTIONS) if name != label_column and not _holds_lists(rows, name)]
-    true, plain = among(names, TRUE_LABELS), among(names, LABELS)
-    if label_column:
-        label = label_column if label_column in names else None
-        predictions += [name for name in plain if name != label_column and name.lower() == "label"]
-    elif true:
-        label = _same_labels(rows, true)
-        predictions += [name for name in plain if name.lower() == "label"]
-    else:
-        label = _same_labels(rows, plain)
-    return label, next(iter(predictions), None)
-
-
-def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
-    """Return the first of the columns, if the others hold the same labels, perhaps by other names."""
-    if len(columns) < 2 or not len(rows.table):
-        return next(iter(columns), None)
-    values = [rows.column("label_column", column) for column in columns]
-    if any(map(is_lists, values)):
-        different = True
-    else:
-        pairs = [distinct(value.cast(pa.string()) if is_text_type(value.type) else value) for value in values]
-        first, numbers = pairs[0]
-        different = any(
-            not (len(found) == len(first) == len(np.unique(np.stack([numbers, own]), axis=1).T))
-            for found, own in pairs[1:]
-        )
-    if different:
-        raise InputError(
-            "label_column", f"must name the column of labels, since {shown(columns)} in {rows.source} differ"
-        )
-    return columns[0]
-
-
 def _of_prediction(
     rows: ScoreRows,
-    found: _Columns,
+    found: ScoreColumns,
     values: np.ndarray,
     label: str | None,
     prediction: str | None,
@@ -496,7 +325,7 @@ def _of_prediction(
     )
 
 
-def _top_notes(rows: ScoreRows, found: _Columns, schema: Schema) -> tuple[str, ...]:
+def _top_notes(rows: ScoreRows, found: ScoreColumns, schema: Schema) -> tuple[str, ...]:
     if schema.prediction_column is None:
         return ()
     label = schema.label_columns[0]
@@ -506,184 +335,9 @@ def _top_notes(rows: ScoreRows, found: _Columns, schema: Schema) -> tuple[str, .
     )
 
 
-def _without_statistics(
-    rows: ScoreRows,
-    found: _Columns,
-    values: np.ndarray,
-    label: str | None,
-    classes: tuple[str, ...],
-    needs_labels: bool,
-) -> tuple[_Columns, np.ndarray, tuple[str, ...]]:
-    """Return the columns of classes without others of the same prefix, such as logit_margin. The labels tell them."""
-    names = found.names
-    if len(found.columns) < 2 or classes:
-        return found, values, ()
-    matched: set[int | None] = set()
-    if label is not None and not is_lists(of_label := label_values(rows, label)):
-        of_names = ClassNames(names, len(names))
-        matched = {of_names.number_by_name(value) for value in distinct(of_label)[0]} - {None}
-    elif label is None and needs_labels:
-        own = {*rows.table.column_names}
-        matched = {i for i, name in enumerate(names) if f"{_LIST_LABELS}{name}" in own}
-    others = [i for i in range(len(names)) if i not in matched]
-    if not matched:
-        if statistics := [names[i] for i in others if is_statistic(names[i])]:
-            raise InputError(
-                "classes",
-                f"must be given, since {shown(statistics)} may be statistics of the scores of {shown(names)}, and not "
-                "classes",
-            )
-        return found, values, ()
-    are_numbers = {str(i) for i in range(len(matched))} == {names[i] for i in matched if i is not None}
-    dropped = [i for i in others if is_statistic(names[i]) or (are_numbers and not names[i].isdigit())]
-    rest = [i for i in range(len(names)) if i not in dropped]
-    only = [i for i in rest if i in matched]
-    if 1 < len(only) < len(rest) and not sums_show(values[:, rest], 1) and sums_show(values[:, only], 1):
-        rest = only
-    if len(rest) == len(names):
-        return found, values, ()
-    columns, kept = (tuple(of[i] for i in rest) for of in (found.columns, names))
-    without = [found.columns[i] for i in range(len(names)) if i not in rest]
-    note = f"{shown(without)[1:-1]} of {rows.source}, which no label names, is not read as the scores of a class"
-    return _Columns(columns, kept, found.kind), values[:, rest], (note,)
-
-
-def _ordered(
-    found: _Columns, values: np.ndarray, classes: tuple[str, ...]
-) -> tuple[tuple[str, ...], np.ndarray, _Columns]:
-    """Return the names of the classes in order, the scores in this order, and their columns.
-
-    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns.
-    """
-    names, numbers = found.names, [str(number) for number in range(len(found.names))]
-    if len(found.columns) == 1:
-        if len(classes) == 2 and names and names[0] in classes and names[0] != classes[1]:
-            raise InputError("classes", f"must end with the class of the scores, {names[0]!r}, got {list(classes)}")
-        return classes or names, values, _Columns(found.columns, () if classes else names, found.kind)
-    order = numbers if {*names} == {*numbers} else [*names]
-    if classes and not {*classes} <= {*names}:
-        if len(classes) != len(names):
-            raise InputError("classes", f"must name the {len(names)} scores of each sample, got {list(classes)}")
-        if order != numbers:
-            raise InputError(
-                "classes", f"must be the names of the columns of scores, {list(names)}, got {list(classes)}"
-            )
-    elif classes:
-        order = [*classes]
-    places = [names.index(name) for name in order]
-    # Given classes are in order, so that labels may be their numbers.
-    columns = _Columns(tuple(found.columns[i] for i in places), () if classes else tuple(order), found.kind)
-    return classes or tuple(order), values if places == [*range(len(names))] else values[:, places], columns
-
-
-def _read_labels(
-    rows: ScoreRows, columns: tuple[str, ...], size: int, names: tuple[str, ...], numbered: bool
-) -> tuple[np.ndarray, tuple[str, ...], str]:
-    """Return labels, the names of the classes, and whether labels are matched by "names" or "numbers".
-
-    Labels are the numbers of classes (N,), or (N, K) of 0, 1, and NaN.
-    """
-    if len(columns) > 1:
-        return _hot_columns(rows, columns), names, "names"
-    labels = label_values(rows, columns[0])
-    if is_lists(labels):
-        lengths = labels.value_lengths().to_numpy(zero_copy_only=False) if len(labels) else np.array([])
-        flat = labels.flatten()
-        if (lengths == size).all() and (hot := _hot(flat, size)) is not None:
-            return (hot, names, "numbers") if size > 1 else (hot[:, 0], names, "numbers")
-        if flat.null_count:
-            raise InputError("label_column", f"must have no missing labels in the lists of {columns[0]!r}, got one")
-        of_rows = np.repeat(np.arange(len(lengths)), lengths)
-        classes = ClassNames(names, max(size, 2), numbered)
-        numbers = _numbers_of_lists(rows, columns[0], flat, of_rows, classes)
-        by_name = "names" if classes.matched_by_name else "numbers"
-        if (lengths == 1).all():
-            return numbers, names, by_name
-        several = np.zeros((len(lengths), size))
-        several[of_rows, numbers] = 1
-        return several, names, by_name
-    if size == 1:
-        return _yes_no(rows, columns[0], labels, names, numbered)
-    classes = ClassNames(names, size, numbered)
-    numbers = classes.numbers(rows, columns[0], labels)
-    return numbers, names, "names" if classes.matched_by_name else "numbers"
-
-
-def _numbers_of_lists(
-    rows: ScoreRows, column: str, flat: pa.Array, of_rows: np.ndarray, classes: ClassNames
-) -> np.ndarray:
-    found, indices = distinct(flat)
-    numbers = classes.match(found)
-    if None in numbers:
-        index = numbers.index(None)
-        row = int(of_rows[(indices == index).argmax()])
-        known = shown(classes.names) if classes.names else f"numbers below {classes.size}"
-        raise InputError(
-            "label_column", f"must hold lists of {known}, got {found[index]!r} in {column!r} in {rows.where(row)}"
-        )
-    return np.array(numbers, np.int64)[indices]
-
-
-def _hot(flat: pa.Array, size: int) -> np.ndarray | None:
-    """Return lists of a 0 or 1 for each class as a matrix, NaN where it is missing, or None if they are others."""
-    if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
-        return None
-    values = flat.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return values.reshape(-1, size) if ((values == 0) | (values == 1) | np.isnan(values)).all() else None
-
-
-def _hot_columns(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
-    """Return the columns of several labels, (N, K), each 0, 1, or NaN."""
-    parts = []
-    for column in columns:
-        values = rows.column("label_column", column)
-        found, indices = distinct(values)
-        of_found = [_zero_or_one(value) for value in found]
-        if None in of_found:
-            index = of_found.index(None)
-            where = f"{column!r} in {rows.where(int((indices == index).argmax()))}"
-            raise InputError("label_column", f"must hold 0 or 1 for each label, got {found[index]} in {where}")
-        known = np.array([*of_found, np.nan], float)
-        missing = np.isnan(indices) if indices.dtype.kind == "f" else np.zeros(len(indices), bool)
-        parts.append(known[np.where(missing, len(found), indices).astype(int)])
-    return np.stack(parts, 1)
-
-
-def _zero_or_one(value: Any) -> float | None:
-    if value is None or value == "":
-        return np.nan
-    try:
-        number = float({"true": 1, "false": 0}.get(str(value).lower(), value))
-    except (TypeError, ValueError):
-        return None
-    return number if number in (0, 1) or np.isnan(number) else None
-
-
-def _yes_no(
-    rows: ScoreRows, column: str, labels: pa.Array, names: tuple[str, ...], numbered: bool
-) -> tuple[np.ndarray, tuple[str, ...], str]:
-    """Return for one score whether each label is the positive class, the names of both, and how it is known."""
-    found, indices = distinct(labels)
-    if len(names) == 1:  # that of the positive class, which the column of scores names
-        of_name = ClassNames(names, 2)
-        is_positive = [of_name.number_by_name(value) is not None for value in found]
-        negative = [str(value) for value, positive in zip(found, is_positive, strict=True) if not positive]
-        if not any(is_positive) or len(negative) > 1:
-            raise InputError(
-                "label_column",
-                f"must hold the class of the scores, {names[0]!r}, or one other in {column!r}, got {shown(found)}: "
-                "give both classes, the positive one last",
-            )
-        return np.array(is_positive, np.int64)[indices], (*negative, *names), "names"
-    if not names and len(found) == 2 and all(value is None for value in ClassNames((), 2).match(found)):
-        texts = sorted(map(str, found))
-        raise InputError("classes", f"must say which label is the positive one, got {texts}: name it last")
-    classes = ClassNames(names, 2, numbered)
-    numbers = classes.numbers(rows, column, labels)
-    return numbers, names, "names" if classes.matched_by_name else "numbers"
-
-
-def _link(rows: ScoreRows, found: _Columns, values: np.ndarray, labels: np.ndarray | None, kind: str | None) -> str:
+def _link(
+    rows: ScoreRows, found: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
+) -> str:
     """Return the link: by the number of scores, and by whether labels are classes (N,) or each of several (N, K)."""
     if values.shape[1] == 1:
         return "sigmoid"
@@ -724,7 +378,7 @@ def _with_link(rows: ScoreRows, labels: np.ndarray, link: str, size: int) -> np.
 
 
 def _kind(
-    rows: ScoreRows, found: _Columns, values: np.ndarray, given: str | None, link: str
+    rows: ScoreRows, found: ScoreColumns, values: np.ndarray, given: str | None, link: str
 ) -> tuple[str, tuple[str, ...]]:
     """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
     stated, source = given or found.kind, rows.source

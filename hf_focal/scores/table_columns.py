@@ -1,0 +1,263 @@
+"""Which columns of a table hold scores and labels: by their names, by the user's choice, and by the labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..validation import InputError
+from .class_labels import ClassNames, distinct, is_lists, is_text_type, label_values, shown
+from .column_names import LABELS, PREDICTIONS, TRUE_LABELS, among, is_statistic, is_text, parsed
+from .score_values import score_values, sums_show
+from .table_files import ScoreRows
+
+LIST_LABELS = "label_"  # begins the names of columns of several labels
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """Columns of scores, the names of their classes (or () if they have none), and the kind that their names state."""
+
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    kind: str
+
+
+def find_score_columns(
+    rows: ScoreRows, score_column: str | Sequence[str] | None, label: str | None, classes: tuple[str, ...]
+) -> tuple[ScoreColumns, tuple[str, ...]]:
+    """Return the columns of scores, and notes on other ones that are not read."""
+    if score_column:
+        return columns_named_by_user(rows, score_column), ()
+    table = rows.table
+    lists: list[tuple[int, int, tuple[str, ...], str]] = []
+    singles: list[tuple[int, int, tuple[str, ...], str]] = []
+    families: dict[tuple[int, str], list[str]] = {}
+    for name in dict.fromkeys(table.column_names):
+        of_name = parsed(name)
+        if of_name is None or name == label:
+            continue
+        is_listed = table.column_names.count(name) == 1 and _holds_lists(rows, name)
+        if of_name.family:
+            families.setdefault((of_name.rank, of_name.family), []).append(name)
+        elif is_listed:
+            lists.append((of_name.rank, 0, (name,), of_name.kind))
+        elif not is_text(name):
+            singles.append((of_name.rank, 0, (name,), of_name.kind))
+    for (rank, _), of_family in families.items():
+        members = tuple(name for name in table.column_names if name in of_family)  # twice if two have one name
+        kind = parsed(members[0]).kind  # type: ignore[union-attr]
+        (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
+    for group in (sorted(lists), sorted(singles)):
+        if group is not lists and not lists and not singles:
+            break
+        if not group:
+            continue
+        if group[0] in singles and (named := _columns_of_labels(rows, label, classes)):
+            return named, ()
+        _, _, columns, kind = group[0]
+        if len({*columns}) < len(columns):
+            raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
+        others = [other[2][0] for other in group[1:] if group is not singles]
+        notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {shown(others)[1:-1]}",)
+        return ScoreColumns(columns, _class_names(columns), kind), notes if others and group[0] in lists else ()
+    if named := _columns_of_labels(rows, label, classes):
+        return named, ()
+    if "predictions" in table.column_names:
+        raise InputError(
+            "score_column", f"must name the scores, since predictions has no lists of them, among {table.column_names}"
+        )
+    raise InputError(
+        "score_column",
+        f"must name the scores among the columns {table.column_names}, unless these are named like logits, prob, "
+        "score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels",
+    )
+
+
+def _class_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the classes of columns: what differs in prob_a, prob_b, or else the names themselves."""
+    names = [parsed(column) for column in columns]
+    if all(name is not None and name.family for name in names) and len({name.family for name in names if name}) == 1:
+        return tuple(name.class_name for name in names if name)
+    return tuple(columns) if len(columns) > 1 else ()
+
+
+def columns_named_by_user(rows: ScoreRows, given: str | Sequence[str]) -> ScoreColumns:
+    """Return the columns that the user names: one, several, or the beginning or end of their names."""
+    names = rows.table.column_names
+    if isinstance(given, str) and given in names:
+        columns = [name for name in names if name == given]
+    elif not isinstance(given, str) or "," in given:
+        columns = [part.strip() for part in given.split(",")] if isinstance(given, str) else [*given]
+        if missing := [column for column in columns if column not in names]:
+            raise InputError("score_column", f"must name columns of {rows.argument}, {names}, got {missing[0]!r}")
+    else:
+        columns = [name for name in names if name.startswith(given) and name != given]
+        classes = [name.removeprefix(given) for name in columns]
+        if not columns and given:
+            columns = [name for name in names if name.endswith(given)]
+            classes = [name.removesuffix(given) for name in columns]
+        if not columns:
+            raise InputError(
+                "score_column", f"must be, or begin, the names of columns of {rows.argument}, {names}, got {given!r}"
+            )
+        if given[-1] in "([":
+            classes = [name.removesuffix({"(": ")", "[": "]"}[given[-1]]) for name in classes]
+        first = parsed(columns[0])
+        if len({*columns}) == len(columns):
+            return ScoreColumns(tuple(columns), tuple(classes), first.kind if first is not None else "")
+    if len({*columns}) < len(columns):
+        raise InputError("score_column", f"must have columns with different names, got {columns}")
+    first = parsed(columns[0])
+    own = _class_names(columns) if len(columns) > 1 else ()
+    return ScoreColumns(tuple(columns), own, first.kind if first is not None else "")
+
+
+def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, ...]) -> ScoreColumns | None:
+    """Return the columns that are named as the labels, or as the given classes."""
+    table = rows.table
+    numeric = [
+        field.name
+        for field in table.schema
+        if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
+        and not is_text(field.name)
+        and parsed(field.name) is None
+    ]
+    if len({*numeric}) < max(2, len(numeric)):
+        return None
+    if classes and {*classes} <= {*numeric}:
+        return ScoreColumns(classes, classes, "")
+    if label is None or is_lists(values := label_values(rows, label)):
+        return None
+    found, _ = distinct(values)
+    matched = {ClassNames(numeric, len(numeric)).number_by_name(value) for value in found}
+    if None in matched or len(matched) < 2:
+        return None
+    columns = tuple(name for i, name in enumerate(numeric) if i in matched)
+    others = tuple(name for i, name in enumerate(numeric) if i not in matched)
+    if others:
+        few, all_of_them = score_values(rows, columns), score_values(rows, tuple(numeric))
+        if sums_show(all_of_them, 1) or sums_show(all_of_them, 100):
+            columns = tuple(numeric)
+        elif not (sums_show(few, 1) or sums_show(few, 100)):
+            raise InputError(
+                "score_column",
+                f"must name the columns of scores, separated by commas: {shown(columns)} are named as labels, but the "
+                f"columns {shown(others)} may hold scores, too",
+            )
+    return ScoreColumns(columns, columns, "")
+
+
+def _holds_lists(rows: ScoreRows, name: str) -> bool:
+    kind = rows.table.schema.field(name).type
+    if is_text_type(kind) and len(rows.table):
+        return str(rows.table.column(name)[0].as_py()).lstrip().startswith(("[", "array(", "tensor("))
+    return any(of(kind) for of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
+    """Return the column of labels, and that of predicted classes, or None for each that is not there."""
+    names = rows.table.column_names
+    predictions = [name for name in among(names, PREDICTIONS) if name != label_column and not _holds_lists(rows, name)]
+    true, plain = among(names, TRUE_LABELS), among(names, LABELS)
+    if label_column:
+        label = label_column if label_column in names else None
+        predictions += [name for name in plain if name != label_column and name.lower() == "label"]
+    elif true:
+        label = _same_labels(rows, true)
+        predictions += [name for name in plain if name.lower() == "label"]
+    else:
+        label = _same_labels(rows, plain)
+    return label, next(iter(predictions), None)
+
+
+def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
+    """Return the first of the columns, if the others hold the same labels, perhaps by other names."""
+    if len(columns) < 2 or not len(rows.table):
+        return next(iter(columns), None)
+    values = [rows.column("label_column", column) for column in columns]
+    if any(map(is_lists, values)):
+        different = True
+    else:
+        pairs = [distinct(value.cast(pa.string()) if is_text_type(value.type) else value) for value in values]
+        first, numbers = pairs[0]
+        different = any(
+            not (len(found) == len(first) == len(np.unique(np.stack([numbers, own]), axis=1).T))
+            for found, own in pairs[1:]
+        )
+    if different:
+        raise InputError(
+            "label_column", f"must name the column of labels, since {shown(columns)} in {rows.source} differ"
+        )
+    return columns[0]
+
+
+def without_statistics(
+    rows: ScoreRows,
+    found: ScoreColumns,
+    values: np.ndarray,
+    label: str | None,
+    classes: tuple[str, ...],
+    needs_labels: bool,
+) -> tuple[ScoreColumns, np.ndarray, tuple[str, ...]]:
+    """Return the columns of classes without others of the same prefix, such as logit_margin. The labels tell them."""
+    names = found.names
+    if len(found.columns) < 2 or classes:
+        return found, values, ()
+    matched: set[int | None] = set()
+    if label is not None and not is_lists(of_label := label_values(rows, label)):
+        of_names = ClassNames(names, len(names))
+        matched = {of_names.number_by_name(value) for value in distinct(of_label)[0]} - {None}
+    elif label is None and needs_labels:
+        own = {*rows.table.column_names}
+        matched = {i for i, name in enumerate(names) if f"{LIST_LABELS}{name}" in own}
+    others = [i for i in range(len(names)) if i not in matched]
+    if not matched:
+        if statistics := [names[i] for i in others if is_statistic(names[i])]:
+            raise InputError(
+                "classes",
+                f"must be given, since {shown(statistics)} may be statistics of the scores of {shown(names)}, and not "
+                "classes",
+            )
+        return found, values, ()
+    are_numbers = {str(i) for i in range(len(matched))} == {names[i] for i in matched if i is not None}
+    dropped = [i for i in others if is_statistic(names[i]) or (are_numbers and not names[i].isdigit())]
+    rest = [i for i in range(len(names)) if i not in dropped]
+    only = [i for i in rest if i in matched]
+    if 1 < len(only) < len(rest) and not sums_show(values[:, rest], 1) and sums_show(values[:, only], 1):
+        rest = only
+    if len(rest) == len(names):
+        return found, values, ()
+    columns, kept = (tuple(of[i] for i in rest) for of in (found.columns, names))
+    without = [found.columns[i] for i in range(len(names)) if i not in rest]
+    note = f"{shown(without)[1:-1]} of {rows.source}, which no label names, is not read as the scores of a class"
+    return ScoreColumns(columns, kept, found.kind), values[:, rest], (note,)
+
+
+def in_order_of_classes(
+    found: ScoreColumns, values: np.ndarray, classes: tuple[str, ...]
+) -> tuple[tuple[str, ...], np.ndarray, ScoreColumns]:
+    """Return the names of the classes in order, the scores in this order, and their columns.
+
+    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns.
+    """
+    names, numbers = found.names, [str(number) for number in range(len(found.names))]
+    if len(found.columns) == 1:
+        if len(classes) == 2 and names and names[0] in classes and names[0] != classes[1]:
+            raise InputError("classes", f"must end with the class of the scores, {names[0]!r}, got {list(classes)}")
+        return classes or names, values, ScoreColumns(found.columns, () if classes else names, found.kind)
+    order = numbers if {*names} == {*numbers} else [*names]
+    if classes and not {*classes} <= {*names}:
+        if len(classes) != len(names):
+            raise InputError("classes", f"must name the {len(names)} scores of each sample, got {list(classes)}")
+        if order != numbers:
+            raise InputError(
+                "classes", f"must be the names of the columns of scores, {list(names)}, got {list(classes)}"
+            )
+    elif classes:
+        order = [*classes]
+    places = [names.index(name) for name in order]
+    # Given classes are in order, so that labels may be their numbers.
+    columns = ScoreColumns(tuple(found.columns[i] for i in places), () if classes else tuple(order), found.kind)
+    return classes or tuple(order), values if places == [*range(len(names))] else values[:, places], columns
