@@ -73,7 +73,8 @@ def evaluate(
     """
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
     if goal and threshold_data is None:
-        raise InputError("threshold_data", f"must be given with {next(iter(goal))}, got None")
+        argument = "threshold_data" if scores is None else "threshold_scores"
+        raise InputError(argument, f"must be given with {next(iter(goal))}, got None")
     if threshold_data is not None and not goal:
         raise InputError("threshold_data", "must come with precision, recall, or coverage, got it alone")
     with new_folder(output):
@@ -389,6 +390,7 @@ def evaluate_model(
     simultaneous: bool = False,
     threshold_dataset: str | None = None,
     threshold_split: str | None = None,
+    reference: str | None = None,
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
@@ -414,6 +416,8 @@ def evaluate_model(
             texts depend on each other and get no such guarantee.
         simultaneous: let the guarantees of all labels hold together, rather than each by itself.
         threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
+        reference: earlier data, named as `dataset`; the result then says whether the calibration has changed since,
+            and the page shows both in one diagram.
         on_result: a function that every process calls with the result before anything is written.
         **options: the fields of `InputOptions`.
 
@@ -436,6 +440,7 @@ def evaluate_model(
     return evaluate(
         model,
         measured,
+        reference=None if reference is None else Data("reference", reference, None, "test"),
         precision=precision,
         coverage=coverage,
         recall=recall,
@@ -562,6 +567,12 @@ def evaluate_scores(
     scores: Any,
     *,
     reference: Any = None,
+    precision: float | None = None,
+    coverage: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    threshold_scores: Any = None,
     num_bins: int = 15,
     output: str | Path | None = None,
     on_result: Callable[[RunResult], None] | None = None,
@@ -573,6 +584,8 @@ def evaluate_scores(
         scores: a file or a table, as for `read_scores`.
         reference: an earlier table of the same model; the result then says whether the calibration has changed since,
             and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
+        precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
+        threshold_scores: the table to choose the threshold on, which must not have the same samples as `scores`.
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
@@ -584,8 +597,21 @@ def evaluate_scores(
         InputError: the table or an argument is wrong; the message is one line.
     """
     arguments = arguments_of(evaluate_scores, locals())
-    given: dict[str, Any] = {"num_bins": num_bins, "output": output, "on_result": on_result, "arguments": arguments}
-    return evaluate(scores=scores, reference=reference, **given, **columns)
+    return evaluate(
+        scores=scores,
+        reference=reference,
+        precision=precision,
+        coverage=coverage,
+        recall=recall,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        threshold_data=None if threshold_scores is None else Data("threshold_scores", threshold_scores),
+        num_bins=num_bins,
+        output=output,
+        on_result=on_result,
+        arguments=arguments,
+        **columns,
+    )
 
 
 def calibrate_scores(

@@ -594,6 +594,50 @@ def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
     assert again.post == pytest.approx(fitted.post, rel=1e-6, nan_ok=True)
 
 
+def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
+    case, passes = cases["texts"], []
+    rows = Dataset.from_parquet(str(case.test))
+    rows.add_column("language", [["de", "en"][row % 2] for row in range(len(rows))]).to_parquet(
+        tmp_path / "test.parquet"
+    )
+    collect = FocalTrainer.collect
+    monkeypatch.setattr(FocalTrainer, "collect", lambda *given: passes.append(1) or collect(*given))
+    given = {"group": "language", "reference": str(case.validation), "save_scores": tmp_path / "s.parquet"}
+    result = evaluate_model(case.folder, str(tmp_path / "test.parquet"), **given, **case.options)
+    assert len(passes) == 2  # one for each data set
+    table = evaluate_scores(tmp_path / "s.parquet", group="group")
+    assert result.details["groups"]["name"] == table.details["groups"]["name"]
+    assert result.details["groups"]["ece"] == pytest.approx(table.details["groups"]["ece"], rel=1e-5)
+    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
+    assert result.details["drift"]["reference"] == f"reference {case.validation.name!r}"
+    fitted = calibrate_model(
+        case.folder,
+        str(case.validation),
+        test_dataset=str(tmp_path / "test.parquet"),
+        group="language",
+        **case.options,
+    )
+    assert sorted(fitted.details["groups"]["name"]) == ["de", "en"]
+    with pytest.raises(InputError, match=r"group must be a column of dataset .*, got 'month'"):
+        evaluate_model(case.folder, str(case.test), group="month", **case.options)
+    with pytest.raises(InputError, match=r"group must not be given for .*, of the task causal-lm, got 'language'"):
+        evaluate_model(cases["causal"].folder, str(cases["causal"].test), group="language")
+
+
+def test_a_threshold_is_chosen_on_another_table(cases, tmp_path):
+    case = cases["texts"]
+    for name in ("validation", "test"):
+        data = str(getattr(case, name))
+        evaluate_model(case.folder, data, save_scores=tmp_path / f"{name}.parquet", **case.options)
+    given = {"threshold_scores": tmp_path / "validation.parquet", "coverage": 0.5}
+    of_table = evaluate_scores(tmp_path / "test.parquet", **given).details["thresholds"]["labels"]
+    options = {"threshold_dataset": str(case.validation), "coverage": 0.5, **case.options}
+    of_model = evaluate_model(case.folder, str(case.test), **options).details["thresholds"]["labels"]
+    assert [label["value"] for label in of_table] == pytest.approx([label["value"] for label in of_model], abs=1e-6)
+    with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
+        evaluate_scores(tmp_path / "test.parquet", coverage=0.5)
+
+
 def test_scores_of_a_vocabulary_are_not_saved(cases, tmp_path):
     case = cases["causal"]
     with pytest.raises(InputError, match=r"must have classes, to keep its scores, got .*, of the task causal-lm"):

@@ -130,7 +130,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
             OneLineParser(prog=f"hf-focal {command}").error(
                 f"the following arguments are required: {', '.join(missing)}, or --scores"
             )
-        of_scores = {"score_column", "kind", "link", "correct_column", "group", "classes", "reference", "test_scores"}
+        of_scores = {"score_column", "kind", "link", "correct_column", "classes", "test_scores", "threshold_scores"}
         if others := sorted(arguments.keys() & of_scores):
             OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must not be given")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
@@ -318,8 +318,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     thresholds.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
     thresholds.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
+    of_evaluate["data"].add_argument(
+        "--reference", metavar="DATA", help="earlier data, or an earlier table of scores: has the calibration changed?"
+    )
     of_evaluate["scores"].add_argument(
-        "--reference", metavar="FILE", help="an earlier table of scores: has the calibration changed?"
+        "--threshold_scores", metavar="FILE", help="the table of scores to choose the threshold on"
     )
     of_calibrate["scores"].add_argument(
         "--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]"
@@ -363,7 +366,6 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
         ("kind", "KIND", "logits, probabilities, percentages, log-probabilities or confidence [by the names]"),
         ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),
         ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),
-        ("group", "COLUMN", "measure the samples of each value of this column"),
     ):
         of_scores.add_argument(f"--{name}", metavar=metavar, help=help)
     names = "the names of the classes in the order of the scores, separated by commas"

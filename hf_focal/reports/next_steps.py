@@ -11,7 +11,10 @@ from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
-_OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output", "save_scores")
+_OF_EVALUATE = (
+    *("split", "coverage", "threshold_dataset", "threshold_split", "threshold_scores", "reference"),
+    *("output", "save_scores"),
+)
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 
 
@@ -32,6 +35,10 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
                 "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
             ]
         return ["save the model with its correction: `trainer.save_calibrated()`"]
+    if given is None and task == "scores" and "options" not in details:  # of an object with scores(data)
+        if result.method is None:
+            return ["fit a correction: `calibrate(source, held_out, test=data, output='calibrated')`"]
+        return ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
     knows_folders = given is not None
     given = _recorded(result) | {"output": folder} if given is None else given
     output, repository = given.get("output"), given.get("push_to_hub")

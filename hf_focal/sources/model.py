@@ -44,7 +44,7 @@ from ..tasks.heads import Head, has_head, label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import CLUSTER, column_order, input_keys, select_inputs
+from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, input_keys, select_inputs
 from ..tasks.task import MULTI_LABEL
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.evaluation_and_correction import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
@@ -120,6 +120,10 @@ class ModelSource(Source):
             for argument, *_, is_optional in self.task.inputs:
                 if not is_optional and getattr(self.options, argument) is None:
                     raise InputError(argument, f"must be given for {name!r}, of the task {self.task.name}, got None")
+            group, questions = self.options.group, self.options.question_column
+            if group is not None and self.task.generates and questions is None:
+                given = f"{name!r}, of the task {self.task.name}, got {group!r}"
+                raise InputError("group", f"must not be given for {given}")
             if self.onnx is not None and not self.task.takes_affine:
                 raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
             if self.config.model_type == "tree_lstm":
@@ -323,25 +327,22 @@ class ModelSource(Source):
         return self.read(Data("data", data)).collected()
 
     def read(self, data: Data) -> "ModelScores":
-        source, samples = self.load(data.argument, str(data.value), data.split, data.default_split, data.clusters)
+        source, samples = self.load(data)
         return ModelScores(self, source, samples, self.encode(source, samples))
 
-    def load(
-        self, argument: str, name: str, split: str | None, default: str, clusters: bool = True
-    ) -> tuple[str, Dataset]:
-        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns.
-
-        Without `clusters`, the column of clusters is not needed.
-        """
+    def load(self, data: Data) -> tuple[str, Dataset]:
+        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
+        argument, name = data.argument, str(data.value)
         with explained():
-            path, config, part = dataset_location(argument, name, split, default)
+            path, config, part = dataset_location(argument, name, data.split, data.default_split)
         source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
         source = f"split {part!r} of {source}" if part else source
         with self.args.main_process_first(desc="loading the data"):
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with explained():
-                options = self.options if clusters else replace(self.options, cluster_column=None)
+                options = self.options if data.clusters else replace(self.options, cluster_column=None)
+                options = options if data.groups else replace(options, group=None)
                 samples = select_inputs(self.task, source, loaded, self.config, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
@@ -355,7 +356,7 @@ class ModelSource(Source):
         `source` is the name of the data in the notes.
         """
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
-        samples = samples.remove_columns(CLUSTER) if CLUSTER in samples.column_names else samples
+        samples = samples.remove_columns([name for name in (CLUSTER, GROUP) if name in samples.column_names])
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if self.task.unit == "words":
@@ -613,7 +614,6 @@ class ModelScores:
 
     confidence = None
     schema = None
-    groups = None
 
     def __init__(self, model: ModelSource, source: str, samples: Dataset, encoded: Any) -> None:
         self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
@@ -644,6 +644,11 @@ class ModelScores:
         return np.array(self.samples["labels"][:])
 
     @cached_property
+    def groups(self) -> np.ndarray | None:
+        """The group of each sample, or None if no column of groups is named."""
+        return np.array(self.samples[GROUP][:]) if GROUP in self.samples.column_names else None
+
+    @cached_property
     def keys(self) -> list[Hashable]:
         """What is equal for the same inputs in other data."""
         return [*input_keys(self.model.task, self.samples)]
@@ -664,6 +669,8 @@ class ModelScores:
         """Measure the calibration before and after a correction; the second is None without one."""
         trainer = self.model.trainer
         with self.model.measured():
+            if self.groups is not None:  # which are measured by themselves, too, without a second pass
+                self.collected()
             if self._collected is not None:
                 return self._collected.measure(num_bins, correction)
             streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=True)
@@ -741,6 +748,7 @@ class ModelScores:
             labels.numpy(),
             self.link,
             self.classes,
+            groups=None if self.groups is None else self.groups[store.rows],
             clusters=cluster_keys(clusters, len(self))[store.rows],
             are_independent=independent,
             source=self.source,

@@ -99,7 +99,7 @@ class OptionsSource(ModelSource):
             )
 
     def read(self, data: Data) -> "OptionScores":
-        source, samples = self.load(data.argument, str(data.value), data.split, data.default_split)
+        source, samples = self.load(data)
         return OptionScores(self, source, samples, self.encode(source, samples))
 
 
@@ -119,6 +119,7 @@ class OptionScores(ModelScores):
             self._collected = Scores(
                 logits.numpy(),
                 self.known_labels,
+                groups=self.groups,
                 clusters=clusters,
                 are_independent=independent,
                 source=self.source,

@@ -29,6 +29,7 @@ class InputOptions:
     cluster_column: str | None = _option(
         None, "column whose equal values say which samples may depend on each other [equal first texts]"
     )
+    group: str | None = _option(None, "measure the samples of each value of this column")
     max_samples: int | None = _option(None, "samples of each dataset, drawn at random [all]")
     max_length: int | None = _option(
         None, "tokens after which a text is truncated [the model's limit; for language models at most 1024]"

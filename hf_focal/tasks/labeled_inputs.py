@@ -18,7 +18,7 @@ from .input_options import InputOptions
 from .task import MULTI_LABEL, Task
 
 _DEFAULTS = InputOptions()
-CLUSTER = "cluster"  # the column of clusters, as strings
+CLUSTER, GROUP = "cluster", "group"  # the columns of clusters and groups, as strings
 
 
 def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
@@ -29,8 +29,8 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
 
     Returns:
         The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
-        "choices"; or "source" and "target"; with `options.cluster_column`, also `CLUSTER`. Labels are the model's
-        label numbers, and answers are the indices of the right options.
+        "choices"; or "source" and "target"; also `CLUSTER` with `options.cluster_column`, and `GROUP` with
+        `options.group`. Labels are the model's label numbers, and answers are the indices of the right options.
 
     Raises:
         ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
@@ -40,8 +40,9 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
         split = flatten_translations(split, translations)
     inputs = [(argument, getattr(options, argument), name, holds) for argument, name, holds, _ in task.inputs]
     samples = select_columns(source, split, *(Column(*column) for column in inputs if column[1] is not None))
-    if options.cluster_column is not None:
-        samples = samples.add_column(CLUSTER, _clusters(source, split, options.cluster_column))
+    for argument, name in (("cluster_column", CLUSTER), ("group", GROUP)):
+        if (column := getattr(options, argument)) is not None:
+            samples = samples.add_column(name, _strings(argument, source, split, column))
     if task.labels is not None:
         if task.has_equal_options:
             check_choices(source, samples["choices"][:])
@@ -90,12 +91,12 @@ def _add_tags(
 _LABELS = {"label_column": _add_classes, "answer_column": _add_answers, "tag_column": _add_tags}
 
 
-def _clusters(source: str, split: Dataset, column: str) -> list[str]:
+def _strings(argument: str, source: str, split: Dataset, column: str) -> list[str]:
     if column not in split.column_names:
-        raise InputError("cluster_column", f"must be a column of {source}, {split.column_names}, got {column!r}")
+        raise InputError(argument, f"must be a column of {source}, {split.column_names}, got {column!r}")
     values = split[column][:]
     if None in values:
-        raise InputError("cluster_column", f"must have no missing values, got one in {column!r} of {source}")
+        raise InputError(argument, f"must have no missing values, got one in {column!r} of {source}")
     return [str(value) for value in values]
 
 

@@ -324,8 +324,8 @@ def test_the_command_line(file, tmp_path, capsys):
         main(["evaluate", str(file)])
     assert "s.csv is not a model: for scores, pass --scores" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["evaluate", "model", "--dataset", str(file), "--reference", str(file)])
-    assert "without --scores, --reference must not be given" in capsys.readouterr().err
+        main(["evaluate", "model", "--dataset", str(file), "--threshold_scores", str(file)])
+    assert "without --scores, --threshold_scores must not be given" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -10,6 +10,7 @@ import pytest
 from documented import ROOT, examples_of, run_example
 
 from hf_focal import CalibrationMetrics, Correction, Scores, calibrate, calibrate_scores, evaluate, fit_correction
+from hf_focal.reports.next_steps import next_steps
 from hf_focal.validation import InputError
 
 GUIDE = ROOT / "docs" / "guides" / "own_source.md"
@@ -64,6 +65,9 @@ def test_it_is_corrected_as_a_table_of_the_same_scores(tmp_path):
     first, second = (json.loads((tmp_path / name / "correction.json").read_text()) for name in ("mine", "table"))
     assert first == {name: second[name] for name in first} and second.keys() - first.keys() == {"schema"}
     assert Correction.load(tmp_path / "mine" / "correction.json") == mine.temperature.correction
+    assert next_steps(mine) == ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
+    (step,) = next_steps(evaluate(Own(), (logits, labels)))
+    assert step.startswith("fit a correction: `calibrate(source, held_out")
 
 
 def test_groups_drift_and_thresholds_on_other_data():
