@@ -21,9 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc, expit
-from scipy.stats import binom
-from scipy.stats import t as student_t
+from scipy.special import bdtrik, betainc, expit, stdtrit
 from torch import Tensor
 
 from ..metrics import CalibrationMetrics
@@ -375,7 +373,7 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
     possible = shares < 1 - goal
     for factor in 1.05 ** np.arange(1, 200) if possible.any() else ():
         size = effective[possible] * factor
-        errors = binom.ppf(_POWER, np.floor(size), shares[possible])
+        errors = np.ceil(bdtrik(_POWER, np.floor(size), shares[possible]))
         if (_tail(errors, size, 1 - goal) <= risk).any():
             return f"needs about {max(math.ceil(present * (factor - 1)), 1):,} more {unit}{_shown(candidates, risk)}"
     most = candidates.sizes[-1]
@@ -487,8 +485,8 @@ def _design_effects(squares: Any, share: Any, counts: Any, errors: Any, num_clus
 def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: float) -> Any:
     """Return the effective number of samples; where each is a cluster of its own, exactly the counts."""
     freedom = np.maximum(np.subtract(num_clusters, 1), 1)
-    of_samples = student_t.ppf(1 - risk, np.maximum(np.subtract(counts, 1), 1))
-    return counts / design_effects * (of_samples / student_t.ppf(1 - risk, freedom)) ** 2
+    of_samples = stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
+    return counts / design_effects * (of_samples / stdtrit(freedom, 1 - risk)) ** 2
 
 
 def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[float, float]) -> tuple[float | None, str]:
