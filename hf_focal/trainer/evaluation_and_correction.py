@@ -36,7 +36,7 @@ class StreamedEvaluation:
     """Measures the loss and the calibration metrics without keeping the logits.
 
     The metrics count a soft target as its most probable class. With a `correction`, `compute` also returns the metrics
-    of the corrected logits, with the suffix ``_post_t``. If `head` has classwise metrics, `compute` also returns
+    of the corrected logits, with the suffix ``_corrected``. If `head` has classwise metrics, `compute` also returns
     classwise calibration errors and, for tokens and pixels, the metrics of a `ConfusionMatrix`. `num_bins` and
     `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`.
     """
@@ -108,7 +108,7 @@ class StreamedEvaluation:
             after = self.after.compute()
             of_temperature = self.correction.method == "temperature"
             same = _INVARIANT if of_temperature else ("num_samples", "num_entries")
-            metrics |= {f"{name}_post_t": after[name] for name in after if name not in same}
+            metrics |= {f"{name}_corrected": after[name] for name in after if name not in same}
             if of_temperature and self.correction.T is not None:
                 metrics["temperature"] = self.correction.T
         return {name: value for name, value in metrics.items() if not math.isnan(value)}

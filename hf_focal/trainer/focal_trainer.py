@@ -102,7 +102,7 @@ class FocalTrainer(Trainer):
     run that was never interrupted.
 
     `evaluate()` and `predict()` report the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_nll``, ...) without
-    keeping logits and, after `fit_temperature`, also the metrics after T (``eval_ece_post_t``, ...). Each evaluation
+    keeping logits and, after `fit_temperature`, also the metrics after T (``eval_ece_corrected``, ...). Each evaluation
     prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
     ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated after each epoch, or every
     `args.gamma_update_steps` steps, on `calibration_dataset`; the function `gamma_history` lists γ and the bin edges.

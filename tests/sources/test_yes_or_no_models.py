@@ -142,7 +142,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
     found = trainer.fit_correction(method="platt", per_label=True)
     assert trainer.correction.method == "platt" and found.correction.size == 2
     metrics = trainer.evaluate(encoded(test))
-    assert metrics["eval_ece_post_t"] < 0.04 < metrics["eval_ece"]
+    assert metrics["eval_ece_corrected"] < 0.04 < metrics["eval_ece"]
     trainer.save_calibrated()
     saved = BertForSequenceClassification.from_pretrained(tmp_path / "out")
     inputs = tokenizer(["word1 word2"], return_tensors="pt")

@@ -39,7 +39,7 @@ def trainer_of(folder, model=None, **options):
         ({"gamma_update_steps": 2.5}, "gamma_update_steps must be a whole number of at least 1, got 2.5"),
         ({"label_names": ["target"]}, r"label_names must be \['labels'\], got \['target'\]"),
         ({"hub_strategy": "checkpoint"}, "hub_strategy must be 'end' or 'every_save', .* got 'checkpoint'"),
-        ({"metric_for_best_model": "eval_ece_post_t"}, "metric_for_best_model must be .*: T is fitted afterwards"),
+        ({"metric_for_best_model": "eval_ece_corrected"}, "metric_for_best_model must be .*: T is fitted afterwards"),
         ({"metric_for_best_model": "nll_incorrect"}, "metric_for_best_model must be .* got 'nll_incorrect'"),
         ({"metric_for_best_model": "eval_s99_accuracy"}, "metric_for_best_model must be .* got 'eval_s99_accuracy'"),
     ],

@@ -69,7 +69,7 @@ def test_both_processes_end_alike(both):
 
 def test_several_labels_and_unused_parameters(both):
     first, second, one = (results["labels"] for results in both)
-    assert first == second and {"eval_ece", "eval_macro_ece", "eval_auroc", "eval_ece_post_t"} <= first.keys()
+    assert first == second and {"eval_ece", "eval_macro_ece", "eval_auroc", "eval_ece_corrected"} <= first.keys()
     assert first == pytest.approx(one, rel=EXACT, abs=EXACT)  # T is large
 
 

@@ -34,11 +34,11 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
     assert trainer.correction is fit.correction and trainer.temperature is None
     metrics = trainer.evaluate(EVAL)
     corrected = torch.nn.functional.cross_entropy(expected.apply(logits_of(trainer.model, EVAL)), tensors(EVAL)[1])
-    assert metrics["eval_nll_post_t"] == pytest.approx(float(corrected), rel=1e-5)
-    assert {"eval_accuracy_post_t", "eval_smooth_ece", "eval_aurc"} <= metrics.keys()
+    assert metrics["eval_nll_corrected"] == pytest.approx(float(corrected), rel=1e-5)
+    assert {"eval_accuracy_corrected", "eval_smooth_ece", "eval_aurc"} <= metrics.keys()
     fold_correction(trainer.model, fit.correction)
     folded = trainer.evaluate(EVAL)
-    assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_post_t" not in folded
+    assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_corrected" not in folded
     assert trainer.correction is None
 
 

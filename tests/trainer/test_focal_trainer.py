@@ -332,8 +332,8 @@ def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, capl
     before, after = (reference_metrics(logits / value, test, 10) for value in (1, fitted.value))
     assert_has(metrics, before)
     calibrated = ("ece", "adaece", "classwise_ece", "mce", "nll", "brier", "entropy")
-    assert_has(metrics, {name: after[name] for name in calibrated}, suffix="_post_t")
-    assert "eval_accuracy_post_t" not in metrics
+    assert_has(metrics, {name: after[name] for name in calibrated}, suffix="_corrected")
+    assert "eval_accuracy_corrected" not in metrics
 
 
 def test_a_temperature_is_fitted_on_logits_whatever_predict_would_keep(tmp_path):
@@ -350,15 +350,15 @@ def test_a_temperature_is_fitted_on_logits_whatever_predict_would_keep(tmp_path)
 def test_a_temperature_ends_when_it_is_folded_or_the_model_trains_on(tmp_path):
     trainer = trainer_of(tmp_path)
     temperature = trainer.fit_temperature()
-    after = trainer.evaluate()["eval_nll_post_t"]
+    after = trainer.evaluate()["eval_nll_corrected"]
     fold_correction(trainer.model, temperature)
     folded = trainer.evaluate()
     assert folded["eval_nll"] == pytest.approx(after, rel=1e-12)
-    assert "eval_nll_post_t" not in folded
+    assert "eval_nll_corrected" not in folded
     trainer.fit_temperature()
-    assert "eval_nll_post_t" in trainer.evaluate()
+    assert "eval_nll_corrected" in trainer.evaluate()
     trainer.train()
-    assert "eval_nll_post_t" not in trainer.evaluate()
+    assert "eval_nll_corrected" not in trainer.evaluate()
 
 
 # What is printed and logged

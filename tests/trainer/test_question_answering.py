@@ -167,7 +167,7 @@ def test_the_temperature_is_in_the_saved_model(tmp_path):
     nll = torch.stack([F.cross_entropy(logits / value, labels) for value in grid])
     assert temperature.value == pytest.approx(float(grid[nll.argmin()])) and 1 < temperature.value < 10
     assert temperature.nll_after == pytest.approx(float(nll.min()), rel=1e-6)
-    assert trainer.evaluate()["eval_nll_post_t"] == pytest.approx(float(nll.min()), rel=1e-6)
+    assert trainer.evaluate()["eval_nll_corrected"] == pytest.approx(float(nll.min()), rel=1e-6)
     trainer.save_calibrated()
     loaded = AutoModelForQuestionAnswering.from_pretrained(tmp_path).eval()
     assert loaded.config.calibration["temperature"] == temperature.value
