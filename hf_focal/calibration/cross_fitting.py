@@ -16,6 +16,7 @@ from .affine_scaling import absent_classes, fit_bias_correction, fit_matrix_scal
 from .clusters import are_clustered, cluster_keys, folds_of
 from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
+from .temperature_grid import TemperatureCurves
 from .temperature_scaling import NO_INFORMATION, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
@@ -58,6 +59,8 @@ class CalibrationFit:
         clusters: a key of the cluster of each sample, int64 (N,); None if each sample is a draw of its own.
         absent_classes: with a softmax, the numbers of the classes that (nearly) no sample has, for which vector and
             matrix scaling fit no parameters of their own.
+        curves: if a temperature was fitted to sums instead of logits, the scores at each temperature of the grid.
+        dataset: the data that a trainer fitted it to.
     """
 
     correction: Correction
@@ -76,6 +79,8 @@ class CalibrationFit:
     clusters: np.ndarray | None = field(default=None, repr=False, compare=False)
     absent_classes: tuple[int, ...] = ()
     link: str = "softmax"
+    curves: TemperatureCurves | None = field(default=None, repr=False, compare=False)
+    dataset: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":

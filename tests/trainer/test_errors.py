@@ -145,7 +145,7 @@ def test_data_that_nothing_is_measured_or_fitted_on(tmp_path):
         trainer_of(tmp_path, eval_dataset=None).fit_temperature()
     with pytest.raises(ValueError, match="must be one of the evaluation sets, got all of them: near, far"):
         trainer_of(tmp_path, eval_dataset={"near": rows(2), "far": rows(3)}).fit_temperature()
-    assert trainer.temperature is None
+    assert trainer.fit is None
 
 
 # Models

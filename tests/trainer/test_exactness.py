@@ -16,7 +16,7 @@ from processes import output_of, start
 from tiny_models import BagOfWords, rows, trainer_of, weights
 
 from hf_focal import CalibrationMetrics
-from hf_focal.trainer import evaluation_and_correction as evaluation
+from hf_focal.trainer import accumulators as evaluation
 
 pytestmark = pytest.mark.slow
 EXACT = 1e-12

@@ -1,13 +1,12 @@
 """`FocalTrainer.fit_correction`: what is fitted, measured, saved and told on the card."""
 
-import json
-
 import pytest
 import torch
 from tiny_models import EVAL, logits_of, rows, tensors, tiny_bert, trainer_of
 
-from hf_focal import fold_correction
+from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
+from hf_focal.scores.correction_files import read_correction
 from hf_focal.tasks.heads import Head
 
 MANY = rows(200, seed=3)
@@ -31,7 +30,7 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
     logits, labels = logits_of(trainer.model, MANY), tensors(MANY)[1]
     expected = fit_vector_scaling(logits, labels)
     torch.testing.assert_close(fit.correction.A, expected.A, rtol=0, atol=1e-6)
-    assert trainer.correction is fit.correction and trainer.temperature is None
+    assert trainer.fit is fit and fit.temperature is None and fit.dataset is MANY
     metrics = trainer.evaluate(EVAL)
     corrected = torch.nn.functional.cross_entropy(expected.apply(logits_of(trainer.model, EVAL)), tensors(EVAL)[1])
     assert metrics["eval_nll_corrected"] == pytest.approx(float(corrected), rel=1e-5)
@@ -39,7 +38,7 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
     fold_correction(trainer.model, fit.correction)
     folded = trainer.evaluate(EVAL)
     assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_corrected" not in folded
-    assert trainer.correction is None
+    assert trainer.fit is None
 
 
 def test_data_without_labels_are_told(tmp_path):
@@ -55,7 +54,9 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
     loaded = type(trainer.model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(loaded, EVAL).double().softmax(-1), expected, rtol=0, atol=1e-6)
     assert loaded.config.calibration["method"] == "matrix"
-    assert json.loads((tmp_path / "calibration.json").read_text())["after"] == fit.after
+    saved = read_correction(tmp_path / "correction.json")
+    assert Correction.from_dict(saved) == fit.correction and saved["num_samples"] == 200
+    assert (saved["link"], saved["classes"]) == ("softmax", [*loaded.config.id2label.values()])
     trainer.create_model_card(test_dataset=EVAL)
     card = (tmp_path / "README.md").read_text()
     assert "corrected by matrix scaling, which is folded into the weights" in card
@@ -68,9 +69,9 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
 
 def test_a_temperature_is_the_trainers_temperature(tmp_path):
     trainer, fit = scaled_trainer(tmp_path, "temperature")
-    assert trainer.temperature is fit.temperature and trainer.correction is fit.correction
+    assert trainer.fit is fit and fit.temperature.value == fit.correction.T
     assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.T, rel=1e-9)
-    assert trainer.calibration_fit is None
+    assert not trainer.fit.is_cross_fitted and trainer.fit.dataset is MANY
 
 
 def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
@@ -83,6 +84,9 @@ def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
 def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):
     trainer, _ = scaled_trainer(tmp_path)
     trainer.save_calibrated()
+    (tmp_path / "calibration.json").write_text("{}")  # of version 0.2
     trainer.fit_temperature(MANY)
     trainer.save_calibrated()
-    assert (tmp_path / "temperature.json").exists() and not (tmp_path / "calibration.json").exists()
+    assert Correction.load(tmp_path / "correction.json") == trainer.fit.correction
+    assert Temperature.load(tmp_path / "temperature.json") == trainer.fit.temperature
+    assert not (tmp_path / "calibration.json").exists()

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from transformers import BertForTokenClassification, PrinterCallback, Trainer, TrainerCallback
 
 from hf_focal import CalibrationMetrics, FocalTrainer, TemperatureStream, build_loss, fit_temperature, fold_correction
-from hf_focal.trainer.evaluation_and_correction import RefinedNLL
+from hf_focal.trainer.accumulators import RefinedNLL
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]
 
@@ -300,7 +300,7 @@ def test_an_evaluation_without_labels_is_never_the_best(tmp_path, caplog):
 @pytest.mark.parametrize("objective", ["ece", "adaece", "nll"])
 @pytest.mark.parametrize("limit", [21 * 4 * 8, 21 * 4 * 8 - 1, 0])  # of float64 logits: all, not the last batch, none
 def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.trainer.evaluation_and_correction.MAX_COLLECTED_BYTES", limit)
+    monkeypatch.setattr("hf_focal.trainer.accumulators.MAX_COLLECTED_BYTES", limit)
     trainer = trainer_of(tmp_path, BagOfWords(), num_train_epochs=30)
     trainer.train()
     fitted = trainer.fit_temperature(objective=objective)
@@ -308,7 +308,7 @@ def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
     stream = TemperatureStream()
     stream.update(logits, labels)
     streamed = objective != "adaece" and limit < logits.nbytes
-    assert (trainer.temperature_curves is not None) == streamed
+    assert (trainer.fit.curves is not None) == streamed
     expected = stream.fit(objective) if streamed else fit_temperature(logits, labels, objective)
     assert fitted.value == pytest.approx(expected.value, rel=1e-9) and fitted.num_samples == 21
     assert fitted.nll_after == pytest.approx(expected.nll_after, rel=1e-6)
@@ -325,7 +325,7 @@ def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, capl
     for name, value in expected.to_dict().items():
         found = fitted.to_dict()[name]
         assert found == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
-    assert trainer.temperature is fitted
+    assert trainer.fit.temperature is fitted
     test = rows(30, seed=3)
     metrics, logits = trainer.evaluate(test), logits_of(trainer.model, test)
     assert metrics["eval_temperature"] == fitted.value != 1

@@ -125,7 +125,7 @@ def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
     with torch.no_grad():
         logits, labels = tokens_of(model.eval(), rows)
     temperature = trainer.fit_temperature(objective="nll")
-    curves = trainer.temperature_curves
+    curves = trainer.fit.curves
     for index, value in enumerate(PAPER_GRID):
         metrics = metrics_of(model, rows, value)
         assert abs(curves.ece[index] - metrics["ece"]) <= curves.ece_error[index] + 1e-7
@@ -133,7 +133,7 @@ def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
     assert temperature.value == PAPER_GRID[np.argmin(curves.nll)]
     assert abs(temperature.value - fit_temperature(logits, labels, "nll").value) <= 0.1
     trainer.train()
-    assert trainer.temperature is None
+    assert trainer.fit is None
 
 
 def test_rows_without_labels_are_refused(tmp_path):
