@@ -17,7 +17,7 @@ from .clusters import are_clustered, cluster_keys, folds_of
 from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
 from .temperature_grid import TemperatureCurves
-from .temperature_scaling import NO_INFORMATION, fit_temperature
+from .temperature_scaling import NO_INFORMATION, NoInformationWarning, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
 METHODS = ("none", "temperature", "bias", "platt", "vector", "matrix")
@@ -296,7 +296,7 @@ def fit_correction(
     for name in tried:
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="the logits say less")  # `notes` says it of the whole fit
+                warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
                 held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
         except InputError:  # such as a head that ranks backwards, which no Platt scaling corrects
             if method != "auto" or not name.startswith("platt"):

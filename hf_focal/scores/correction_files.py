@@ -118,10 +118,18 @@ def apply_correction(
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:
+    """Read what `write_correction` wrote, or the ``calibration.json`` of Platt scaling by a trainer of version 0.2.
+
+    Raises:
+        InputError: the file is missing, or holds something else.
+    """
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    if isinstance(saved, dict) and {"chosen", "decomposition"} <= saved.keys():  # calibration.json of version 0.2
+        of_fit = {"link": "sigmoid", "classes": [], "scores": "logits", "floor": 0.0}
+        saved = {"format": FORMAT, "version": 1, **of_fit, "correction": saved.get("correction", saved)}
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
     if (version := saved.get("version")) not in (1, VERSION):

@@ -158,7 +158,7 @@ class FocalTrainer(Trainer):
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
-    _trains_seq2seq = False
+    _trains_seq2seq = _fine_tunes_texts = False
 
     def __init__(
         self,
@@ -787,7 +787,8 @@ class FocalTrainer(Trainer):
             if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
                 from transformers.integrations import HfDeepSpeedConfig
 
-                unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841 (in force while referenced)
+                # In force as long as it is referenced.
+                unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841
             fold_correction(model_class.from_pretrained(folder), correction, self._example).save_pretrained(folder)
         except Exception as error:  # a model's own code raises anything
             config = folder / "config.json"
@@ -916,7 +917,7 @@ class FocalTrainer(Trainer):
         """
         names: Any = [tasks, dataset_tags, dataset, dataset_args]
         task, tag, data, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
-        args, model = self.args, without_adapter(self.model)
+        args, state, model = self.args, self.state, without_adapter(self.model)
         config = getattr(model, "config", None)
         named: dict[str, Any] = {"task": task or task_of_model(model, self.head).pipeline}
         fitted_on = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
@@ -936,11 +937,11 @@ class FocalTrainer(Trainer):
         file = folder / "config.json"
         saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"calibration": {"folded": False}}
         generates = self.head.generates
+        earlier = None if result.temperature.is_fitted else folded_temperature(self._recorded_calibration(), generates)
         unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
         settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
-        if self.state.global_step:  # training may have stopped early
-            steps, epochs = {"steps": self.state.global_step}, {"epochs": f"{self.state.epoch:.4g}"}
-            settings |= steps if args.max_steps > 0 else epochs
+        if state.global_step:  # training may have stopped early
+            settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
         settings["configuration of the dataset"] = data_config
         card = model_card(
             result,
@@ -954,13 +955,11 @@ class FocalTrainer(Trainer):
             },
             figures=[f"report/{name}" for name in diagrams_of(result)],
             folded=is_folded(saved.get("calibration"), generates) or adapter_calibration(folder) is not None,
-            earlier=None
-            if result.temperature.is_fitted
-            else folded_temperature(self._recorded_calibration(), generates),
+            earlier=earlier,
             own_code=registering_package(model),
             loadable=isinstance(model, PreTrainedModel),
             adapter=model is not unwrap(self.model),
-            sft=self._arguments.__name__ == "FocalSFTConfig",
+            sft=self._fine_tunes_texts,
             num_labels=getattr(config, "num_labels", None),
             pairs=self._takes_pairs(),
             **named,
@@ -983,11 +982,8 @@ class FocalTrainer(Trainer):
         sample: Any = next(iter(data), None)
         ids = sample.get("input_ids", []) if isinstance(sample, Mapping) else []
         separators = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
-        count, (one, two) = (
-            sum(int(i) in separators for i in ids),
-            map(tokenizer.num_special_tokens_to_add, (False, True)),
-        )
-        return one < two == count
+        one, two = map(tokenizer.num_special_tokens_to_add, (False, True))
+        return one < two == sum(int(token) in separators for token in ids)
 
     def push_to_hub(
         self,
@@ -1001,7 +997,7 @@ class FocalTrainer(Trainer):
         """Publish the calibrated model with its card. All processes must call it.
 
         Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with the
-        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` first, or the model is
+        arguments in `card`), then uploaded to `args.hub_model_id`. Fit a correction first, or the model is
         published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:
@@ -1045,14 +1041,14 @@ class FocalTrainer(Trainer):
             return
         self.callback_handler.on_push_begin(args, self.state, self.control)
         # `save_total_limit` may remove the checkpoint before it is uploaded.
-        copy = TemporaryDirectory(prefix="_push-", dir=args.output_dir)
+        snapshot = TemporaryDirectory(prefix="_push-", dir=args.output_dir)
         for file in published_files(checkpoint):
-            target = Path(copy.name, file)
+            target = Path(snapshot.name, file)
             target.parent.mkdir(parents=True, exist_ok=True)
             copy2(checkpoint / file, target)
         message = f"Training in progress, step {self.state.global_step}"
         options = {"token": args.hub_token, "revision": args.hub_revision, "commit_message": message}
-        self.checkpoint_pushes.append(run_as_future(_push_copy, copy, self.hub_model_id, options))
+        self.checkpoint_pushes.append(run_as_future(_push_snapshot, snapshot, self.hub_model_id, options))
 
 
 def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -1078,10 +1074,10 @@ def check_not_empty(name: str, dataset: Any) -> None:
         require(not is_empty, name, "must hold at least one sample, got an empty dataset")
 
 
-def _push_copy(copy: TemporaryDirectory, name: str, options: Any) -> None:
+def _push_snapshot(snapshot: TemporaryDirectory, name: str, options: Any) -> None:
     """Upload the copy of a checkpoint, and remove the copy."""
-    with copy:
+    with snapshot:
         try:
-            upload(copy.name, name, **options)
+            upload(snapshot.name, name, **options)
         except HubError as error:
             _logger.warning("%s; the training goes on", error)

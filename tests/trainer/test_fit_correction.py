@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from tiny_models import EVAL, logits_of, rows, tensors, tiny_bert, trainer_of
+from language_models import build, texts
+from tiny_models import EVAL, BagOfWords, logits_of, rows, tensors, tiny_bert, trainer_of
 
 from hf_focal import Correction, Temperature, fold_correction
+from hf_focal.calibration import CalibrationFit
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.scores.correction_files import read_correction
 from hf_focal.tasks.heads import Head
@@ -79,6 +81,34 @@ def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "head", Head.PIXELS)
     with pytest.raises(ValueError, match=r"must classify samples or words, got Head.PIXELS: use fit_temperature"):
         trainer.fit_correction()
+
+
+@pytest.mark.parametrize(
+    ("model", "head", "classes"),
+    [
+        (tiny_bert, Head.CLASSES, ["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"]),
+        (BagOfWords, Head.CLASSES, []),
+        (lambda: build("gpt2"), Head.NEXT_TOKENS, []),
+    ],
+)
+def test_correction_json_names_the_classes_if_there_are_any(model, head, classes, tmp_path):
+    data = [row for row in texts(40) if len(row["input_ids"]) == 6] if head.generates else EVAL
+    trainer = trainer_of(tmp_path, model(), train_dataset=None, eval_dataset=data)
+    trainer.fit_temperature()
+    assert trainer.head is head and (trainer.fit.curves is not None) == head.generates
+    trainer.save_calibrated()
+    assert read_correction(tmp_path / "correction.json")["classes"] == classes
+    assert Correction.load(tmp_path / "correction.json") == trainer.fit.correction
+
+
+def test_a_fit_from_elsewhere_is_measured_and_ends_with_training(tmp_path):
+    trainer = trainer_of(tmp_path, max_steps=1)
+    trainer.fit = CalibrationFit.of_temperature(Temperature(2.0))
+    assert trainer.evaluate(EVAL)["eval_temperature"] == 2
+    trainer.model.config.calibration = {"temperature": 3.0, "folded": False}  # in the config, not in the weights
+    assert trainer.fit.correction.T == 2
+    trainer.train()
+    assert trainer.fit is None and "eval_nll_corrected" not in trainer.evaluate(EVAL)
 
 
 def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):
