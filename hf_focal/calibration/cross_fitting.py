@@ -134,7 +134,9 @@ class CalibrationFit:
 
     @property
     def after(self) -> dict[str, float]:
-        """The cross-fitted scores with the correction."""
+        """The scores with the correction; those of a temperature that is not cross-fitted are of its own samples."""
+        if self.temperature is not None and not self.is_cross_fitted:
+            return {"nll": self.temperature.nll_after, "ece": self.temperature.ece_after}
         return self.scores[self.chosen]
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
@@ -143,7 +145,8 @@ class CalibrationFit:
         The two parts sum to the score before the correction. The calibration part is how much the correction improves
         the score on samples that it was not fitted on (0 if it does not). It is the gain possible without a new model.
         """
-        gains = {name: max(0.0, self.before[name] - self.after[name]) for name in ("nll", "brier")}
+        names = [name for name in ("nll", "brier") if name in self.before]
+        gains = {name: max(0.0, self.before[name] - self.after[name]) for name in names}
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,6 +162,8 @@ class CalibrationFit:
         return values
 
     def __str__(self) -> str:
+        if not self.is_cross_fitted:
+            return str(self.temperature)
         before, after = self.before, self.after
         if len(self.scores) == 1 and self.method == "none":
             scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"

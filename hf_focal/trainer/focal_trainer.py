@@ -814,9 +814,9 @@ class FocalTrainer(Trainer):
     ) -> RunResult:
         """Fit a correction, report on test data, and save or publish the calibrated model with its card.
 
-        Does `fit_temperature` or `fit_correction` on the held-out data, `report`, and `push_to_hub` if
-        `args.push_to_hub`, otherwise `save_calibrated` and `create_model_card`; prints what was fitted and measured.
-        All processes must call it.
+        Does `fit_temperature` or `fit_correction` on the held-out data, unless there is a `fit` and no other is asked
+        for; `report`; and `push_to_hub` if `args.push_to_hub`, otherwise `save_calibrated` and `create_model_card`.
+        Prints what was fitted and measured. All processes must call it.
 
         Args:
             test_dataset: labeled data that was used neither for training nor for the fit.
@@ -828,16 +828,9 @@ class FocalTrainer(Trainer):
         Returns:
             The result, as of `report`.
         """
-        held_out = self.held_out_dataset()
-        if method is None:
-            task = task_of_class(type(without_adapter(self.model)).__name__)
-            of_samples = task is not None and task.takes_affine and task.has_independent_predictions
-            classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
-            method = default_correction(classes, len(held_out))
-        per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
-        fit = self.fit_temperature if method == "temperature" else partial(self.fit_correction, method=method)
-        fitted = fit(held_out, per_label=per_label)
-        result = self.report(test_dataset)
+        if self.fit is None or method is not None or per_label is not None:
+            self._fit_default(method, per_label)
+        fitted, result = self.fit, self.report(test_dataset)
         self.accelerator.print(f"{fitted}\n{result.describe()}")
         if self.args.push_to_hub:
             self.push_to_hub(result=result, **card)
@@ -847,6 +840,20 @@ class FocalTrainer(Trainer):
         folder = self.args.output_dir
         self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
         return result
+
+    def _fit_default(self, method: str | None, per_label: bool | None) -> None:
+        """Fit a correction to the held-out data, as `finish` does."""
+        held_out = self.held_out_dataset()
+        if method is None:
+            task = task_of_class(type(without_adapter(self.model)).__name__)
+            of_samples = task is not None and task.takes_affine and task.has_independent_predictions
+            classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
+            method = default_correction(classes, len(held_out))
+        per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
+        if method == "temperature":
+            self.fit_temperature(held_out, per_label=per_label)
+        else:
+            self.fit_correction(held_out, method, per_label)
 
     def report(self, test_dataset: Any) -> RunResult:
         """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.

@@ -1,5 +1,7 @@
 """`FocalTrainer.fit_correction`: what is fitted, measured, saved and told on the card."""
 
+import json
+
 import pytest
 import torch
 from language_models import build, texts
@@ -109,6 +111,32 @@ def test_a_fit_from_elsewhere_is_measured_and_ends_with_training(tmp_path):
     assert trainer.fit.correction.T == 2
     trainer.train()
     assert trainer.fit is None and "eval_nll_corrected" not in trainer.evaluate(EVAL)
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector"])
+def test_finish_keeps_the_fit_unless_another_is_asked_for(method, tmp_path, capsys):
+    trainer, _ = scaled_trainer(tmp_path)
+    if method == "temperature":
+        trainer.fit_temperature()
+    fit = trainer.fit
+    result = trainer.finish(EVAL)
+    assert trainer.fit is fit and fit.method == method and str(fit) in capsys.readouterr().out
+    assert (result.details.get("calibration") == fit.to_dict()) == (method == "vector")
+    assert Correction.load(tmp_path / "correction.json") == fit.correction
+    trainer.finish(EVAL, method="matrix")
+    assert trainer.fit.method == Correction.load(tmp_path / "correction.json").method == "matrix"
+    trainer.fit = None
+    trainer.finish(EVAL)
+    assert trainer.fit.reason  # "auto", with more than two classes
+
+
+def test_a_temperature_that_is_not_cross_fitted_says_what_it_is(tmp_path):
+    trainer, _ = scaled_trainer(tmp_path)
+    temperature = trainer.fit_temperature()
+    assert str(trainer.fit) == str(temperature)
+    saved = json.loads(json.dumps(trainer.fit.to_dict()))
+    assert saved["after"] == {"nll": temperature.nll_after, "ece": temperature.ece_after}
+    assert saved["before"]["nll"] - saved["after"]["nll"] == pytest.approx(saved["decomposition"]["nll"][0])
 
 
 def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):

@@ -193,12 +193,13 @@ def measure_dense(
         class_counts: number of training pixels or tokens of each class.
     """
     before, after = trainer.measure(dataset)
-    temperature, confusion = None if trainer.fit is None else trainer.fit.temperature, trainer.confusion
-    assert temperature is not None and after is not None and confusion is not None  # each sample has several labels
+    fit, confusion = trainer.fit, trainer.confusion
+    assert fit is not None and fit.temperature is not None and after is not None
+    assert confusion is not None  # each sample has several labels
     loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = confusion.by_class()["accuracy"].tolist()
-    return result_of_classes(loss, temperature, before, after, confusion, class_names, details)
+    return result_of_classes(loss, fit.temperature, before, after, confusion, class_names, details)
 
 
 def result_of_classes(
