@@ -36,7 +36,7 @@ from transformers.utils import logging
 
 from hf_focal import CalibrationMetrics, build_loss, fit_temperature
 from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
-from hf_focal.trainer.evaluation_and_correction import CollectedLogits, TemperatureSums
+from hf_focal.trainer.accumulators import CollectedLogits, TemperatureSums
 
 SAMPLES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 CLASSES = (2, 10, 100, 1_000, 10_000, 32_000, 128_256)

@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig, PrinterCallback, Trainer, TrainerCall
 from transformers.utils import logging
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer import evaluation_and_correction
+from hf_focal.trainer import accumulators
 
 BATCH_LOGITS = 2**20
 TRAINED = ("flsd53", "adafocal", "recall", "class_balanced", "mmce")
@@ -130,7 +130,7 @@ def bytes_of_process(rank: int, num_processes: int, port: int, results: Any, fol
         }
         for name, action in actions.items():
             limit = 0 if name.endswith("streamed") else 2**30
-            with patch.object(evaluation_and_correction, "MAX_COLLECTED_BYTES", limit):
+            with patch.object(accumulators, "MAX_COLLECTED_BYTES", limit):
                 size = sent(action)
             lines.append({"name": name, "samples": num_samples, "classes": num_classes, "bytes": size})
     if rank == 0:

@@ -69,7 +69,7 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
         saved = type(names["model"]).from_pretrained("out")
         assert saved.config.calibration["temperature"] == names["temperature"].value
         (shown,) = re.findall(r"error ([\d.]+)%, ECE ([\d.]+)% -> ([\d.]+)%", page.read_text(encoding="utf-8"))
-        measured = [names["figures"][name] for name in ("eval_error", "eval_ece", "eval_ece_post_t")]
+        measured = [names["figures"][name] for name in ("eval_error", "eval_ece", "eval_ece_corrected")]
         # Other versions round differently.
         assert measured == pytest.approx([float(value) / 100 for value in shown], abs=0.03)
     if page.stem == "csv_to_hub":

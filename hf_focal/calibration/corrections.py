@@ -261,6 +261,8 @@ class Correction:
             values = values["correction"]  # of the file correction.json, with what is needed to read tables of scores
         if not isinstance(values, Mapping):
             raise ValueError(f"a correction must be a mapping of its fields, got {values!r}")
+        if "decomposition" in values:  # calibration.json of version 0.2
+            raise ValueError("it has the scores of a fit, but no A and b: they are in the model's weights")
         method = values.get("method", "temperature")
         if method not in ("temperature", "bias", "platt", "vector", "matrix"):
             raise InputError("method", f"must be temperature, bias, platt, vector, or matrix, got {method!r}")

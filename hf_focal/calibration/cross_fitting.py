@@ -16,7 +16,8 @@ from .affine_scaling import absent_classes, fit_bias_correction, fit_matrix_scal
 from .clusters import are_clustered, cluster_keys, folds_of
 from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
-from .temperature_scaling import NO_INFORMATION, fit_temperature
+from .temperature_grid import TemperatureCurves
+from .temperature_scaling import NO_INFORMATION, NoInformationWarning, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
 METHODS = ("none", "temperature", "bias", "platt", "vector", "matrix")
@@ -58,6 +59,8 @@ class CalibrationFit:
         clusters: a key of the cluster of each sample, int64 (N,); None if each sample is a draw of its own.
         absent_classes: with a softmax, the numbers of the classes that (nearly) no sample has, for which vector and
             matrix scaling fit no parameters of their own.
+        curves: if a temperature was fitted to sums instead of logits, the scores at each temperature of the grid.
+        dataset: the data that a trainer fitted it to.
     """
 
     correction: Correction
@@ -76,6 +79,8 @@ class CalibrationFit:
     clusters: np.ndarray | None = field(default=None, repr=False, compare=False)
     absent_classes: tuple[int, ...] = ()
     link: str = "softmax"
+    curves: TemperatureCurves | None = field(default=None, repr=False, compare=False)
+    dataset: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":
@@ -129,7 +134,9 @@ class CalibrationFit:
 
     @property
     def after(self) -> dict[str, float]:
-        """The cross-fitted scores with the correction."""
+        """The scores with the correction; those of a temperature that is not cross-fitted are of its own samples."""
+        if self.temperature is not None and not self.is_cross_fitted:
+            return {"nll": self.temperature.nll_after, "ece": self.temperature.ece_after}
         return self.scores[self.chosen]
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
@@ -138,7 +145,8 @@ class CalibrationFit:
         The two parts sum to the score before the correction. The calibration part is how much the correction improves
         the score on samples that it was not fitted on (0 if it does not). It is the gain possible without a new model.
         """
-        gains = {name: max(0.0, self.before[name] - self.after[name]) for name in ("nll", "brier")}
+        names = [name for name in ("nll", "brier") if name in self.before]
+        gains = {name: max(0.0, self.before[name] - self.after[name]) for name in names}
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,6 +162,8 @@ class CalibrationFit:
         return values
 
     def __str__(self) -> str:
+        if not self.is_cross_fitted:
+            return str(self.temperature)
         before, after = self.before, self.after
         if len(self.scores) == 1 and self.method == "none":
             scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
@@ -291,7 +301,7 @@ def fit_correction(
     for name in tried:
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="the logits say less")  # `notes` says it of the whole fit
+                warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
                 held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
         except InputError:  # such as a head that ranks backwards, which no Platt scaling corrects
             if method != "auto" or not name.startswith("platt"):

@@ -84,6 +84,10 @@ def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
     return temperatures
 
 
+class GridEndWarning(UserWarning):
+    """A fitted T is at an end of its grid."""
+
+
 def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklevel: int = 3) -> bool:
     """Return whether `value` is at an end of the grid `temperatures`. If it is, warn, with `advice`.
 
@@ -96,6 +100,7 @@ def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklev
         warnings.warn(
             f"the fitted T = {value:.4g} is at an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
             f"beyond, {beyond}{advice}",
+            GridEndWarning,
             stacklevel=stacklevel,
         )
     return at_grid_end

@@ -111,9 +111,7 @@ def fit_temperature(
     else:
         value, at_grid_end = nll_temperature(samples)
         if at_grid_end:
-            warnings.warn(NO_INFORMATION["softmax"], stacklevel=2)
-        if at_grid_end:
-            warnings.warn(NO_INFORMATION["softmax"], stacklevel=2)
+            warnings.warn(NO_INFORMATION["softmax"], NoInformationWarning, stacklevel=2)
         candidates = np.array([value])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
@@ -162,6 +160,10 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
     """Return the AdaECE at a temperature, computed from float64 confidences."""
     parts = [1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1) for _, gaps in samples.gaps(torch.float64)]
     return adaptive_calibration_error(torch.cat(parts), samples.correct, num_bins, inputs="confidences")
+
+
+class NoInformationWarning(UserWarning):
+    """The logits say less about the labels than chance, so T is at the end of its range."""
 
 
 class InfiniteNLLError(InputError):
@@ -295,7 +297,7 @@ def _fit_sigmoid(
     else:
         shared, at_grid_end = _sigmoid_optimum(signed[known])
         if at_grid_end:
-            warnings.warn(NO_INFORMATION["sigmoid"], stacklevel=3)
+            warnings.warn(NO_INFORMATION["sigmoid"], NoInformationWarning, stacklevel=3)
         elif shared is None:
             warnings.warn(
                 "no T can be fitted, so T = 1: the signs of the logits predict all labels, or the logits are 0; use a "

@@ -176,6 +176,7 @@ def describe_environment() -> str:
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
+    from ..calibration.temperature_grid import GridEndWarning
     from ..reports.next_steps import next_steps
     from ..reports.text_summary import summary
     from ..validation import InputError
@@ -193,7 +194,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             print(f"\n{summary(result)}", flush=True)
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the fitted T")  # the summary reports it
+        warnings.simplefilter("ignore", GridEndWarning)  # the summary reports it
         result = measure(**arguments, on_result=show)
     if _is_main_process():
         if "output" in arguments:

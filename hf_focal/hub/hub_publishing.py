@@ -52,7 +52,7 @@ _PUBLISHED = (
 )
 # Deleted from the repository by each push: stale files, and private ones that other programs may have pushed.
 _REPLACED = (
-    *("temperature.json", "report/*", "translations/*", "runs/*", "_*", "trainer_state.json"),
+    *("temperature.json", "correction.json", "report/*", "translations/*", "runs/*", "_*", "trainer_state.json"),
     *("run.json", "*/run.json", "training_args.bin", "*/training_args.bin"),
 )
 

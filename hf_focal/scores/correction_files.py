@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from ..calibration import CalibrationFit, Correction
 from ..reports.output_folder import check_new_file
+from ..reports.run_results import write_json
 from ..validation import InputError
 from .column_names import KINDS
 from .schema import LINKS, Schema
@@ -25,21 +26,29 @@ FORMAT, VERSION = "hf_focal correction", 2  # version 1 had other names for A an
 _ROWS = 100_000  # samples in a batch
 
 
-def correction_record(scores: Any, fit: CalibrationFit, thresholds: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return what ``correction.json`` holds: a correction, of which scores it is, and the record of thresholds."""
-    schema: Schema | None = scores.schema
+def write_correction(
+    path: str | Path,
+    fit: CalibrationFit,
+    classes: Sequence[str] = (),
+    schema: Schema | None = None,
+    thresholds: dict[str, Any] | None = None,
+) -> None:
+    """Write ``correction.json``: the correction, of which scores it is, and the record of thresholds.
+
+    Without a `schema`, the scores are logits.
+    """
     saved: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "link": scores.link,
-        "classes": [*scores.classes],
+        "link": fit.link,
+        "classes": [*classes],
         "scores": "logits" if schema is None else schema.kind,
         "floor": 0.0 if schema is None else schema.floor,
     }
     if schema is not None:
         saved["schema"] = schema.to_dict()
     saved |= {"num_samples": fit.num_samples, "correction": fit.correction.to_dict()}
-    return saved | ({} if thresholds is None else {"thresholds": thresholds})
+    write_json(Path(path), saved | ({} if thresholds is None else {"thresholds": thresholds}))
 
 
 def correct_file(
@@ -109,10 +118,18 @@ def correct_file(
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:
+    """Read what `write_correction` wrote, or the ``calibration.json`` of Platt scaling by a trainer of version 0.2.
+
+    Raises:
+        InputError: the file is missing, or holds something else.
+    """
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    if isinstance(saved, dict) and {"chosen", "decomposition"} <= saved.keys():  # calibration.json of version 0.2
+        of_fit = {"link": "sigmoid", "classes": [], "scores": "logits", "floor": 0.0}
+        saved = {"format": FORMAT, "version": 1, **of_fit, "correction": saved.get("correction", saved)}
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
     if (version := saved.get("version")) not in (1, VERSION):

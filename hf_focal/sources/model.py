@@ -47,7 +47,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, input_keys, select_inputs
 from ..tasks.task import MULTI_LABEL
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..trainer.evaluation_and_correction import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
+from ..trainer.accumulators import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
 from ..utils.atomic_write import write_whole
 from ..validation import InputError, one_line, require
 from .onnx import OnnxClassifier

@@ -12,8 +12,7 @@ from ..calibration.prior_shift import check_shares
 from ..hub.model_card import model_card
 from ..reports import RunResult
 from ..reports.report_folder import diagrams_of
-from ..reports.run_results import write_json
-from ..scores.correction_files import correction_record
+from ..scores.correction_files import write_correction
 from ..scores.score_table import Scores
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
@@ -131,8 +130,8 @@ class Source:
         self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
-        record = correction_record(fitted_on, fit, promises.get("thresholds"))
-        write_json(folder / "correction.json", record)
+        of_scores = (fitted_on.classes, fitted_on.schema)
+        write_correction(folder / "correction.json", fit, *of_scores, promises.get("thresholds"))
 
     def write_card(
         self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]

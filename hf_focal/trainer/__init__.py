@@ -1,9 +1,9 @@
 """Trainers with a calibrated loss, their arguments, and the loss for any other trainer."""
 
+from .checkpoints import last_complete_checkpoint
 from .focal_trainer import FocalTrainer
 from .loss_and_normalization import LossFunction, loss_func
 from .seq2seq_trainer import FocalSeq2SeqTrainer
-from .state_and_saving import last_complete_checkpoint
 from .training_arguments import FocalSeq2SeqTrainingArguments, FocalTrainingArguments
 from .training_callbacks import gamma_history
 

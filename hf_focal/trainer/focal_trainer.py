@@ -1,69 +1,85 @@
 """`FocalTrainer`: Transformers' Trainer with a calibrated loss, calibration metrics and temperature scaling."""
 
+import copy
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from enum import Enum
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
+from shutil import copy2
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import datasets
 import numpy as np
 import torch
+from accelerate.data_loader import IterableDatasetShard
+from accelerate.utils import gather_object
 from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, PredictionOutput, TrainOutput, get_last_checkpoint
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, IterableDataset, Subset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import (
+    PREFIX_CHECKPOINT_DIR,
+    HubStrategy,
+    PredictionOutput,
+    TrainOutput,
+    get_last_checkpoint,
+    has_length,
+)
 
 from ..calibration import (
     CalibrationFit,
     Correction,
     Temperature,
-    TemperatureCurves,
     TemperatureStream,
     fit_correction,
     fit_temperature,
+    fold_correction,
 )
+from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.clusters import cluster_keys
-from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
+from ..calibration.corrections import calibration_record, folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ..losses import LossConfig, ScheduledGamma
+from ..hub.hub_publishing import HubError, create_repository, publish, published_files, repository_of, upload
+from ..hub.model_card import model_card, registering_package
+from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
-from ..reports import RunResult, comparison_page
-from ..reports.run_results import write_json
-from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
+from ..reports import RunResult, comparison_page, write_report
+from ..reports.report_folder import diagrams_of
+from ..reports.verdicts import warnings_of
+from ..scores.correction_files import write_correction
+from ..tasks.heads import Head, check_correction, check_model, head_of, label_names_of, task_of_model, without_adapter
 from ..tasks.task import task_of_class
+from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
-from .deferred_logits import deferrable_head, deferred, set_ddp_default
-from .evaluation_and_correction import (
-    CollectedLogits,
-    StreamedEvaluation,
-    TemperatureSums,
-    TopConfidences,
-    check_held_out,
-    check_measurable,
-    check_not_empty,
-    evaluation_set,
-    labels_of,
-)
+from .accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
+from .checkpoints import FocalCheckpoint, read_state, write_state
+from .deferred_logits import deferrable_head, deferred, is_sharded_class, set_ddp_default
 from .loss_and_normalization import (
     AuxiliaryLoss,
+    LoggedLoss,
     LossFunction,
     check_same_rows,
-    count_classes,
+    count_labels,
     counted_labels,
+    label_column,
+    labels_of,
     loss_of_head,
     num_measured_samples,
     padded_positions,
@@ -72,23 +88,26 @@ from .loss_and_normalization import (
     without_loss,
     without_repeats,
 )
-from .state_and_saving import (
-    FocalCheckpoint,
-    LoggedLoss,
-    check_step_size,
-    fold_saved,
-    measured_result,
-    push_checkpoint,
-    read_state,
-    step_size,
-    weight_files,
-    write_model_card,
-    write_state,
-)
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, print_lines
+from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
 from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
 
+# Training arguments that a model card lists if they are set, and the names under which it lists them.
+_SETTINGS = {
+    "max_steps": "steps",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch size per device",
+    "gradient_accumulation_steps": "accumulated batches",
+    "world_size": "processes",
+    "optim": "optimizer",
+    "learning_rate": "learning rate",
+    "lr_scheduler_type": "learning rate schedule",
+    "warmup_steps": "warm-up steps",
+    "weight_decay": "weight decay",
+    "max_grad_norm": "largest gradient norm",
+    "loss_reduction": "reduction of the loss",
+    "seed": "seed",
+}
 _logger = logging.getLogger(__name__)
 
 
@@ -102,7 +121,7 @@ class FocalTrainer(Trainer):
     run that was never interrupted.
 
     `evaluate()` and `predict()` report the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_nll``, ...) without
-    keeping logits and, after `fit_temperature`, also the metrics after T (``eval_ece_post_t``, ...). Each evaluation
+    keeping logits and, after a fit, also those of the corrected logits (``eval_ece_corrected``, ...). Each evaluation
     prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
     ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated after each epoch, or every
     `args.gamma_update_steps` steps, on `calibration_dataset`; the function `gamma_history` lists γ and the bin edges.
@@ -124,10 +143,8 @@ class FocalTrainer(Trainer):
 
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
-        temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
-        calibration_fit: the `CalibrationFit` of the last `fit_correction`, reset like `temperature`, or None.
-        fitted_on: the dataset of the last fit, or None.
-        temperature_curves: the `TemperatureCurves` of the last `fit_temperature`, or None if it kept the logits.
+        fit: the `CalibrationFit` of the last `fit_correction` or `fit_temperature`, with its `dataset`, or None. It is
+            of the model as it is now: training the model, and folding a correction into it, end it.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
         deferred_head (Linear | None): the head of a language model that trains without stored logits (`linear_loss`).
 
@@ -141,7 +158,7 @@ class FocalTrainer(Trainer):
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
-    _trains_seq2seq = False
+    _trains_seq2seq = _fine_tunes_texts = False
 
     def __init__(
         self,
@@ -163,25 +180,21 @@ class FocalTrainer(Trainer):
         if self._model_as_given is not None and self.args.world_size > 1:
             message = "on several processes, the model runs without its wrapper: set torch_compile=True to compile it"
             _logger.warning(message)
-        self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
+        self.calibration_dataset = self._evaluation_set("calibration_dataset", calibration_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
-        check_held_out("calibration_dataset", self.calibration_dataset, self.train_dataset)
+        self._check_held_out("calibration_dataset", self.calibration_dataset)
         self._chosen_problem_type = getattr(getattr(self.model, "config", None), "problem_type", None) is not None
         check_model(self.model)
         self.head = head_of(self.model)
         seq2seq = self.head is Head.TARGET_TOKENS
         other = f"{type(self.model).__name__}: use {'FocalSeq2SeqTrainer' if seq2seq else 'FocalTrainer'}"
         require(seq2seq == self._trains_seq2seq, "model", f"must be one for this trainer, got {other}")
-        if self._has_one_sigmoid():
+        if self._has_one_sigmoid:
             set_sigmoid(self.model.config)
         self.label_names = ["labels"]  # also for models that do not take labels
-        self.temperature: Temperature | None = None
-        self.calibration_fit: CalibrationFit | None = None
-        self.temperature_curves: TemperatureCurves | None = None
+        self.fit = None
         self.confusion: ConfusionMatrix | None = None
-        self._calibration_when_fitted: dict[str, Any] = {}
-        self.fitted_on: Any = None
         self._accumulator: Any = None  # used by the current evaluation
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
         self._labels_required = self._serves_update = self._predicts = False
@@ -215,8 +228,14 @@ class FocalTrainer(Trainer):
     def link(self) -> str:
         return "sigmoid" if self.head is Head.LABELS else "softmax"
 
+    @property
     def _has_one_sigmoid(self) -> bool:
         return self.head is Head.LABELS and self.model.config.num_labels == 1
+
+    @property
+    def _is_multiple_choice(self) -> bool:
+        """Whether the model has one logit for each option of a multiple choice."""
+        return type(without_adapter(self.model)).__name__.endswith("ForMultipleChoice")
 
     # Training
 
@@ -226,21 +245,45 @@ class FocalTrainer(Trainer):
         self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
         check_position(checkpoint, self)
-        check_step_size(self._saved_state, self)
+        self._check_step_size()
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts from scratch", checkpoint)
-        self.temperature = self.calibration_fit = self.fitted_on = None
+        self.fit = None
         try:
             output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             self._gamma_updates.due = False  # later evaluations are not part of training
         return output._replace(training_loss=output.metrics["train_loss"])
 
+    def _step_size(self) -> dict[str, int]:
+        """Return the number of samples or, for batches of a number of tokens, of tokens in a step of all processes."""
+        args: Any = self.args
+        tokens = getattr(args, "max_tokens_per_batch", None)
+        if tokens is None:
+            return {"samples_per_step": self.get_total_train_batch_size(args)}
+        return {"tokens_per_step": tokens * args.gradient_accumulation_steps * args.world_size}
+
+    def _check_step_size(self) -> None:
+        """Raise InputError if training for epochs would resume with larger or smaller steps than those before.
+
+        Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes, it would
+        stop in the middle of the training. With `max_steps`, another size is allowed.
+        """
+        ((unit, now),), args, saved = self._step_size().items(), self.args, self._saved_state
+        before = now if saved is None else saved.get(unit, now)
+        of_batch = "max_tokens_per_batch" if unit == "tokens_per_step" else "per_device_train_batch_size"
+        require(
+            before == now or args.max_steps > 0 or args.auto_find_batch_size,
+            f"{of_batch} × gradient_accumulation_steps × number of processes",
+            f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat "
+            "data; to resume anyway, set max_steps instead of num_train_epochs",
+        )
+
     def begin_training(self, train_dataloader: DataLoader) -> None:
         """Prepare the loss for a new training run, or restore it from the checkpoint."""
         if (config := getattr(self.model, "config", None)) is not None:
             drop_promises(config)
-            if self.calibration():  # the record describes the weights before this training run
+            if recorded_calibration(config):  # the record describes the weights before this training run
                 del config.calibration
         self.build_loss()
         self._train_dataloader, self._num_labels, self._gamma_updates.due = train_dataloader, None, False
@@ -256,7 +299,59 @@ class FocalTrainer(Trainer):
             self._logged_loss = LoggedLoss(**saved["logged_loss"])
             if saved["auxiliary_loss"] is not None:
                 self._auxiliary.running = torch.tensor(saved["auxiliary_loss"], device=self.args.device)
-        count_classes(self, train_dataloader)
+        self._count_classes(train_dataloader)
+
+    def _count_classes(self, train_dataloader: DataLoader | None = None) -> None:
+        """Pass the class counts to the loss if the loss needs them and does not have them yet.
+
+        In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
+        """
+        loss, train_dataset = getattr(self.loss, "of_entries", self.loss), self.train_dataset
+        if not isinstance(loss, ClassBalanced) or loss.weights is not None:
+            return
+        # In an evaluation without training data, or with a stream of them.
+        if train_dataloader is None and not has_length(train_dataset):
+            if not loss.alike:
+                message = "without training labels to count, the loss %s weights all classes equally"
+                _logger.warning(message, self.loss_config)
+            loss.alike = True
+            return
+        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
+        set_counts = loss.set_label_counts if self.head is Head.LABELS else loss.set_class_counts
+        set_counts(self.class_counts(loader))
+
+    def class_counts(self, train_dataloader: DataLoader) -> list[int]:
+        """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
+
+        For a model with a sigmoid per label, return the number of ones of each label instead.
+
+        Class indices of samples or tokens are read from the dataset's attribute `labels` if it is a tensor, or from
+        the column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the
+        labels are read from collated batches: each process collates a share of the dataset once.
+
+        Raises InputError for an `IterableDataset`, whose labels cannot be counted before training.
+        """
+        dataset: Any = train_dataloader.dataset
+        require(
+            not isinstance(dataset, IterableDataset),
+            "train_dataset",
+            f"must have a length with loss {self.loss_config}, which counts its labels beforehand, got "
+            f"{type(dataset).__name__}, a stream: give class_balanced:weights=",
+        )
+        if self.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
+            return count_labels([dataset.labels]).tolist()
+        if self.head is Head.CLASSES and (column := label_column(dataset)) is not None:
+            return count_labels(column).tolist()
+        loader = DataLoader(
+            Subset(dataset, range(self.args.process_index, len(dataset), self.args.world_size)),
+            self.args.per_device_train_batch_size,
+            collate_fn=train_dataloader.collate_fn,
+            num_workers=self.args.dataloader_num_workers,
+            generator=torch.Generator(),  # instead of PyTorch's global generator
+        )
+        batches = (labels_of(self.prepare_labels(batch), "train_dataset") for batch in loader)
+        counts = gather_object([count_labels(batches, ones=self.head is Head.LABELS)])
+        return pad_sequence(counts, batch_first=True).sum(0).tolist()
 
     def get_train_dataloader(self) -> DataLoader:
         return seed_by_epoch(super().get_train_dataloader(), self.data_seed)
@@ -297,7 +392,7 @@ class FocalTrainer(Trainer):
     ) -> Any:
         inputs = self.prepare_labels(inputs)
         if self._accumulator is not None:  # in an evaluation, perhaps before any training
-            count_classes(self)
+            self._count_classes()
             num_items_in_batch = None  # Trainer counts a soft target once for each class
         if not self._labels_checked:
             self._labels_checked = warn_of_labels(inputs, self.head, self._chosen_problem_type)
@@ -310,34 +405,6 @@ class FocalTrainer(Trainer):
             return (loss, outputs) if return_outputs else loss
         # Trainer drops the first element of a tuple as the loss, but a model that gets no labels returns no loss.
         return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *without_loss(outputs))
-
-    def _measure(self, model: nn.Module, inputs: dict[str, Any], outputs: Any) -> None:
-        """Measure the first pass of the evaluated model over the evaluation's batch.
-
-        A `compute_loss` that a user overrides may call this class's more than once, with the batch, with the batch
-        repeated, or for another model.
-        """
-        assert self._unmeasured is not None
-        evaluated, batch = self._unmeasured
-        if unwrap(model) is not unwrap(evaluated):
-            return
-        check_same_rows(inputs, batch)
-        self._unmeasured = None
-        self._example = self._example or first_rows(inputs)
-        own = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
-        logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
-        self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
-
-    def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
-        """Search hyperparameters, by default for the smallest NLL, which compares losses and options of a loss.
-
-        Trainer's own default would add up all metrics. Raises InputError without `compute_objective` for several
-        evaluation sets or if the trainer has `compute_metrics`.
-        """
-        other = self.compute_metrics is not None or isinstance(self.eval_dataset, dict)
-        problem = "must be given with compute_metrics or several evaluation sets, got None"
-        require(compute_objective is not None or not other, "compute_objective", problem)
-        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_nll"), *args, **kw)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
@@ -353,13 +420,24 @@ class FocalTrainer(Trainer):
             logs["train_loss"] = self._logged_loss.mean(step, self.accelerator)
         super().log(logs, start_time)
 
+    def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
+        """Search hyperparameters, by default for the smallest NLL, which compares losses and options of a loss.
+
+        Trainer's own default would add up all metrics. Raises InputError without `compute_objective` for several
+        evaluation sets or if the trainer has `compute_metrics`.
+        """
+        other = self.compute_metrics is not None or isinstance(self.eval_dataset, dict)
+        problem = "must be given with compute_metrics or several evaluation sets, got None"
+        require(compute_objective is not None or not other, "compute_objective", problem)
+        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_nll"), *args, **kw)
+
     # Evaluation
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", **generation: Any
     ) -> dict[str, float]:
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        dataset = evaluation_set("eval_dataset", dataset, self.eval_dataset)
+        dataset = self._evaluation_set("eval_dataset", dataset)
         # For several evaluation sets, Trainer calls this method again for each of them.
         self._serves_update = self._gamma_updates.due and dataset is self.held_out_dataset()
         try:
@@ -384,7 +462,13 @@ class FocalTrainer(Trainer):
         accumulator: Any = None,
     ) -> Any:
         """Run Trainer's loop, and add all logits and labels to `accumulator`, by default a `StreamedEvaluation`."""
-        check_measurable(dataloader, self.args.world_size)
+        require(
+            self.args.world_size == 1 or not isinstance(dataloader.dataset, IterableDatasetShard),
+            "args.accelerator_config",
+            "must have dispatch_batches for a stream that is measured, got dispatch_batches=False: the samples that "
+            "fill up its last batch cannot be told apart from real ones",
+        )
+        check_not_empty("the dataset to measure", dataloader.dataset)
         streamed = self._new_evaluation() if accumulator is None else None
         # Attributes, because Trainer's loop cannot pass more arguments to `prediction_step` and `compute_loss`.
         self._accumulator, self._labels_required = streamed or accumulator, not self._predicts
@@ -430,13 +514,56 @@ class FocalTrainer(Trainer):
             raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss for metrics")
         return loss, logits, labels
 
+    def _measure(self, model: nn.Module, inputs: dict[str, Any], outputs: Any) -> None:
+        """Measure the first pass of the evaluated model over the evaluation's batch.
+
+        A `compute_loss` that a user overrides may call this class's more than once, with the batch, with the batch
+        repeated, or for another model.
+        """
+        assert self._unmeasured is not None
+        evaluated, batch = self._unmeasured
+        if unwrap(model) is not unwrap(evaluated):
+            return
+        check_same_rows(inputs, batch)
+        self._unmeasured = None
+        self._example = self._example or first_rows(inputs)
+        own = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
+        logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
+        self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
+
     def _new_evaluation(self) -> StreamedEvaluation:
-        self.forget_folded_temperature()
         # There are too many pixels to keep the confidence of each, but AdaFocal needs these confidences.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        options = self.args.calibration_bins, self.correction, self.head, keep_samples
+        correction = None if self.fit is None else self.fit.correction
         refined = (self.args.metric_for_best_model or "").endswith("nll_refined")  # it costs time
-        return StreamedEvaluation(self.loss, *options, refined=refined)
+        return StreamedEvaluation(
+            self.loss, self.args.calibration_bins, correction, self.head, keep_samples, refined=refined
+        )
+
+    def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure labeled data, or the evaluation set with the key `dataset`, before and after the correction.
+
+        Returns two `CalibrationMetrics` over all processes; the second is None without a correction. For pixels, both
+        have `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset or one without labels.
+        """
+        streamed = self._new_evaluation()
+        measured = self.collect(self._evaluation_set("dataset", dataset), streamed)
+        self.confusion = streamed.confusion
+        return measured
+
+    def measure_confidences(self) -> tuple[Tensor, Tensor]:
+        """Return the top-1 confidences (N,) and correctness (N,), bool, of the held-out data, both on the CPU."""
+        return self.collect(self.held_out_dataset(), TopConfidences(self.link))
+
+    def collect(self, dataset: Any, accumulator: Any) -> Any:
+        """Add a labeled dataset to an accumulator (see `accumulators`); return what `gather` returns."""
+        # Rows grouped by length would not be in the order of the dataset.
+        grouped = self.args.train_sampling_strategy == "group_by_length"
+        dataloader = self.get_test_dataloader(dataset) if grouped else self.get_eval_dataloader(dataset)
+        self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
+        # End the pass as predict() does, or its progress bar would continue in the next pass.
+        self.callback_handler.on_predict(self.args, self.state, self.control, {})
+        return accumulator.gather()
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
@@ -457,82 +584,35 @@ class FocalTrainer(Trainer):
         finally:
             args.dataloader_drop_last, args.train_sampling_strategy = given
 
-    def collect(self, dataset: Any, accumulator: Any) -> Any:
-        """Add a labeled dataset to an accumulator (see `evaluation_and_correction`); return what `gather` returns."""
-        # Rows grouped by length would not be in the order of the dataset.
-        grouped = self.args.train_sampling_strategy == "group_by_length"
-        dataloader = self.get_test_dataloader(dataset) if grouped else self.get_eval_dataloader(dataset)
-        self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
-        # End the pass as predict() does, or its progress bar would continue in the next pass.
-        self.callback_handler.on_predict(self.args, self.state, self.control, {})
-        return accumulator.gather()
+    def _evaluation_set(self, name: str, dataset: Any) -> Any:
+        """Return `dataset`, or the evaluation set with this key; raise InputError if there is none."""
+        if not isinstance(dataset, str):
+            return dataset
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {}
+        problem = f"must be a dataset or one of the evaluation sets ({', '.join(sets)}), got {dataset!r}"
+        require(dataset in sets, name, problem)
+        return sets[dataset]
 
-    def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """Measure labeled data, or the evaluation set with the key `dataset`, before and after the correction.
+    def _check_held_out(self, name: str, dataset: Any) -> None:
+        problem = "must be held out, got the training set: its confidence says nothing about other data"
+        require(not same_data(dataset, self.train_dataset), name, problem)
 
-        Returns two `CalibrationMetrics` over all processes; the second is None without a correction. For pixels, both
-        have `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset or one without labels.
-        """
-        streamed = self._new_evaluation()
-        measured = self.collect(evaluation_set("dataset", dataset, self.eval_dataset), streamed)
-        self.confusion = streamed.confusion
-        return measured
+    # Correction
 
-    def measure_confidences(self) -> tuple[Tensor, Tensor]:
-        """Return the top-1 confidences (N,) and correctness (N,), bool, of the held-out data, both on the CPU."""
-        return self.collect(self.held_out_dataset(), TopConfidences(self.link))
+    @property
+    def fit(self) -> CalibrationFit | None:
+        """The fit of a correction to the model as it is now, or None; see the class."""
+        if self._fit is not None and (record := self._recorded_calibration()) != self._record_when_fitted:
+            return None if is_folded(record, self.head.generates) else self._fit
+        return self._fit
 
-    def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
-        """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.
+    @fit.setter
+    def fit(self, fit: CalibrationFit | None) -> None:
+        self._fit = fit
+        self._record_when_fitted = {} if fit is None else self._recorded_calibration()
 
-        Raises ValueError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
-        """
-        for default in (self.calibration_dataset, self.eval_dataset):
-            dataset = default if dataset is None else dataset
-        dataset = evaluation_set(name, dataset, self.eval_dataset)
-        problem = "must be given, got None: there is no calibration_dataset or eval_dataset"
-        require(dataset is not None, name, problem)
-        if isinstance(dataset, dict):
-            raise InputError(name, f"must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
-        check_held_out(name, dataset, self.train_dataset)
-        check_not_empty(name, dataset)
-        return dataset
-
-    # Temperature
-
-    def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
-        """Fit the temperature of the model's logits on held-out data. Later evaluations also have metrics after T.
-
-        Args:
-            dataset: see `held_out_dataset`. Logits of language models, answer spans, and pixels, and any logits above
-                1 GiB, are streamed (see `hf_focal.calibration.TemperatureStream`). But logits of a fit by "adaece", or
-                of several labels per sample, always stay in memory.
-            objective: "nll", "ece", or "adaece"; see `hf_focal.fit_temperature`. T is searched over 0.1, 0.2, …, 10,
-                except for "nll" with logits in memory. For classifiers, too few samples cause a warning.
-            per_label: whether to fit one T per label by NLL, for a model with several labels per sample.
-
-        Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
-        """
-        check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
-        problem = f"must be False for a model with a softmax, got {per_label}"
-        require(not per_label or self.head is Head.LABELS, "per_label", problem)
-        dataset = self.held_out_dataset(dataset, "dataset")
-        store: Any = TemperatureSums(self.args.calibration_bins)
-        if self.head in (Head.CLASSES, Head.LABELS):
-            streams = self.head is Head.CLASSES and objective in STREAM_OBJECTIVES
-            store = CollectedLogits(store if streams else None, self.link)
-        collected = self.collect(dataset, store)
-        if curves := collected.compute() if isinstance(collected, TemperatureStream) else None:
-            temperature = curves.fit(objective)
-        else:
-            logits, labels = collected
-            options: Any = {"link": self.link, "per_label": per_label}
-            temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
-            if (warning := few_samples(objective, temperature.num_samples)) and self.args.should_log:
-                _logger.warning(warning)
-        self._keep_fit(dataset, temperature, curves=curves)
-        return temperature
+    def _recorded_calibration(self) -> dict[str, Any]:
+        return recorded_calibration(getattr(self.model, "config", None))
 
     def fit_correction(
         self, dataset: Any = None, method: str | None = None, per_label: bool = False, *, clusters: Any = None
@@ -569,47 +649,76 @@ class FocalTrainer(Trainer):
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options |= {"bias": has_bias(self.model, self._example), "clusters": clusters}
         if method is None:
-            kind = type(without_adapter(self.model)).__name__
-            has_choice = self.head is Head.CLASSES and not kind.endswith("ForMultipleChoice")
-            method = default_correction(logits.shape[1] if has_choice else 2, int(rows[-1]) + 1)
-        fit = fit_correction(logits, labels, method, **options)
-        self._keep_fit(dataset, fit.temperature, fit)
+            has_classes = self.head is Head.CLASSES and not self._is_multiple_choice
+            method = default_correction(logits.shape[1] if has_classes else 2, int(rows[-1]) + 1)
+        self.fit = fit = replace(fit_correction(logits, labels, method, **options), dataset=dataset)
         return fit
 
-    def _keep_fit(self, dataset: Any, temperature: Temperature | None, fit: Any = None, curves: Any = None) -> None:
-        self.temperature, self.calibration_fit, self.temperature_curves = temperature, fit, curves
-        self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
+    def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
+        """Fit the temperature of the model's logits on held-out data, in place of any earlier correction.
 
-    @property
-    def correction(self) -> Correction | None:
-        """The correction that `fit_temperature` or `fit_correction` fitted last, or None."""
-        fit = self.calibration_fit or self.temperature
-        return None if fit is None else fit.correction
+        Later evaluations also measure the corrected logits. The `fit` is not cross-fitted; it has the `curves` of ECE
+        and NLL over T if the logits were streamed.
 
-    def calibration(self) -> dict[str, Any]:
-        """Return a copy of `model.config.calibration`, or an empty dict if there is none."""
-        return recorded_calibration(getattr(self.model, "config", None))
+        Args:
+            dataset: see `held_out_dataset`. Logits of language models, answer spans, and pixels, and any logits above
+                1 GiB, are streamed (see `hf_focal.calibration.TemperatureStream`). But logits of a fit by "adaece", or
+                of several labels per sample, always stay in memory.
+            objective: "nll", "ece", or "adaece"; see `hf_focal.fit_temperature`. T is searched over 0.1, 0.2, …, 10,
+                except for "nll" with logits in memory. For classifiers, too few samples cause a warning.
+            per_label: whether to fit one T per label by NLL, for a model with several labels per sample.
 
-    def forget_folded_temperature(self) -> None:
-        """Forget the fitted correction if a correction has been folded into the model since the fit."""
-        record = self.calibration()
-        if is_folded(record, self.head.generates) and record != self._calibration_when_fitted:
-            self.temperature = self.calibration_fit = None
+        Raises:
+            ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
+        """
+        check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
+        problem = f"must be False for a model with a softmax, got {per_label}"
+        require(not per_label or self.head is Head.LABELS, "per_label", problem)
+        dataset = self.held_out_dataset(dataset, "dataset")
+        store: Any = TemperatureSums(self.args.calibration_bins)
+        if self.head in (Head.CLASSES, Head.LABELS):
+            streams = self.head is Head.CLASSES and objective in STREAM_OBJECTIVES
+            store = CollectedLogits(store if streams else None, self.link)
+        collected = self.collect(dataset, store)
+        curves = collected.compute() if isinstance(collected, TemperatureStream) else None
+        if curves is not None:
+            temperature = curves.fit(objective)
+        else:
+            logits, labels = collected
+            options: Any = {"link": self.link, "per_label": per_label}
+            temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
+            if (warning := few_samples(objective, temperature.num_samples)) and self.args.should_log:
+                _logger.warning(warning)
+        fit = CalibrationFit.of_temperature(temperature, self.link)
+        self.fit = replace(fit, curves=curves, dataset=dataset)
+        return temperature
 
-    def folded_temperature(self) -> float | None:
-        """Return the temperature that is folded into the model's weights, or None."""
-        return folded_temperature(self.calibration(), self.head.generates)
+    def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
+        """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.
 
-    # Saving and publishing
+        Raises ValueError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
+        """
+        for default in (self.calibration_dataset, self.eval_dataset):
+            dataset = default if dataset is None else dataset
+        dataset = self._evaluation_set(name, dataset)
+        problem = "must be given, got None: there is no calibration_dataset or eval_dataset"
+        require(dataset is not None, name, problem)
+        if isinstance(dataset, dict):
+            raise InputError(name, f"must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
+        self._check_held_out(name, dataset)
+        check_not_empty(name, dataset)
+        return dataset
+
+    # Saving
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as it was trained, without a correction. In a checkpoint, also save the state of the loss."""
         folder = Path(output_dir or self.args.output_dir)
         if self.is_world_process_zero():  # remove files of an earlier model in the same folder
             of_adapter = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
-            for name in ("temperature.json", "calibration.json", *of_adapter):
+            for name in ("temperature.json", "correction.json", "calibration.json", *of_adapter):
                 (folder / name).unlink(missing_ok=True)
-        if self.correction is not None and not _internal_call:
+        if self.fit is not None and not _internal_call:
             _logger.warning("%s gets the model without its correction: use save_calibrated to save both", folder)
         # Other modules cannot be loaded again under other names (`load_renamed_weights`).
         pretrained = isinstance(without_adapter(self.model), PreTrainedModel)
@@ -621,7 +730,7 @@ class FocalTrainer(Trainer):
         self._logged_loss.reduce(self.accelerator)
         state = {
             "num_processes": self.args.world_size,
-            **step_size(self),
+            **self._step_size(),
             "loss": str(self.loss_config),
             "loss_state": dict(self.loss.state_dict()),
             "gamma_update_due": self._gamma_updates.due,
@@ -631,44 +740,83 @@ class FocalTrainer(Trainer):
         if self.args.should_save:
             write_state(folder, state)
 
-    def report(self, test_dataset: Any) -> RunResult:
-        """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.
-
-        All processes must call it. The result's `pre` and `post` are the metrics before and after the correction.
-        """
-        result = measured_result(self, test_dataset)
-        if self.is_world_process_zero():
-            comparison_page([self.args.output_dir], Path(self.args.output_dir, "report.html"))
-        return result
-
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its correction, if one is fitted. All processes must call it.
 
         The correction is folded into the saved weights or, where that is impossible (see `fold_correction`), recorded
-        in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit. A model
-        with one logit that was a CrossEncoder of sentence-transformers stays one, with the sigmoid as its activation.
+        in the saved configuration, with a warning. ``correction.json`` has it, and ``temperature.json`` the fit
+        of a temperature. A model with one logit that was a CrossEncoder of sentence-transformers stays one, with
+        the sigmoid as its activation.
         """
         folder = Path(self.args.output_dir)
         earlier = weight_files(folder)
         self.save_model(_internal_call=True)  # without a push
-        self.forget_folded_temperature()
-        if self.correction is not None and self.is_world_process_zero():
-            if self.temperature is not None:  # before the fold, which may fail
-                self.temperature.save(folder / "temperature.json")
-            if self.calibration_fit is not None:
-                write_json(folder / "calibration.json", self.calibration_fit.to_dict())
-            fold_saved(unwrap(self.model), folder, self.correction, earlier, self._example)
-        if self._has_one_sigmoid() and (folder / "config.json").is_file() and self.is_world_process_zero():
+        if not self.is_world_process_zero():
+            return
+        if (fit := self.fit) is not None:  # the files before the fold, which may fail
+            if fit.temperature is not None:
+                fit.temperature.save(folder / "temperature.json")
+            of_classes = self.head in (Head.CLASSES, Head.LABELS, Head.PIXELS) and not self._is_multiple_choice
+            write_correction(folder / "correction.json", fit, label_names_of(self.model) if of_classes else ())
+            self._fold_saved(folder, fit.correction, earlier)
+        if self._has_one_sigmoid and (folder / "config.json").is_file():
             copy_settings(self.model.config.name_or_path, folder, one_logit=True)
+
+    def _fold_saved(self, folder: Path, correction: Correction, earlier: dict[Path, tuple[int, int]]) -> None:
+        """Fold a correction into the saved model. If that fails, record it in the saved configuration, and warn.
+
+        Only the saved files change. The model does not, because FSDP2 and ZeRO-3 may keep only shards of it in memory.
+        `earlier` is what `weight_files` returned before the model was saved. If the model has an adapter, only the
+        adapter is saved. An adapter cannot hold the temperature of a language model, so this temperature is recorded
+        in the saved generation configuration instead.
+        """
+        model: Any = unwrap(self.model)
+        model_class, adapter = type(model), without_adapter(model) is not model
+        try:
+            if adapter and model.active_adapters != ["default"]:  # PEFT saves other adapters in subfolders
+                raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
+            # FSDP's sharded state dicts and ZeRO-3's checkpoints are saved in other kinds of files.
+            if weight_files(folder) == earlier:
+                raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
+            if adapter:
+                return fold_saved_adapter(model, folder, correction, self._example)
+            # FSDP2 replaces the class of a model by one that derives from it.
+            model_class = next(kind for kind in model_class.__mro__ if not is_sharded_class(kind))
+            if not issubclass(model_class, PreTrainedModel):
+                raise TypeError(f"the model must be one of Transformers, got {model_class.__name__}")
+            if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
+                from transformers.integrations import HfDeepSpeedConfig
+
+                # In force as long as it is referenced.
+                unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841
+            fold_correction(model_class.from_pretrained(folder), correction, self._example).save_pretrained(folder)
+        except Exception as error:  # a model's own code raises anything
+            config = folder / "config.json"
+            if config.is_file():  # as JSON, which works for the configuration of any class
+                values = json.loads(config.read_text(encoding="utf-8"))
+                drop_promises(values)
+                values["calibration"] = calibration_record(correction, folded=False)
+                write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
+            elif adapter and head_of(model).generates and correction.T is not None:
+                generation = copy.deepcopy(model.generation_config)
+                generation.update(do_sample=True, temperature=correction.T)
+                generation.save_pretrained(folder)
+            _logger.warning(
+                "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
+                correction,
+                error,
+            )
+
+    # Reporting and publishing
 
     def finish(
         self, test_dataset: Any, *, method: str | None = None, per_label: bool | None = None, **card: Any
     ) -> RunResult:
         """Fit a correction, report on test data, and save or publish the calibrated model with its card.
 
-        Does `fit_temperature` or `fit_correction` on the held-out data, `report`, and `push_to_hub` if
-        `args.push_to_hub`, otherwise `save_calibrated` and `create_model_card`; prints what was fitted and measured.
-        All processes must call it.
+        Does `fit_temperature` or `fit_correction` on the held-out data, unless there is a `fit` and no other is asked
+        for; `report`; and `push_to_hub` if `args.push_to_hub`, otherwise `save_calibrated` and `create_model_card`.
+        Prints what was fitted and measured. All processes must call it.
 
         Args:
             test_dataset: labeled data that was used neither for training nor for the fit.
@@ -680,16 +828,9 @@ class FocalTrainer(Trainer):
         Returns:
             The result, as of `report`.
         """
-        held_out = self.held_out_dataset()
-        if method is None:
-            task = task_of_class(type(without_adapter(self.model)).__name__)
-            of_samples = task is not None and task.takes_affine and task.has_independent_predictions
-            classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
-            method = default_correction(classes, len(held_out))
-        per_label = self.head is Head.LABELS and not self._has_one_sigmoid() if per_label is None else per_label
-        fit = self.fit_temperature if method == "temperature" else partial(self.fit_correction, method=method)
-        fitted = fit(held_out, per_label=per_label)
-        result = self.report(test_dataset)
+        if self.fit is None or method is not None or per_label is not None:
+            self._fit_default(method, per_label)
+        fitted, result = self.fit, self.report(test_dataset)
         self.accelerator.print(f"{fitted}\n{result.describe()}")
         if self.args.push_to_hub:
             self.push_to_hub(result=result, **card)
@@ -698,6 +839,56 @@ class FocalTrainer(Trainer):
             self.create_model_card(result=result, **card)
         folder = self.args.output_dir
         self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
+        return result
+
+    def _fit_default(self, method: str | None, per_label: bool | None) -> None:
+        """Fit a correction to the held-out data, as `finish` does."""
+        held_out = self.held_out_dataset()
+        if method is None:
+            task = task_of_class(type(without_adapter(self.model)).__name__)
+            of_samples = task is not None and task.takes_affine and task.has_independent_predictions
+            classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
+            method = default_correction(classes, len(held_out))
+        per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
+        if method == "temperature":
+            self.fit_temperature(held_out, per_label=per_label)
+        else:
+            self.fit_correction(held_out, method, per_label)
+
+    def report(self, test_dataset: Any) -> RunResult:
+        """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.
+
+        All processes must call it. The result's `pre` and `post` are the metrics before and after the correction.
+        """
+        result = self._measured_result(test_dataset)
+        if self.is_world_process_zero():
+            comparison_page([self.args.output_dir], Path(self.args.output_dir, "report.html"))
+        return result
+
+    def _measured_result(self, dataset: Any) -> RunResult:
+        """Measure a dataset, and return the result. The main process also writes the report of this result."""
+        before, after = self.measure(dataset)
+        details: dict[str, Any] = {"gamma_history": gamma_history(self.state.log_history)}
+        if isinstance(dataset, str):
+            details["measured_on"] = dataset
+        fit = self.fit
+        if fit is not None and same_data(fit.dataset, self._evaluation_set("dataset", dataset)):
+            _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
+            details["fitted_on"] = details.setdefault("measured_on", "the calibration data")
+        samples = self.head is Head.LABELS or (self.head is Head.CLASSES and self.confusion is None)
+        if fit is not None and fit.is_cross_fitted:
+            details["calibration"] = fit.to_dict()
+        options: Any = {"details": details, "intervals": samples, "label_names": label_names_of(self.model)}
+        temperature = None if fit is None else fit.temperature
+        result = RunResult.of(str(self.loss_config), temperature, before, after, **options)
+        if self.confusion is not None:  # words or pixels, whose predictions no temperature changes
+            means = self.confusion.compute()
+            post = result.post if "calibration" in details else result.post | means
+            result = replace(result, pre=result.pre | means, post=post)
+        if self.is_world_process_zero():
+            for warning in warnings_of(result):
+                _logger.warning("%s", warning)
+            write_report(Path(self.args.output_dir) / "report", result)
         return result
 
     def create_model_card(
@@ -732,19 +923,74 @@ class FocalTrainer(Trainer):
                 evaluation set, and the card says so. With `result`, the Hub id or path of the measured data.
         """
         names: Any = [tasks, dataset_tags, dataset, dataset_args]
-        task, tag, data, config = (value[0] if isinstance(value, list | tuple) else value for value in names)
-        named = {"language": language, "license": license, "base_model": finetuned_from, "task": task, "tags": tags}
-        named |= {"model_name": model_name or self.hub_model_id or repository_of(self.args), "dataset": tag or data}
-        write_model_card(self, result, test_dataset, config, **named)
-
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        task, tag, data, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
+        args, state, model = self.args, self.state, without_adapter(self.model)
+        config = getattr(model, "config", None)
+        named: dict[str, Any] = {"task": task or task_of_model(model, self.head).pipeline}
+        fitted_on = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
+        if result is not None:
+            named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
+        else:
+            test_dataset = self.eval_dataset if test_dataset is None else test_dataset
+            test_dataset = self.held_out_dataset(test_dataset, "test_dataset")
+            named["measured_on"] = self._split_name(test_dataset, "test")
+            named["same_rows"] = same_data(fitted_on, test_dataset)
+            result = self._measured_result(test_dataset)
         if not self.is_world_process_zero():
             return
-        private, token = self.args.hub_private_repo if private is None else private, token or self.args.hub_token
-        self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
+        if fitted_on is not None:
+            named["fitted_on"] = self._split_name(fitted_on, "calibration")
+        folder = Path(args.output_dir)
+        file = folder / "config.json"
+        saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"calibration": {"folded": False}}
+        generates = self.head.generates
+        earlier = None if result.temperature.is_fitted else folded_temperature(self._recorded_calibration(), generates)
+        unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
+        settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
+        if state.global_step:  # training may have stopped early
+            settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
+        settings["configuration of the dataset"] = data_config
+        card = model_card(
+            result,
+            model_name=model_name or self.hub_model_id or repository_of(args),
+            base_model=finetuned_from or getattr(config, "name_or_path", None) or None,
+            dataset=tag or data,
+            language=language,
+            license=license,
+            settings={
+                name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
+            },
+            figures=[f"report/{name}" for name in diagrams_of(result)],
+            folded=is_folded(saved.get("calibration"), generates) or adapter_calibration(folder) is not None,
+            earlier=earlier,
+            own_code=registering_package(model),
+            loadable=isinstance(model, PreTrainedModel),
+            adapter=model is not unwrap(self.model),
+            sft=self._fine_tunes_texts,
+            num_labels=getattr(config, "num_labels", None),
+            pairs=self._takes_pairs(),
+            **named,
+        )
+        card.data.tags += [tags] if isinstance(tags, str) else tags or []
+        card.save(folder / "README.md")
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        push_checkpoint(self, Path(checkpoint_folder))
+    def _split_name(self, dataset: Any, other: str) -> str:
+        """Return a dataset's key in several evaluation sets, "validation" if it is the only such set, or `other`."""
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"validation": self.eval_dataset}
+        return next((key for key, part in sets.items() if same_data(part, dataset)), other)
+
+    def _takes_pairs(self) -> bool:
+        """Return whether the first sample has as many separators as the tokenizer adds to two texts, not to one."""
+        data, tokenizer = self.train_dataset, self.processing_class
+        data = self.eval_dataset if data is None else data
+        data = next(iter(data.values()), None) if isinstance(data, dict) else data
+        if not isinstance(tokenizer, PreTrainedTokenizerBase) or data is None:
+            return False
+        sample: Any = next(iter(data), None)
+        ids = sample.get("input_ids", []) if isinstance(sample, Mapping) else []
+        separators = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
+        one, two = map(tokenizer.num_special_tokens_to_add, (False, True))
+        return one < two == sum(int(token) in separators for token in ids)
 
     def push_to_hub(
         self,
@@ -758,7 +1004,7 @@ class FocalTrainer(Trainer):
         """Publish the calibrated model with its card. All processes must call it.
 
         Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with the
-        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` first, or the model is
+        arguments in `card`), then uploaded to `args.hub_model_id`. Fit a correction first, or the model is
         published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:
@@ -772,7 +1018,7 @@ class FocalTrainer(Trainer):
         private = self.args.hub_private_repo if private is None else private
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.save_calibrated()
-        if self.correction is None and not self.calibration():
+        if self.fit is None and not self._recorded_calibration():
             _logger.warning(
                 "the model is published without a correction, because none was fitted: see fit_temperature"
             )
@@ -786,3 +1032,59 @@ class FocalTrainer(Trainer):
         name = self.hub_model_id or repository_of(self.args)
         options: Any = {"private": private, "token": token, "revision": revision, "commit_message": commit_message}
         return (publish if blocking else partial(run_as_future, publish))(self.args.output_dir, name, **options)
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        if not self.is_world_process_zero():
+            return
+        private, token = self.args.hub_private_repo if private is None else private, token or self.args.hub_token
+        self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Push the model in a checkpoint, without the training state, while training continues."""
+        args, checkpoint = self.args, Path(checkpoint_folder)
+        if not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
+            return
+        if not args.hub_always_push and not all(future.done() for future in self.checkpoint_pushes):
+            return
+        self.callback_handler.on_push_begin(args, self.state, self.control)
+        # `save_total_limit` may remove the checkpoint before it is uploaded.
+        snapshot = TemporaryDirectory(prefix="_push-", dir=args.output_dir)
+        for file in published_files(checkpoint):
+            target = Path(snapshot.name, file)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy2(checkpoint / file, target)
+        message = f"Training in progress, step {self.state.global_step}"
+        options = {"token": args.hub_token, "revision": args.hub_revision, "commit_message": message}
+        self.checkpoint_pushes.append(run_as_future(_push_snapshot, snapshot, self.hub_model_id, options))
+
+
+def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return the safetensors files in a folder, each with two numbers that change when the file is rewritten."""
+    found = {path: path.stat() for path in folder.glob("*.safetensors")}
+    # The time alone may stay the same: clocks tick every few milliseconds, on some file systems every second.
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+def same_data(first: Any, second: Any) -> bool:
+    """Return whether two datasets are the same object, or the same data loaded twice."""
+    if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
+        return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
+    return first is not None and first is second
+
+
+def check_not_empty(name: str, dataset: Any) -> None:
+    if isinstance(dataset, dict):
+        for key, part in dataset.items():
+            check_not_empty(f"{name}[{key!r}]", part)
+    else:
+        is_empty = has_length(dataset) and len(dataset) == 0
+        require(not is_empty, name, "must hold at least one sample, got an empty dataset")
+
+
+def _push_snapshot(snapshot: TemporaryDirectory, name: str, options: Any) -> None:
+    """Upload the copy of a checkpoint, and remove the copy."""
+    with snapshot:
+        try:
+            upload(snapshot.name, name, **options)
+        except HubError as error:
+            _logger.warning("%s; the training goes on", error)

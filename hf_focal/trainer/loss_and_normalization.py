@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -12,12 +13,10 @@ import torch
 from accelerate import Accelerator, PartialState
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
 from accelerate.state import GradientState
-from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
-from transformers import Trainer
+from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
 from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
@@ -25,7 +24,6 @@ from ..losses.base_loss import divide
 from ..tasks.heads import Head, without_adapter
 from ..validation import InputError, require
 from .deferred_logits import DeferredLogits
-from .evaluation_and_correction import labels_of
 
 # Field of a model's output -> names under which the model or its configuration may hold the field's coefficient.
 _FIELDS = {
@@ -102,6 +100,14 @@ def without_loss(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a model's outputs without the loss in front, which is None or a scalar, as the model gets no labels."""
     first = outputs[0] if len(outputs) > 1 else outputs
     return outputs[1:] if first is None or (isinstance(first, Tensor) and not first.ndim) else outputs
+
+
+def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:
+    """Return the labels of a batch. If it has none, raise InputError with the name of its `dataset`."""
+    require(
+        batch.get("labels") is not None, dataset, f"must have a column 'label' or 'labels', got {', '.join(batch)}"
+    )
+    return batch["labels"]
 
 
 def counted_labels(batch: Any, head: Head) -> Any:
@@ -305,61 +311,34 @@ class AuxiliaryLoss:
         )
 
 
-def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) -> None:
-    """Pass the class counts to the loss of a `FocalTrainer` if the loss needs them and does not have them yet.
+@dataclass
+class LoggedLoss:
+    """Sums of the losses of all steps, kept because Trainer's own sums restart at 0 in a resumed run. All processes
+    must call each method."""
 
-    In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
-    """
-    loss, train_dataset = getattr(trainer.loss, "of_entries", trainer.loss), trainer.train_dataset
-    if not isinstance(loss, ClassBalanced) or loss.weights is not None:
-        return
-    if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
-        if not loss.alike:
-            _logger.warning(
-                "without training labels to count, the loss %s weights all classes equally", trainer.loss_config
-            )
-        loss.alike = True
-        return
-    loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader
-    set_counts = loss.set_label_counts if trainer.head is Head.LABELS else loss.set_class_counts
-    set_counts(class_counts(trainer, loader))
+    first_step: int  # the number of steps before the first one that is summed
+    last_log: int  # the step of the last log
+    total: float = 0.0  # up to the last log
+    pending: Tensor | float = 0.0  # since the last log
 
+    def reduce(self, accelerator: Accelerator) -> float:
+        """Replace `pending` by its average over all processes, a float, and return this average."""
+        if isinstance(self.pending, Tensor):
+            self.pending = float(accelerator.reduce(self.pending, "mean"))
+        return self.pending
 
-def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
-    """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
+    def mean_since_last_log(self, step: int, accelerator: Accelerator) -> float:
+        """Return the mean loss of the steps since the last log, and record `step` as the step of the last log."""
+        pending, steps = self.reduce(accelerator), step - self.last_log
+        self.total, self.pending, self.last_log = self.total + pending, 0.0, step
+        return pending / steps
 
-    For a model with a sigmoid per label, return the number of ones of each label instead.
-
-    Class indices of samples or tokens are read from the dataset's attribute `labels` if it is a tensor, or from the
-    column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the labels are
-    read from collated batches: each process collates a share of the dataset once.
-
-    Raises InputError for an `IterableDataset`, whose labels cannot be counted before training.
-    """
-    dataset: Any = train_dataloader.dataset
-    require(
-        not isinstance(dataset, IterableDataset),
-        "train_dataset",
-        f"must have a length with loss {trainer.loss_config}, which counts its labels beforehand, got "
-        f"{type(dataset).__name__}, a stream: give class_balanced:weights=",
-    )
-    if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
-        return _count([dataset.labels]).tolist()
-    if trainer.head is Head.CLASSES and (column := _label_column(dataset)) is not None:
-        return _count(column).tolist()
-    loader = DataLoader(
-        Subset(dataset, range(trainer.args.process_index, len(dataset), trainer.args.world_size)),
-        trainer.args.per_device_train_batch_size,
-        collate_fn=train_dataloader.collate_fn,
-        num_workers=trainer.args.dataloader_num_workers,
-        generator=torch.Generator(),  # instead of PyTorch's global generator
-    )
-    batches = (labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
-    counts = gather_object([_count(batches, ones=trainer.head is Head.LABELS)])
-    return pad_sequence(counts, batch_first=True).sum(0).tolist()
+    def mean(self, step: int, accelerator: Accelerator) -> float:
+        """Return the mean loss of all steps after `first_step`, up to `step`."""
+        return (self.total + self.reduce(accelerator)) / max(step - self.first_step, 1)
 
 
-def _label_column(dataset: Any) -> Iterator[Tensor] | None:
+def label_column(dataset: Any) -> Iterator[Tensor] | None:
     """Return the integers in the column with the class labels, or None if they must be read from collated batches."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
@@ -383,7 +362,7 @@ def _flat(column: Any) -> Tensor:
     return torch.from_numpy(column.to_numpy().astype("int64"))
 
 
-def _count(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
+def count_labels(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
     """Return the number of labels of each class or, with `ones`, the number of ones of each label."""
     counts = torch.zeros(0, dtype=torch.int64)
     for labels in batches:

@@ -70,6 +70,7 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     """
 
     _arguments = FocalSFTConfig
+    _fine_tunes_texts = True
 
     def __init__(self, *args: Any, formatting_func: Any = None, **kwargs: Any):
         super().__init__(*args, formatting_func=formatting_func, **kwargs)

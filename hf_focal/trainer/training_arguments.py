@@ -77,7 +77,7 @@ class FocalTrainingArguments(TrainingArguments):
             )
         name = f"_{self.metric_for_best_model}"
         require(
-            not name.endswith(("_post_t", "_correct", "_incorrect", "_s99_accuracy")),
+            not name.endswith(("_corrected", "_correct", "_incorrect", "_s99_accuracy")),
             "metric_for_best_model",
             f"must be a metric of every evaluation during training, got {self.metric_for_best_model!r}: T is fitted "
             "afterwards, and a model may have no such predictions; use 'nll'",

@@ -14,7 +14,7 @@ from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
 from ..validation import InputError, require
-from .evaluation_and_correction import labels_of
+from .loss_and_normalization import labels_of
 from .transformers_shims import load_renamed_weights, set_epoch
 
 _logger = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ def test_pairs_a_validation_file_and_other_corrections(monkeypatch, tmp_path, en
     (tmp_path / "test.jsonl").write_text("\n".join(lines[20:]))
     options = {"text_pair_column": "other", "calibration": "vector", "output_dir": tmp_path / "out"}
     run(monkeypatch, RECIPE, model_name_or_path=encoder, **options, **files)
-    assert json.loads((tmp_path / "out" / "calibration.json").read_text())["method"] == "vector"
+    assert json.loads((tmp_path / "out" / "correction.json").read_text())["correction"]["method"] == "vector"
 
 
 def test_each_loss_has_a_folder_and_the_report_compares_them(monkeypatch, tmp_path, encoder, capsys):

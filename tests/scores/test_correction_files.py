@@ -300,6 +300,36 @@ def test_corrections_from_elsewhere_are_refused(text, message, file, tmp_path):
         correct_file(tmp_path / "correction.json", file, tmp_path / "out.csv")
 
 
+OLD_FIT = {
+    **{"method": "platt", "chosen": "platt", "reason": "", "before": {"nll": 0.5}, "after": {"nll": 0.4}},
+    **{
+        "scores": {},
+        "changed_predictions": 0,
+        "num_samples": 9,
+        "num_folds": 5,
+        "excess_nll": {},
+        "decomposition": {},
+    },
+    "correction": {"slope": 1.0, "intercept": 0.0, "slopes": [0.5, 2.0], "intercepts": [1.0, -1.0], "method": "platt"},
+}
+
+
+def test_the_file_of_a_trainer_of_version_2_is_read(tmp_path):
+    """``calibration.json`` had the numbers of Platt scaling alone; other corrections were in the weights."""
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(OLD_FIT), encoding="utf-8")
+    assert Correction.load(path) == Correction.platt([0.5, 2.0], [1.0, -1.0])
+    pd.DataFrame({"logit_a": [0.0, 1.0], "logit_b": [2.0, 3.0]}).to_csv(tmp_path / "s.csv", index=False)
+    correct_file(path, tmp_path / "s.csv", tmp_path / "c.csv", score_column="logit_")
+    corrected = pd.read_csv(tmp_path / "c.csv").filter(like="calibrated").to_numpy()
+    np.testing.assert_allclose(corrected, 1 / (1 + np.exp(-np.array([[1.0, 3.0], [1.5, 5.0]]))))
+    without = {name: value for name, value in OLD_FIT.items() if name != "correction"} | {"method": "vector"}
+    path.write_text(json.dumps(without), encoding="utf-8")
+    for read in (Correction.load, correction_files.read_correction):
+        with pytest.raises(InputError, match="it has the scores of a fit, but no A and b: they are in the model's"):
+            read(path)
+
+
 def test_the_command_line(file, tmp_path, capsys):
     assert main(["calibrate", "--scores", str(file), "--output", str(tmp_path / "out")]) == 0
     assert "after, T = " in capsys.readouterr().out

@@ -140,14 +140,14 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
     args = FocalTrainingArguments(output_dir=str(tmp_path / "out"), loss="cross_entropy", report_to=[], use_cpu=True)
     trainer = FocalTrainer(model, args, eval_dataset=encoded(fit), processing_class=tokenizer)
     found = trainer.fit_correction(method="platt", per_label=True)
-    assert trainer.correction.method == "platt" and found.correction.size == 2
+    assert trainer.fit.correction.method == "platt" and found.correction.size == 2
     metrics = trainer.evaluate(encoded(test))
-    assert metrics["eval_ece_post_t"] < 0.04 < metrics["eval_ece"]
+    assert metrics["eval_ece_corrected"] < 0.04 < metrics["eval_ece"]
     trainer.save_calibrated()
     saved = BertForSequenceClassification.from_pretrained(tmp_path / "out")
     inputs = tokenizer(["word1 word2"], return_tensors="pt")
     with torch.no_grad():
-        expected = trainer.correction.apply(model.eval()(**inputs).logits)
+        expected = trainer.fit.correction.apply(model.eval()(**inputs).logits)
         torch.testing.assert_close(saved(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
     result = trainer.report(encoded(test))
     assert result.method == "platt" and result.details["labels"]["slope"] == found.correction.A.tolist()
@@ -257,7 +257,7 @@ def test_a_trained_cross_encoder_gives_the_calibrated_probability(release, tmp_p
     rows = Dataset.from_parquet(test)[:50]
     with torch.no_grad():
         inputs = tokenizer(rows["text"], rows["query"], padding=True, return_tensors="pt")
-        expected = torch.sigmoid(trainer.correction.apply(model.eval()(**inputs).logits.double()))[:, 0]
+        expected = torch.sigmoid(trainer.fit.correction.apply(model.eval()(**inputs).logits.double()))[:, 0]
     calibrated = CrossEncoder(str(tmp_path / "out"), device="cpu")
     assert (tmp_path / "out" / "config_sentence_transformers.json").exists() == (release == 6)
     found = calibrated.predict([*zip(rows["text"], rows["query"], strict=True)], convert_to_tensor=True).double()

@@ -23,7 +23,7 @@ from transformers import BertConfig, BertForQuestionAnswering, PrinterCallback, 
 
 from hf_focal import FocalTrainer, build_loss
 from hf_focal.losses import ClassBalanced
-from hf_focal.trainer import evaluation_and_correction as evaluation
+from hf_focal.trainer import accumulators as evaluation
 from hf_focal.trainer import gamma_history
 
 ROW_LOSSES = (
@@ -453,7 +453,7 @@ def evaluate(folder: Path, num_processes: int) -> dict:
     # Of two processes only the first has more than half of this.
     with patch.object(evaluation, "MAX_COLLECTED_BYTES", 20 * NUM_LABELS * 8):
         streamed = trainer.fit_temperature(sets["21"])
-    assert trainer.temperature_curves is not None
+    assert trainer.fit.curves is not None
     return {
         "streamed": streamed.to_dict(),
         "temperature": trainer.fit_temperature(sets["21"]).to_dict(),

@@ -34,7 +34,7 @@ def run(folder: Path, num_processes: int, **options) -> dict:
     metrics = trainer.evaluate()
     return {
         "losses": logged(trainer),
-        "metrics": {name: metrics[f"eval_{name}"] for name in ("loss", "ece", "nll", "ece_post_t", "num_samples")},
+        "metrics": {name: metrics[f"eval_{name}"] for name in ("loss", "ece", "nll", "ece_corrected", "num_samples")},
         "temperature": temperature.value,
         "deferred": trainer.deferred_head is not None,
         "weights": weights(trainer.accelerator.unwrap_model(trainer.model)).tolist(),

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import tiny_models
@@ -14,7 +15,7 @@ from tiny_models import NUM_LABELS, rows, tiny_bert, weights
 from transformers import BertForTokenClassification, GenerationConfig, T5Config, T5ForConditionalGeneration
 
 from hf_focal import FocalTrainer, calibrated_generation, fold_correction
-from hf_focal.calibration import apply_calibrated_generation
+from hf_focal.calibration import CalibrationFit, apply_calibrated_generation
 from hf_focal.calibration.adapter_folding import adapter_calibration
 from hf_focal.choices.option_scores import _log_probabilities
 
@@ -41,9 +42,9 @@ class Fitted(FocalTrainer):
     """A trainer whose fit finds T on no matter which data."""
 
     def fit_temperature(self, *args, **kwargs):
-        fitted = super().fit_temperature(*args, **kwargs)
-        self.temperature = type(fitted)(**vars(fitted) | {"value": T})
-        return self.temperature
+        temperature = replace(super().fit_temperature(*args, **kwargs), value=T)
+        self.fit = CalibrationFit.of_temperature(temperature)
+        return temperature
 
 
 def with_adapter(base, folder, task_type, **options):

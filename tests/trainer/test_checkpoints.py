@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from hf_focal.trainer import last_complete_checkpoint
-from hf_focal.trainer.state_and_saving import STATE_FILE, complete_checkpoints, read_state, write_state
+from hf_focal.trainer.checkpoints import STATE_FILE, complete_checkpoints, read_state, write_state
 
 SAVED = {"save_strategy": "steps", "save_steps": 5, "learning_rate": 0.01, "optim": "adamw_torch"}
 REFUSED = r"checkpoint-\d+' must contain focal_state.json, the state of its loss"

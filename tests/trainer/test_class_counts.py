@@ -11,8 +11,7 @@ from torch.utils.data import Dataset
 from transformers import default_data_collator
 
 from hf_focal.losses import class_balanced_weights
-from hf_focal.trainer import loss_and_normalization as module
-from hf_focal.trainer.loss_and_normalization import class_counts
+from hf_focal.trainer import focal_trainer as module
 
 DATA = rows(45)
 EXPECTED = np.bincount([row["labels"] for row in DATA], minlength=NUM_LABELS).tolist()
@@ -25,7 +24,7 @@ def trainer_of(folder, dataset, model=BagOfWords, **options):
 
 def counts(folder, dataset, **options):
     trainer = trainer_of(folder, dataset, **options)
-    return class_counts(trainer, trainer.get_train_dataloader())
+    return trainer.class_counts(trainer.get_train_dataloader())
 
 
 class Plain(Dataset):
@@ -61,7 +60,7 @@ def of_columns(name="labels", labels=None):
 def test_each_label_is_counted_once_and_nothing_is_drawn_from_the_global_generator(dataset, tmp_path):
     trainer = trainer_of(tmp_path, dataset)
     loader, before = trainer.get_train_dataloader(), torch.get_rng_state()
-    assert class_counts(trainer, loader) == EXPECTED
+    assert trainer.class_counts(loader) == EXPECTED
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -71,7 +70,7 @@ def test_a_column_is_read_as_it_was_selected_and_nothing_is_collated(tmp_path, m
     trainer = trainer_of(tmp_path, dataset)
     loader = trainer.get_train_dataloader()
     monkeypatch.setattr(module, "DataLoader", None)
-    assert class_counts(trainer, loader) == np.bincount(dataset["labels"][:], minlength=NUM_LABELS).tolist()
+    assert trainer.class_counts(loader) == np.bincount(dataset["labels"][:], minlength=NUM_LABELS).tolist()
 
 
 def test_labels_of_tokens_are_counted_but_for_those_to_be_ignored(tmp_path):

@@ -39,7 +39,7 @@ def trainer_of(folder, model=None, **options):
         ({"gamma_update_steps": 2.5}, "gamma_update_steps must be a whole number of at least 1, got 2.5"),
         ({"label_names": ["target"]}, r"label_names must be \['labels'\], got \['target'\]"),
         ({"hub_strategy": "checkpoint"}, "hub_strategy must be 'end' or 'every_save', .* got 'checkpoint'"),
-        ({"metric_for_best_model": "eval_ece_post_t"}, "metric_for_best_model must be .*: T is fitted afterwards"),
+        ({"metric_for_best_model": "eval_ece_corrected"}, "metric_for_best_model must be .*: T is fitted afterwards"),
         ({"metric_for_best_model": "nll_incorrect"}, "metric_for_best_model must be .* got 'nll_incorrect'"),
         ({"metric_for_best_model": "eval_s99_accuracy"}, "metric_for_best_model must be .* got 'eval_s99_accuracy'"),
     ],
@@ -145,7 +145,7 @@ def test_data_that_nothing_is_measured_or_fitted_on(tmp_path):
         trainer_of(tmp_path, eval_dataset=None).fit_temperature()
     with pytest.raises(ValueError, match="must be one of the evaluation sets, got all of them: near, far"):
         trainer_of(tmp_path, eval_dataset={"near": rows(2), "far": rows(3)}).fit_temperature()
-    assert trainer.temperature is None
+    assert trainer.fit is None
 
 
 # Models

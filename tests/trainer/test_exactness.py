@@ -16,7 +16,7 @@ from processes import output_of, start
 from tiny_models import BagOfWords, rows, trainer_of, weights
 
 from hf_focal import CalibrationMetrics
-from hf_focal.trainer import evaluation_and_correction as evaluation
+from hf_focal.trainer import accumulators as evaluation
 
 pytestmark = pytest.mark.slow
 EXACT = 1e-12
@@ -69,7 +69,7 @@ def test_both_processes_end_alike(both):
 
 def test_several_labels_and_unused_parameters(both):
     first, second, one = (results["labels"] for results in both)
-    assert first == second and {"eval_ece", "eval_macro_ece", "eval_auroc", "eval_ece_post_t"} <= first.keys()
+    assert first == second and {"eval_ece", "eval_macro_ece", "eval_auroc", "eval_ece_corrected"} <= first.keys()
     assert first == pytest.approx(one, rel=EXACT, abs=EXACT)  # T is large
 
 

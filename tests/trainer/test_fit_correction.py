@@ -4,10 +4,13 @@ import json
 
 import pytest
 import torch
-from tiny_models import EVAL, logits_of, rows, tensors, tiny_bert, trainer_of
+from language_models import build, texts
+from tiny_models import EVAL, BagOfWords, logits_of, rows, tensors, tiny_bert, trainer_of
 
-from hf_focal import fold_correction
+from hf_focal import Correction, Temperature, fold_correction
+from hf_focal.calibration import CalibrationFit
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
+from hf_focal.scores.correction_files import read_correction
 from hf_focal.tasks.heads import Head
 
 MANY = rows(200, seed=3)
@@ -31,15 +34,15 @@ def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(
     logits, labels = logits_of(trainer.model, MANY), tensors(MANY)[1]
     expected = fit_vector_scaling(logits, labels)
     torch.testing.assert_close(fit.correction.A, expected.A, rtol=0, atol=1e-6)
-    assert trainer.correction is fit.correction and trainer.temperature is None
+    assert trainer.fit is fit and fit.temperature is None and fit.dataset is MANY
     metrics = trainer.evaluate(EVAL)
     corrected = torch.nn.functional.cross_entropy(expected.apply(logits_of(trainer.model, EVAL)), tensors(EVAL)[1])
-    assert metrics["eval_nll_post_t"] == pytest.approx(float(corrected), rel=1e-5)
-    assert {"eval_accuracy_post_t", "eval_smooth_ece", "eval_aurc"} <= metrics.keys()
+    assert metrics["eval_nll_corrected"] == pytest.approx(float(corrected), rel=1e-5)
+    assert {"eval_accuracy_corrected", "eval_smooth_ece", "eval_aurc"} <= metrics.keys()
     fold_correction(trainer.model, fit.correction)
     folded = trainer.evaluate(EVAL)
-    assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_post_t" not in folded
-    assert trainer.correction is None
+    assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_corrected" not in folded
+    assert trainer.fit is None
 
 
 def test_data_without_labels_are_told(tmp_path):
@@ -55,7 +58,9 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
     loaded = type(trainer.model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(loaded, EVAL).double().softmax(-1), expected, rtol=0, atol=1e-6)
     assert loaded.config.calibration["method"] == "matrix"
-    assert json.loads((tmp_path / "calibration.json").read_text())["after"] == fit.after
+    saved = read_correction(tmp_path / "correction.json")
+    assert Correction.from_dict(saved) == fit.correction and saved["num_samples"] == 200
+    assert (saved["link"], saved["classes"]) == ("softmax", [*loaded.config.id2label.values()])
     trainer.create_model_card(test_dataset=EVAL)
     card = (tmp_path / "README.md").read_text()
     assert "corrected by matrix scaling, which is folded into the weights" in card
@@ -68,9 +73,9 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
 
 def test_a_temperature_is_the_trainers_temperature(tmp_path):
     trainer, fit = scaled_trainer(tmp_path, "temperature")
-    assert trainer.temperature is fit.temperature and trainer.correction is fit.correction
+    assert trainer.fit is fit and fit.temperature.value == fit.correction.T
     assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.T, rel=1e-9)
-    assert trainer.calibration_fit is None
+    assert not trainer.fit.is_cross_fitted and trainer.fit.dataset is MANY
 
 
 def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
@@ -80,9 +85,66 @@ def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
         trainer.fit_correction()
 
 
+@pytest.mark.parametrize(
+    ("model", "head", "classes"),
+    [
+        (tiny_bert, Head.CLASSES, ["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"]),
+        (BagOfWords, Head.CLASSES, []),
+        (lambda: build("gpt2"), Head.NEXT_TOKENS, []),
+    ],
+)
+def test_correction_json_names_the_classes_if_there_are_any(model, head, classes, tmp_path):
+    data = [row for row in texts(40) if len(row["input_ids"]) == 6] if head.generates else EVAL
+    trainer = trainer_of(tmp_path, model(), train_dataset=None, eval_dataset=data)
+    trainer.fit_temperature()
+    assert trainer.head is head and (trainer.fit.curves is not None) == head.generates
+    trainer.save_calibrated()
+    assert read_correction(tmp_path / "correction.json")["classes"] == classes
+    assert Correction.load(tmp_path / "correction.json") == trainer.fit.correction
+
+
+def test_a_fit_from_elsewhere_is_measured_and_ends_with_training(tmp_path):
+    trainer = trainer_of(tmp_path, max_steps=1)
+    trainer.fit = CalibrationFit.of_temperature(Temperature(2.0))
+    assert trainer.evaluate(EVAL)["eval_temperature"] == 2
+    trainer.model.config.calibration = {"temperature": 3.0, "folded": False}  # in the config, not in the weights
+    assert trainer.fit.correction.T == 2
+    trainer.train()
+    assert trainer.fit is None and "eval_nll_corrected" not in trainer.evaluate(EVAL)
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector"])
+def test_finish_keeps_the_fit_unless_another_is_asked_for(method, tmp_path, capsys):
+    trainer, _ = scaled_trainer(tmp_path)
+    if method == "temperature":
+        trainer.fit_temperature()
+    fit = trainer.fit
+    result = trainer.finish(EVAL)
+    assert trainer.fit is fit and fit.method == method and str(fit) in capsys.readouterr().out
+    assert (result.details.get("calibration") == fit.to_dict()) == (method == "vector")
+    assert Correction.load(tmp_path / "correction.json") == fit.correction
+    trainer.finish(EVAL, method="matrix")
+    assert trainer.fit.method == Correction.load(tmp_path / "correction.json").method == "matrix"
+    trainer.fit = None
+    trainer.finish(EVAL)
+    assert trainer.fit.reason  # "auto", with more than two classes
+
+
+def test_a_temperature_that_is_not_cross_fitted_says_what_it_is(tmp_path):
+    trainer, _ = scaled_trainer(tmp_path)
+    temperature = trainer.fit_temperature()
+    assert str(trainer.fit) == str(temperature)
+    saved = json.loads(json.dumps(trainer.fit.to_dict()))
+    assert saved["after"] == {"nll": temperature.nll_after, "ece": temperature.ece_after}
+    assert saved["before"]["nll"] - saved["after"]["nll"] == pytest.approx(saved["decomposition"]["nll"][0])
+
+
 def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):
     trainer, _ = scaled_trainer(tmp_path)
     trainer.save_calibrated()
+    (tmp_path / "calibration.json").write_text("{}")  # of version 0.2
     trainer.fit_temperature(MANY)
     trainer.save_calibrated()
-    assert (tmp_path / "temperature.json").exists() and not (tmp_path / "calibration.json").exists()
+    assert Correction.load(tmp_path / "correction.json") == trainer.fit.correction
+    assert Temperature.load(tmp_path / "temperature.json") == trainer.fit.temperature
+    assert not (tmp_path / "calibration.json").exists()

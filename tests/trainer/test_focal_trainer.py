@@ -26,7 +26,7 @@ from transformers import BertForTokenClassification, PrinterCallback, Trainer, T
 
 from hf_focal import CalibrationMetrics, FocalTrainer, build_loss, fit_temperature, fold_correction
 from hf_focal.calibration import TemperatureStream
-from hf_focal.trainer.evaluation_and_correction import RefinedNLL
+from hf_focal.trainer.accumulators import RefinedNLL
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]
 
@@ -301,7 +301,7 @@ def test_an_evaluation_without_labels_is_never_the_best(tmp_path, caplog):
 @pytest.mark.parametrize("objective", ["ece", "adaece", "nll"])
 @pytest.mark.parametrize("limit", [21 * 4 * 8, 21 * 4 * 8 - 1, 0])  # of float64 logits: all, not the last batch, none
 def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.trainer.evaluation_and_correction.MAX_COLLECTED_BYTES", limit)
+    monkeypatch.setattr("hf_focal.trainer.accumulators.MAX_COLLECTED_BYTES", limit)
     trainer = trainer_of(tmp_path, BagOfWords(), num_train_epochs=30)
     trainer.train()
     fitted = trainer.fit_temperature(objective=objective)
@@ -309,7 +309,7 @@ def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
     stream = TemperatureStream()
     stream.update(logits, labels)
     streamed = objective != "adaece" and limit < logits.nbytes
-    assert (trainer.temperature_curves is not None) == streamed
+    assert (trainer.fit.curves is not None) == streamed
     expected = stream.fit(objective) if streamed else fit_temperature(logits, labels, objective)
     assert fitted.value == pytest.approx(expected.value, rel=1e-9) and fitted.num_samples == 21
     assert fitted.nll_after == pytest.approx(expected.nll_after, rel=1e-6)
@@ -326,15 +326,15 @@ def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, capl
     for name, value in expected.to_dict().items():
         found = fitted.to_dict()[name]
         assert found == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
-    assert trainer.temperature is fitted
+    assert trainer.fit.temperature is fitted
     test = rows(30, seed=3)
     metrics, logits = trainer.evaluate(test), logits_of(trainer.model, test)
     assert metrics["eval_temperature"] == fitted.value != 1
     before, after = (reference_metrics(logits / value, test, 10) for value in (1, fitted.value))
     assert_has(metrics, before)
     calibrated = ("ece", "adaece", "classwise_ece", "mce", "nll", "brier", "entropy")
-    assert_has(metrics, {name: after[name] for name in calibrated}, suffix="_post_t")
-    assert "eval_accuracy_post_t" not in metrics
+    assert_has(metrics, {name: after[name] for name in calibrated}, suffix="_corrected")
+    assert "eval_accuracy_corrected" not in metrics
 
 
 def test_a_temperature_is_fitted_on_logits_whatever_predict_would_keep(tmp_path):
@@ -351,15 +351,15 @@ def test_a_temperature_is_fitted_on_logits_whatever_predict_would_keep(tmp_path)
 def test_a_temperature_ends_when_it_is_folded_or_the_model_trains_on(tmp_path):
     trainer = trainer_of(tmp_path)
     temperature = trainer.fit_temperature()
-    after = trainer.evaluate()["eval_nll_post_t"]
+    after = trainer.evaluate()["eval_nll_corrected"]
     fold_correction(trainer.model, temperature)
     folded = trainer.evaluate()
     assert folded["eval_nll"] == pytest.approx(after, rel=1e-12)
-    assert "eval_nll_post_t" not in folded
+    assert "eval_nll_corrected" not in folded
     trainer.fit_temperature()
-    assert "eval_nll_post_t" in trainer.evaluate()
+    assert "eval_nll_corrected" in trainer.evaluate()
     trainer.train()
-    assert "eval_nll_post_t" not in trainer.evaluate()
+    assert "eval_nll_corrected" not in trainer.evaluate()
 
 
 # What is printed and logged

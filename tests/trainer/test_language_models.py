@@ -110,10 +110,10 @@ def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_p
     assert temperature.num_samples == len(labels)
     metrics, after = trainer.evaluate(), metrics_of(model, rows, temperature.value)
     for name in ("ece", "nll"):
-        assert metrics[f"eval_{name}_post_t"] == pytest.approx(after[name], rel=0, abs=1e-6)
+        assert metrics[f"eval_{name}_corrected"] == pytest.approx(after[name], rel=0, abs=1e-6)
     before, measured = trainer.measure(rows)
     assert before.compute()["ece"] == metrics["eval_ece"]
-    assert measured.compute()["ece"] == metrics["eval_ece_post_t"]
+    assert measured.compute()["ece"] == metrics["eval_ece_corrected"]
 
 
 def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
@@ -125,7 +125,7 @@ def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
     with torch.no_grad():
         logits, labels = tokens_of(model.eval(), rows)
     temperature = trainer.fit_temperature(objective="nll")
-    curves = trainer.temperature_curves
+    curves = trainer.fit.curves
     for index, value in enumerate(PAPER_GRID):
         metrics = metrics_of(model, rows, value)
         assert abs(curves.ece[index] - metrics["ece"]) <= curves.ece_error[index] + 1e-7
@@ -133,7 +133,7 @@ def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
     assert temperature.value == PAPER_GRID[np.argmin(curves.nll)]
     assert abs(temperature.value - fit_temperature(logits, labels, "nll").value) <= 0.1
     trainer.train()
-    assert trainer.temperature is None
+    assert trainer.fit is None
 
 
 def test_rows_without_labels_are_refused(tmp_path):
@@ -179,7 +179,7 @@ def test_a_step_is_that_of_one_process(family, both):
 def test_metrics_and_temperature_are_those_of_one_process(family, both):
     first, second, one = (results[f"{family} metrics"] for results in both)
     assert first == second
-    assert {"eval_ece", "eval_nll_post_t", "eval_loss"} <= one.keys() == first.keys()
+    assert {"eval_ece", "eval_nll_corrected", "eval_loss"} <= one.keys() == first.keys()
     shifted = family == "gpt2"
     tokens = sum(label != -100 for row in EVAL[family] for label in row["labels"][shifted:])
     assert first["eval_num_samples"] == first["fitted_to"] == tokens

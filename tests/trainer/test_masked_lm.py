@@ -58,7 +58,7 @@ def test_a_vocabulary_takes_little_memory_and_the_figures_are_right(tmp_path):
     assert found["eval_nll"] == pytest.approx(nll.mean(), rel=1e-5)
     assert found["eval_loss"] == pytest.approx(nll.mean(), rel=1e-5)
     assert 0.1 < found["eval_accuracy"] < 0.9 and found["eval_accuracy"] == pytest.approx(correct.mean())
-    curves = trainer.temperature_curves
+    curves = trainer.fit.curves
     expected = [torch.nn.functional.cross_entropy(logits / value, labels) for value in curves.temperatures[4::10]]
     np.testing.assert_allclose(curves.nll[4::10], expected, rtol=1e-5)
     assert temperature[0].value == curves.temperatures[curves.nll.argmin()] == pytest.approx(2, abs=0.3)

@@ -56,7 +56,7 @@ def test_evaluations_measure_every_label_before_and_after_its_temperature(num_la
     assert metrics["eval_loss"] == pytest.approx(metrics["eval_nll"]) and "eval_macro_ece" in metrics
     fitted = trainer.fit_temperature(objective="nll", per_label=True)
     assert len(fitted.values) == num_labels
-    assert trainer.evaluate()["eval_nll_post_t"] == pytest.approx(fitted.nll_after)
+    assert trainer.evaluate()["eval_nll_corrected"] == pytest.approx(fitted.nll_after)
 
 
 def test_class_balanced_counts_the_ones_of_each_label(tmp_path):

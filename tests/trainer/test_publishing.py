@@ -31,11 +31,12 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, Temperature, calibrated_generation, fold_correction
-from hf_focal.calibration import Correction, apply_calibrated_generation
+from hf_focal.calibration import CalibrationFit, Correction, apply_calibrated_generation
+from hf_focal.calibration.corrections import recorded_calibration
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
-from hf_focal.trainer import state_and_saving
-from hf_focal.trainer.state_and_saving import weight_files
+from hf_focal.trainer import focal_trainer
+from hf_focal.trainer.focal_trainer import weight_files
 from hf_focal.utils.folder_lock import unlock_all
 
 
@@ -50,7 +51,7 @@ def fitted(tmp_path):
     """A trainer with a temperature."""
     trainer = trainer_of(tmp_path)
     trainer.fit_temperature()
-    assert abs(trainer.temperature.value - 1) > 0.2
+    assert abs(trainer.fit.temperature.value - 1) > 0.2
     return trainer
 
 
@@ -167,7 +168,8 @@ def test_own_models_say_what_they_need(tmp_path):
 def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, monkeypatch):
     for parameter in [*fitted.model.parameters()][-2:]:  # the head, whose weights in float64 then overflow
         parameter.data.mul_(1e20)
-    fitted.temperature = temperature = replace(fitted.temperature, value=1e-300)
+    temperature = replace(fitted.fit.temperature, value=1e-300)
+    fitted.fit = CalibrationFit.of_temperature(temperature)
     fitted.save_calibrated()
     assert "T = 1e-300 is not in the saved weights" in caplog.text and "weights and logits finite" in caplog.text
     assert Temperature.load(tmp_path / "model" / "temperature.json") == temperature
@@ -175,8 +177,9 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
     def fail(*args):
         raise RuntimeError("of the model's own code")
 
-    monkeypatch.setattr(state_and_saving, "fold_correction", fail)
-    fitted.temperature = temperature = replace(temperature, value=1.5)
+    monkeypatch.setattr(focal_trainer, "fold_correction", fail)
+    temperature = replace(temperature, value=1.5)
+    fitted.fit = CalibrationFit.of_temperature(temperature)
     fitted.save_calibrated()
     assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text
     config = json.loads((tmp_path / "model" / "config.json").read_text())
@@ -198,7 +201,7 @@ def test_saving_the_model_as_trained_takes_its_temperature_away_and_tells_so(fit
 
 
 def test_a_temperature_that_is_folded_already_is_not_folded_again(fitted, tmp_path, caplog):
-    temperature = fitted.temperature
+    temperature = fitted.fit.temperature
     fold_correction(fitted.model, temperature)
     fitted.save_calibrated()
     fitted.create_model_card()
@@ -208,7 +211,7 @@ def test_a_temperature_that_is_folded_already_is_not_folded_again(fitted, tmp_pa
     assert f"T = {temperature.value:.6g} is folded into the weights; the results above" in card_in(tmp_path).text
     assert fitted.measure(rows(40, seed=1))[1] is None  # measured once more, T is applied once
     fitted.train()  # the record is that of the weights as they were
-    assert fitted.calibration() == {}
+    assert recorded_calibration(fitted.model.config) == {}
     temperature = fitted.fit_temperature()
     fitted.save_calibrated()
     assert saved_in(tmp_path).config.calibration["temperature"] == temperature.value
@@ -224,7 +227,7 @@ def test_a_temperature_that_is_in_the_config_alone_is_not_said_to_be_in_the_weig
 
 def test_what_was_saved_before_is_not_folded(fitted, tmp_path, monkeypatch, caplog):
     """FSDP with sharded state dicts saves nothing here; the weights in the folder are others."""
-    temperature = fitted.temperature
+    temperature = fitted.fit.temperature
     fitted.save_model()
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     monkeypatch.setattr(Trainer, "save_model", lambda *args: None)
@@ -297,7 +300,7 @@ def test_what_is_published_is_calibrated_for_whoever_loads_it(hub, tmp_path):
         by_label = {score["label"]: score["score"] for score in scores}
         assert [by_label[f"LABEL_{label}"] for label in range(NUM_LABELS)] == pytest.approx(row.tolist(), abs=1e-6)
     # What is here is as it was.
-    assert trainer.temperature is temperature and not hasattr(trainer.model.config, "calibration")
+    assert trainer.fit.temperature is temperature and not hasattr(trainer.model.config, "calibration")
     with torch.no_grad():
         assert torch.equal(trainer.model(**encoded[0]).logits, logits[:1])
 
@@ -371,7 +374,7 @@ def test_a_failed_push_keeps_the_calibrated_model_and_says_how_to_go_on(hub, fit
     with pytest.raises(HubError, match=r"the upload to 'me/mine' failed: .* hf upload me/mine ") as caught:
         fitted.push_to_hub()
     assert str(tmp_path / "model") in str(caught.value) and "\n" not in str(caught.value)
-    assert saved_in(tmp_path).config.calibration["temperature"] == fitted.temperature.value
+    assert saved_in(tmp_path).config.calibration["temperature"] == fitted.fit.temperature.value
     assert values_of(card_in(tmp_path))
     publish(tmp_path / "model", "me/mine")
     assert {"README.md", "model.safetensors"} <= set(hub.repositories["me/mine"])

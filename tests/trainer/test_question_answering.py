@@ -17,7 +17,7 @@ from transformers import (
 
 from hf_focal import CalibrationMetrics, build_loss
 from hf_focal.tasks.heads import Head
-from hf_focal.trainer.evaluation_and_correction import StreamedEvaluation
+from hf_focal.trainer.accumulators import StreamedEvaluation
 
 SHARED = {"vocab_size": 30, "max_position_embeddings": 16}
 BERT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -167,7 +167,7 @@ def test_the_temperature_is_in_the_saved_model(tmp_path):
     nll = torch.stack([F.cross_entropy(logits / value, labels) for value in grid])
     assert temperature.value == pytest.approx(float(grid[nll.argmin()])) and 1 < temperature.value < 10
     assert temperature.nll_after == pytest.approx(float(nll.min()), rel=1e-6)
-    assert trainer.evaluate()["eval_nll_post_t"] == pytest.approx(float(nll.min()), rel=1e-6)
+    assert trainer.evaluate()["eval_nll_corrected"] == pytest.approx(float(nll.min()), rel=1e-6)
     trainer.save_calibrated()
     loaded = AutoModelForQuestionAnswering.from_pretrained(tmp_path).eval()
     assert loaded.config.calibration["temperature"] == temperature.value

@@ -129,8 +129,8 @@ def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monk
     scaled = reference(tiny_segformer(), EVAL, temperature.value)[-1]
     assert after.compute()["ece"] == pytest.approx(scaled["ece"], rel=0, abs=1e-12)
     found = trainer.evaluate()
-    assert found["eval_ece_post_t"] == pytest.approx(scaled["ece"], rel=0, abs=1e-12)
-    assert "eval_mean_iou_post_t" not in found
+    assert found["eval_ece_corrected"] == pytest.approx(scaled["ece"], rel=0, abs=1e-12)
+    assert "eval_mean_iou_corrected" not in found
 
 
 def test_labels_of_tokens_have_means_over_classes_and_labels_of_rows_have_none(tmp_path):

@@ -114,7 +114,7 @@ def test_evaluation_and_temperature_are_those_of_completion_tokens(tmp_path, pac
     assert found["eval_num_samples"] == len(labels)
     assert found["eval_ece"] == pytest.approx(reference.ece(*reference.top_label(probabilities, labels.numpy())))
     after = reference.softmax(logits / temperature.value)
-    assert found["eval_ece_post_t"] == pytest.approx(reference.ece(*reference.top_label(after, labels.numpy())))
+    assert found["eval_ece_corrected"] == pytest.approx(reference.ece(*reference.top_label(after, labels.numpy())))
     assert temperature.num_samples == len(completion_tokens(trainer.model, held_out)[1])
     assert trainer.evaluate(trainer.eval_dataset)["eval_ece"] == pytest.approx(found["eval_ece"])
 

@@ -2,6 +2,7 @@
 docs/architecture.md that no other test would notice at once."""
 
 import json
+from dataclasses import fields
 
 import pytest
 import torch
@@ -14,13 +15,21 @@ from transformers import (
     AutoModelForTokenClassification,
     BertConfig,
     MarianConfig,
+    MixtralConfig,
     PreTrainedModel,
+    ProgressCallback,
+    SegformerConfig,
+    SwitchTransformersConfig,
     T5ForConditionalGeneration,
     Trainer,
     TrainingArguments,
+    UperNetConfig,
     WhisperConfig,
 )
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast, QuestionAnsweringModelOutput, Seq2SeqMoEOutput
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from hf_focal import FocalTrainer
 from hf_focal.calibration.folding import is_masked_language_model
 from hf_focal.tasks import heads
 from hf_focal.tasks.input_errors import explained
@@ -38,6 +47,34 @@ def test_names_that_trainer_logs(tmp_path):
     steps, evaluation, summary = (True, True, False, False), (False, False, False, True), (False, False, True, False)
     assert kinds == [steps, steps, evaluation, summary]
     assert {"train_runtime", "train_loss"} <= trainer.state.log_history[-1].keys()
+
+
+OWN_METHODS = {
+    *("build_loss", "begin_training", "class_counts", "check_labels_seen", "prepare_labels", "measure"),
+    *("measure_confidences", "collect", "fit_correction", "fit_temperature", "held_out_dataset", "save_calibrated"),
+    *("finish", "report"),
+}
+
+
+def test_trainer_has_the_methods_that_are_overridden():
+    methods = {name for name, value in vars(FocalTrainer).items() if callable(value) and not name.startswith("_")}
+    assert all(callable(getattr(Trainer, name)) for name in methods - OWN_METHODS)
+    assert not any(hasattr(Trainer, name) for name in OWN_METHODS)
+    assert not any(hasattr(Trainer, name) for name in ("fit", "head", "link", "loss", "confusion", "data_seed"))
+
+
+def test_the_order_of_a_sampler_by_length_comes_from_its_generator():
+    orders = []
+    for seed in (0, 0, 1):
+        sampler = LengthGroupedSampler(2, lengths=[3, 1, 4, 1, 5, 9, 2, 6])
+        sampler.generator = torch.Generator().manual_seed(seed)
+        orders.append([*sampler])
+    assert orders[0] == orders[1] != orders[2] and (sampler.batch_size, len(sampler.lengths)) == (2, 8)
+
+
+def test_the_progress_bars_have_these_names():
+    callback = ProgressCallback()
+    assert callback.training_bar is None and callback.prediction_bar is None
 
 
 def classes_of(pattern: str) -> list[str]:
@@ -118,6 +155,21 @@ def test_models_without_dummy_inputs_of_their_own_inherit_those_of_the_base_clas
 def test_names_in_configurations_and_models():
     assert {"encoder_layerdrop", "decoder_layerdrop"} <= MarianConfig().to_dict().keys()
     assert any(name.endswith("position_embeddings") for name, _ in tiny_bert().named_modules())
+    assert BertConfig().max_position_embeddings == 512 and MixtralConfig().router_aux_loss_coef > 0
+    moe = SwitchTransformersConfig()
+    assert moe.router_z_loss_coef > 0 and moe.router_aux_loss_coef > 0
+    assert SegformerConfig().semantic_loss_ignore_index == UperNetConfig().loss_ignore_index == 255
+
+
+def test_fields_of_outputs_still_have_these_names():
+    def names(kind):
+        return {part.name for part in fields(kind)}
+
+    assert {"start_logits", "end_logits"} <= names(QuestionAnsweringModelOutput)
+    assert {"logits", "aux_loss"} <= names(MoeCausalLMOutputWithPast)
+    assert {f"{side}_{kind}_loss" for side in ("encoder", "decoder") for kind in ("aux", "z")} <= names(
+        Seq2SeqMoEOutput
+    )
 
 
 def test_fsdp2_makes_a_class_that_derives_from_the_model():

@@ -43,7 +43,7 @@ class TranslationResult(RunResult):
         signature: str,
         details: dict,
     ) -> "TranslationResult":
-        """Make a result from a trainer's `temperature_curves`, and from the test set's metrics before and after T."""
+        """Make a result from the `curves` of a trainer's fit, and from the test set's metrics before and after T."""
         return cls(
             loss=loss,
             temperature=temperature,

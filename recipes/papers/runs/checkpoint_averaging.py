@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from hf_focal.trainer.state_and_saving import complete_checkpoints
+from hf_focal.trainer.checkpoints import complete_checkpoints
 
 _logger = logging.getLogger(__name__)
 

@@ -128,8 +128,9 @@ def measure_classifier(
         calibration: the method of correction that the user requested, such as "temperature" or "auto".
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
-    correction, temperature = trainer.correction, trainer.temperature
-    assert correction is not None
+    fit = trainer.fit
+    assert fit is not None
+    correction, temperature = fit.correction, fit.temperature
     if temperature is not None and trainer.head is Head.LABELS:
         return _measure_labels(trainer, temperature, logits, labels, splits["test"], _details(trainer, trained))
     hits, counts = hits_and_counts(logits, labels)
@@ -138,8 +139,8 @@ def measure_classifier(
         "class_counts": torch.bincount(train_labels, minlength=len(counts)).tolist(),
         "class_recall": (hits.double() / counts).tolist(),
     }
-    if trainer.calibration_fit is not None:
-        details["calibration"] = trainer.calibration_fit.to_dict() | {"wanted": calibration}
+    if fit.is_cross_fitted:
+        details["calibration"] = fit.to_dict() | {"wanted": calibration}
     return RunResult.measure(
         str(trainer.loss_config),
         temperature or correction,
@@ -192,12 +193,13 @@ def measure_dense(
         class_counts: number of training pixels or tokens of each class.
     """
     before, after = trainer.measure(dataset)
-    temperature, confusion = trainer.temperature, trainer.confusion
-    assert temperature is not None and after is not None and confusion is not None  # each sample has several labels
+    fit, confusion = trainer.fit, trainer.confusion
+    assert fit is not None and fit.temperature is not None and after is not None
+    assert confusion is not None  # each sample has several labels
     loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = confusion.by_class()["accuracy"].tolist()
-    return result_of_classes(loss, temperature, before, after, confusion, class_names, details)
+    return result_of_classes(loss, fit.temperature, before, after, confusion, class_names, details)
 
 
 def result_of_classes(

@@ -24,7 +24,7 @@ from transformers.trainer_utils import IntervalStrategy, has_length
 from hf_focal.losses import Loss, MarginLoss
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.tasks.heads import Head
-from hf_focal.trainer.evaluation_and_correction import class_indices
+from hf_focal.trainer.accumulators import class_indices
 from hf_focal.trainer.focal_trainer import FocalTrainer
 from hf_focal.trainer.training_arguments import FocalTrainingArguments
 from hf_focal.validation import check_count

@@ -77,11 +77,10 @@ def measure_translator(
         )
     if "other_test" in splits:
         details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
-    curves = trainer.temperature_curves
-    assert after is not None and curves is not None  # a temperature was fitted
+    assert after is not None and trainer.fit is not None and trainer.fit.curves is not None  # T was fitted
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
     result = TranslationResult.of_tokens(
-        trainer.args.loss, temperature, curves, before, after, scores, str(bleu.get_signature()), details
+        trainer.args.loss, temperature, trainer.fit.curves, before, after, scores, str(bleu.get_signature()), details
     )
     keys = ("source", "reference", "before", "after")
     lines = zip(sources, references, translations[1.0], translations[temperature.value], strict=True)

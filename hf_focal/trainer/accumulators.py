@@ -1,27 +1,22 @@
-"""Accumulators for evaluations and for fits of corrections, and checks of the data that is measured."""
+"""Accumulators of logits and labels, for evaluations and for fits of corrections."""
 
 import math
-from collections.abc import Mapping
 from functools import reduce
 from itertools import chain, zip_longest
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from accelerate import PartialState
-from accelerate.data_loader import IterableDatasetShard
 from accelerate.utils import gather_object
 from torch import Tensor
-from torch.utils.data import DataLoader
-from transformers.trainer_utils import has_length
 
 from ..calibration import Correction, TemperatureStream
 from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..tasks.heads import Head
-from ..validation import check_sigmoid_scores, require
+from ..validation import check_sigmoid_scores
 
 # Limit for the collected logits of all processes, in bytes; gathering them briefly takes twice the memory.
 MAX_COLLECTED_BYTES = 2**30
@@ -36,7 +31,7 @@ class StreamedEvaluation:
     """Measures the loss and the calibration metrics without keeping the logits.
 
     The metrics count a soft target as its most probable class. With a `correction`, `compute` also returns the metrics
-    of the corrected logits, with the suffix ``_post_t``. If `head` has classwise metrics, `compute` also returns
+    of the corrected logits, with the suffix ``_corrected``. If `head` has classwise metrics, `compute` also returns
     classwise calibration errors and, for tokens and pixels, the metrics of a `ConfusionMatrix`. `num_bins` and
     `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`.
     """
@@ -108,7 +103,7 @@ class StreamedEvaluation:
             after = self.after.compute()
             of_temperature = self.correction.method == "temperature"
             same = _INVARIANT if of_temperature else ("num_samples", "num_entries")
-            metrics |= {f"{name}_post_t": after[name] for name in after if name not in same}
+            metrics |= {f"{name}_corrected": after[name] for name in after if name not in same}
             if of_temperature and self.correction.T is not None:
                 metrics["temperature"] = self.correction.T
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
@@ -285,52 +280,3 @@ def class_indices(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point() and labels.shape == logits.shape:
         return labels.argmax(-1).masked_fill((labels == -100).all(-1), -100)
     return labels
-
-
-def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
-    """Return `dataset` or, if it is a string, the evaluation set with this key; raise InputError if there is none."""
-    if not isinstance(dataset, str):
-        return dataset
-    sets = eval_dataset if isinstance(eval_dataset, dict) else {}
-    problem = f"must be a dataset or one of the evaluation sets ({', '.join(sets)}), got {dataset!r}"
-    require(dataset in sets, name, problem)
-    return sets[dataset]
-
-
-def same_data(first: Any, second: Any) -> bool:
-    """Return whether two datasets are the same object, or the same data loaded twice."""
-    if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
-        return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
-    return first is not None and first is second
-
-
-def check_held_out(name: str, dataset: Any, train_dataset: Any) -> None:
-    problem = "must be held out, got the training set: its confidence says nothing about other data"
-    require(not same_data(dataset, train_dataset), name, problem)
-
-
-def check_not_empty(name: str, dataset: Any) -> None:
-    if isinstance(dataset, dict):
-        for key, part in dataset.items():
-            check_not_empty(f"{name}[{key!r}]", part)
-    else:
-        is_empty = has_length(dataset) and len(dataset) == 0
-        require(not is_empty, name, "must hold at least one sample, got an empty dataset")
-
-
-def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
-    require(
-        num_processes == 1 or not isinstance(dataloader.dataset, IterableDatasetShard),
-        "args.accelerator_config",
-        "must have dispatch_batches for a stream that is measured, got dispatch_batches=False: the samples that fill "
-        "up its last batch cannot be told apart from real ones",
-    )
-    check_not_empty("the dataset to measure", dataloader.dataset)
-
-
-def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:
-    """Return the labels of a batch. If it has none, raise InputError with the name of its `dataset`."""
-    require(
-        batch.get("labels") is not None, dataset, f"must have a column 'label' or 'labels', got {', '.join(batch)}"
-    )
-    return batch["labels"]
