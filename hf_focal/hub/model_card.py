@@ -15,8 +15,9 @@ from markupsafe import Markup
 from ..calibration import Correction
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
-from ..reports.markdown_tables import escaped, label_table, metric_title, results_notes
-from ..reports.number_format import format_number
+from ..metrics.metric_table import METRICS
+from ..reports.markdown_tables import escaped, label_table, results_notes
+from ..reports.number_format import format_metric, format_number
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, warnings_of
@@ -25,9 +26,6 @@ from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
 
-# The metrics in the metadata, by their keys in `CalibrationMetrics.compute()`, with their names.
-_IN_METADATA = ("ece", "adaece", "nll", "brier", "macro_ece", "smooth_ece", "aurc", "bleu")
-_METRICS = {"accuracy": "Accuracy"} | {key: metric_title(key).removesuffix(" %") for key in _IN_METADATA}
 _ALL = ", top_k=None"  # the argument of a pipeline that returns the probabilities of all labels
 _PAIR = f'{{"text": "A first text.", "text_pair": "A second text."}}{_ALL}'
 _MOST_NAMES = 12
@@ -224,12 +222,12 @@ def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
         f"on labeled {unit} of your own."
     ]
     if interval := (result.post_intervals or result.pre_intervals).get("ece"):
-        low, high = (format_number(bound, 100, 2) for bound in interval)
+        low, high = (format_metric("ece", {"ece": bound}) for bound in interval)
         sentences.append(f"With this number of {unit}, the 95% interval of the ECE is from {low}% to {high}%.")
     if result.link == "softmax" and "error" in result.post:
         sentences.append(f"{format_number(result.post['error'], 100, 1)}% of the predictions are wrong.")
     if groups := result.details.get("groups"):
-        name, ece = escaped(groups["name"][0]), format_number(groups["ece"][0], 100, 2)
+        name, ece = escaped(groups["name"][0]), format_metric("ece", {"ece": groups["ece"][0]})
         sentences.append(f"The ECE is largest for the group {name}: {ece}%.")
     return sentences
 
@@ -299,11 +297,12 @@ def _eval_results(
     from huggingface_hub import EvalResult
 
     optimistic = " (optimistic: T was fitted on these samples)" if same_rows else ""
-    values = [(key, name + optimistic, result.post.get(key)) for key, name in _METRICS.items()]
+    names = {key: metric.name[0].upper() + metric.name[1:] for key, metric in METRICS.items() if metric.in_card}
+    values = [(key, name + optimistic, result.post.get(key)) for key, name in names.items()]
     if result.method is not None:
         before = f" before {scaling_name(result.method)}"
-        changed = [key for key in _METRICS if key != "accuracy" or result.method != "temperature"]
-        values += [(key, _METRICS[key] + before, result.pre.get(key)) for key in changed]
+        changed = [key for key in names if key != "accuracy" or result.method != "temperature"]
+        values += [(key, names[key] + before, result.pre.get(key)) for key in changed]
     common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))

@@ -9,7 +9,7 @@ import numpy as np
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics, RiskCoverageCurve
 from .figure_style import COLORS, GREY, LINES, clean_axes, finished
-from .markdown_tables import format_number
+from .number_format import format_metric
 from .run_results import RunResult
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _drawn(
             curve, label = metrics, name
         else:
             curve = metrics.risk_coverage()
-            label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f}%"
+            label = f"{name}: AURC {format_metric('aurc', curve.areas())}%"
         color = COLORS[number % len(COLORS)]
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if name in points:
@@ -80,7 +80,7 @@ def risk_coverage_of(run: RunResult) -> "Figure | None":
     """Draw the curve before and after the correction of a run, with its threshold; None if the run holds no curve."""
     curves: dict[str, CalibrationMetrics | RiskCoverageCurve] = {}
     for side, points in run.details.get("risk_coverage", {}).items():
-        aurc = format_number({"before": run.pre, "after": run.post}[side].get("aurc"), 100, 2)
+        aurc = format_metric("aurc", {"before": run.pre, "after": run.post}[side])
         name = f"{side}: AURC {aurc}%" if run.method else f"AURC {aurc}%"
         curves[name] = RiskCoverageCurve(*(np.array(points[part], float) for part in ("answered", "errors")))
     if not curves:

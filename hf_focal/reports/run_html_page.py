@@ -3,43 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..metrics.metric_table import METRICS
 from .gamma_figure import gamma_heatmap
 from .group_figure import group_figure
-from .markdown_tables import METRICS, Cell, label_columns, metric_title
+from .markdown_tables import Cell, label_columns
 from .next_steps import next_steps
-from .number_format import format_interval, format_number
+from .number_format import format_metric, metric_interval
 from .page_parts import diagrams, environment, picture
 from .reliability_figures import comparison_figure, overlay_figure
 from .risk_coverage_figure import risk_coverage_of
 from .run_results import RunResult, reference_bins, worst_labels
 from .text_summary import decision_lines, group_columns, shown_metrics, threshold_columns
 from .verdicts import verdict
-
-# What the metrics mean, for models with one label per sample.
-_MEANINGS = {
-    "error": "share of wrong predictions",
-    "macro_f1": "mean F1 of the classes",
-    "macro_recall": "mean share of the samples of a class that are found",
-    "auroc": "how often a positive sample ranks above a negative one; 50% is chance",
-    "nll": "mean of −log p, where p is the probability of the right answer",
-    "ece": "average gap between confidence and accuracy, in bins of equal width",
-    "adaece": "the same in bins with equally many samples",
-    "smooth_ece": "the same without bins",
-    "classwise_ece": "the same for the probabilities of all classes",
-    "mce": "the largest gap of a bin, which may be that of a few samples",
-    "brier": "mean squared error of the probabilities",
-    "aurc": "error rate if only the most confident are answered, averaged over all coverages",
-    "bleu": "quality of the translations, from 0 to 100",
-}
-_MEANINGS_SIGMOID = _MEANINGS | {
-    "error": "share of wrong yes-or-no answers at a probability of ½",
-    "micro_f1": "F1 of all answers at a probability of ½",
-    "macro_f1": "mean F1 of the labels at a probability of ½",
-    "macro_recall": "mean share of a label's ones that are found at a probability of ½",
-    "auroc": "how often a label that applies ranks above one that does not; 50% is chance",
-    "ece": "average gap between a label's probability and its frequency, in bins of equal width",
-    "macro_ece": "mean ECE of the labels",
-}
 
 
 def run_page(
@@ -87,19 +62,13 @@ def run_page(
 
 def _metrics(run: RunResult) -> list[tuple[str, str, list[Cell]]]:
     """Return the title, the meaning, and the values of each metric, before and after the correction."""
-    meanings = _MEANINGS_SIGMOID if run.link == "sigmoid" else _MEANINGS
     sides = [(run.pre, run.pre_intervals), (run.post, run.post_intervals)][: 2 if run.method else 1]
     rows = []
     for key in shown_metrics(run):
-        _, factor, decimals, _ = METRICS[key]
         cells: list[Cell] = [
-            (
-                format_number(metrics.get(key), factor, decimals),
-                format_interval(intervals.get("ece") if key == "ece" else None, factor, decimals),
-            )
-            for metrics, intervals in sides
+            (format_metric(key, metrics), metric_interval(key, intervals)) for metrics, intervals in sides
         ]
-        rows.append((metric_title(key), meanings[key], cells))
+        rows.append((METRICS[key].heading, METRICS[key].meaning_for(run.link), cells))
     return rows
 
 

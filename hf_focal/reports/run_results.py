@@ -87,7 +87,7 @@ class RunResult:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
         corrected = f"T = {self.temperature:.3g}" if self.temperature.is_fitted else self.correction
         if self.link == "sigmoid":
-            (mean, share), (mean_after, _) = mean_and_share(self.pre_bins), mean_and_share(self.post_bins)
+            (mean, share), (mean_after, _) = self.pre_bins.means(), self.post_bins.means()
             error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
             verdict = "right on average" if abs(mean - share) <= error else "too high" if mean > share else "too low"
             text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% of the labels apply"
@@ -261,12 +261,6 @@ def _of_labels(
         numbers = zip(("slope", "intercept"), Correction.from_dict(platt).dense(), strict=True)
         columns |= {name: np.broadcast_to(part, len(ece)).tolist() for name, part in numbers}
     return {"name": names, **columns, "temperature": values, "worst": bins}
-
-
-def mean_and_share(bins: ReliabilityBins) -> tuple[float, float]:
-    """Return the mean confidence and the accuracy of all samples in the bins, NaN without samples."""
-    total = bins.count.sum() or math.nan
-    return float(np.nansum(bins.count * bins.confidence) / total), float(np.nansum(bins.count * bins.accuracy) / total)
 
 
 def _points(curve: RiskCoverageCurve) -> dict[str, list[int]]:

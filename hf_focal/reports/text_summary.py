@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..calibration.cross_fitting import scaling_name
+from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
-from .markdown_tables import METRICS, Cell, columns_table
-from .number_format import format_interval, format_number
+from .markdown_tables import Cell, columns_table
+from .number_format import format_interval, format_metric, format_number, metric_interval
 from .run_results import RunResult
 from .verdicts import samples_of, verdict, warnings_of
 
@@ -141,7 +142,8 @@ def threshold_columns(thresholds: Mapping[str, Any]) -> dict[str, list[Cell]]:
 def shown_metrics(result: RunResult) -> list[str]:
     """Return the keys of the metrics of a result that tables show; means over labels say nothing new of one label."""
     has_one = len(result.details.get("labels", {}).get("name", ())) == 1
-    return [key for key in METRICS if key in result.pre and not (has_one and key.startswith("macro_"))]
+    shown = [key for key, metric in METRICS.items() if metric.in_tables and key in result.pre]
+    return [key for key in shown if not (has_one and key.startswith("macro_"))]
 
 
 def metrics_table(result: RunResult) -> str:
@@ -153,10 +155,8 @@ def metrics_table(result: RunResult) -> str:
         columns.append((result.post, result.post_intervals))
     rows = [titles]
     for key in shown_metrics(result):
-        title, factor, decimals, _ = METRICS[key]
-        bounds = [format_interval(side.get("ece") if key == "ece" else None, 100, 2) for _, side in columns]
-        numbers = [format_number(metrics.get(key), factor, decimals) for metrics, _ in columns]
-        rows.append([title, *map("".join, zip(numbers, bounds, strict=True))])
+        cells = [format_metric(key, metrics) + metric_interval(key, intervals) for metrics, intervals in columns]
+        rows.append([METRICS[key].title, *cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, ["-" * width for width in widths])
     return "".join(f"| {' | '.join(map(str.ljust, row, widths))} |\n" for row in rows)

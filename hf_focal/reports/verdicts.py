@@ -14,12 +14,12 @@ import numpy as np
 from scipy.special import entr
 
 from ..calibration import Correction
+from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
-from .number_format import format_interval, format_number
-from .run_results import RunResult, mean_and_share
+from .number_format import format_metric, metric_interval
+from .run_results import RunResult
 
-# The metrics that a correction should lower: key -> name.
-_LOWERED = {"ece": "ECE", "nll": "NLL"}
+_LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
 # `_ERRORS` standard errors of the frequency.
 _SHARE, _ERRORS = 0.25, 3.0
@@ -141,14 +141,14 @@ def _frequencies(result: RunResult) -> np.ndarray:
     """Return the frequency of ones of each label, (L,), or of all if the labels are unknown; empty with a softmax."""
     if result.link != "sigmoid" or not result.post_bins.count.sum():
         return np.zeros(0)
-    known = result.details.get("labels", {}).get("frequency", [mean_and_share(result.post_bins)[1]])
+    known = result.details.get("labels", {}).get("frequency", [result.post_bins.means()[1]])
     return np.array(known, float)
 
 
 def _probability_warnings(result: RunResult) -> list[str]:
     warnings, frequencies = [], _frequencies(result)
     if len(frequencies):
-        mean, frequency = mean_and_share(result.post_bins)
+        mean, frequency = result.post_bins.means()
         size = result.post_bins.count.sum()
         noise = _ERRORS * (frequency * (1 - frequency) / size) ** 0.5
         if abs(mean - frequency) > max(noise, _SHARE * min(frequency, 1 - frequency), 0.01):
@@ -239,9 +239,8 @@ def verdict(result: RunResult) -> list[str]:
     """Return sentences on whether the probabilities are too high or too low, and whether the correction helps."""
     headline = headline_of(result)
     if result.method is None:
-        ece = f"{format_number(result.pre.get('ece'), 100, 2)}%"
-        interval = format_interval(result.pre_intervals.get("ece"), 100, 2)
-        return [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
+        ece, interval = format_metric("ece", result.pre), metric_interval("ece", result.pre_intervals)
+        return [headline, f"The ECE on {samples_of(result)} is {ece}%{interval}."]
     details, fitted, unit = result.details, result.correction, unit_of(result.details.get("task", ""))
     if _same_rows(result) and "prior_shift" in details:
         return [
@@ -280,10 +279,10 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     """
     name = "temperature" if result.temperature.is_fitted else result.correction
     sides = [
-        f"{format_number(metrics.get('ece'), 100, 2)}%{format_interval(intervals.get('ece'), 100, 2)}"
+        f"{format_metric('ece', metrics)}%{metric_interval('ece', intervals)}"
         for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
     ]
-    nll = [format_number(metrics.get("nll"), 1, 3) for metrics in (result.pre, result.post)]
+    nll = [format_metric("nll", metrics) for metrics in (result.pre, result.post)]
     if is_unchanged(result):
         return f"Its {name} makes no measurable change: on {samples}, the ECE stays {sides[0]} and the NLL {nll[0]}."
     change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
@@ -300,7 +299,7 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
             text += "." if ranks_classes(result) else ", so its probabilities may say no more than the frequencies."
         return text
     if missing == ["ECE"]:
-        error = [format_number(metrics.get("error"), 100, 2) for metrics in (result.pre, result.post)]
+        error = [format_metric("error", metrics) for metrics in (result.pre, result.post)]
         decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
         return f"Its {name} lowers the NLL, but not the ECE: on {samples}, it changed {change}{decisions}.{noise}"
     text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
@@ -309,10 +308,8 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
 
 def is_unchanged(result: RunResult) -> bool:
     """Return whether ECE and NLL are the same before and after the correction, as they are printed."""
-    digits = {"ece": (100, 2), "nll": (1, 3)}
     return bool(result.post) and all(
-        format_number(result.pre.get(key), *digits[key]) == format_number(result.post.get(key), *digits[key])
-        for key in digits
+        format_metric(key, result.pre) == format_metric(key, result.post) for key in _LOWERED
     )
 
 
@@ -331,7 +328,7 @@ def is_better_calibrated(result: RunResult) -> bool:
 def not_lowered(result: RunResult) -> list[str]:
     """Return the names of the metrics that the correction should lower and does not."""
     # A comparison with NaN is False.
-    return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
+    return [METRICS[key].name for key in _LOWERED if not result.post.get(key, nan) < result.pre.get(key, nan)]
 
 
 def _intervals_overlap(result: RunResult) -> bool:

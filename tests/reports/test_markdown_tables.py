@@ -102,8 +102,12 @@ def test_a_temperature_that_harms_is_told():
 def test_what_a_run_lacks_is_a_dash():
     pre = {"error": 0.5, "nll": float("nan"), "ece": 0.1, "adaece": 0.1, "mce": 0.2}
     unfitted = Temperature.unfitted(pre | {"num_samples": 5}, 15)
-    table = results_table([RunResult("brier", unfitted, pre, pre, BINS, BINS, {})])
-    assert table.splitlines()[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |"
+    run = RunResult("brier", unfitted, pre, pre, BINS, BINS, {})
+    other = replace(run, pre=pre | {"classwise_ece": 0.3})
+    table = results_table([run, other])
+    assert "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |" in table.splitlines()
+    alone = results_table([run]).splitlines()  # without the column of what no run has
+    assert "Classwise" not in alone[0] and alone[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | 20.00 |"
 
 
 def test_labels_with_their_errors_and_temperatures(tmp_path):
