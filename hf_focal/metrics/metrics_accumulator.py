@@ -50,6 +50,16 @@ class ReliabilityBins:
     confidence: np.ndarray
     accuracy: np.ndarray
 
+    def check(self) -> None:
+        """Raise ValueError unless the bins are in order, and means from 0 to 1 are known where there are samples."""
+        sides, edges = np.stack([self.confidence, self.accuracy]), self.edges
+        if self.count.dtype != np.int64 or not len(self.count) or len(edges) != len(self.count) + 1:
+            raise ValueError("bins must have counts, and one edge more")
+        if not (np.diff(edges) > 0).all() or edges[0] < 0 or edges[-1] > 1 or (self.count < 0).any():
+            raise ValueError("bins must have edges from 0 to 1, in order, and counts that are not negative")
+        if not ((sides >= 0) & (sides <= 1))[:, self.count > 0].all() or ((sides < 0) | (sides > 1)).any():
+            raise ValueError("bins must have the mean confidence and the accuracy, from 0 to 1, of each with samples")
+
     def ece(self) -> float:
         return float(binned_error(np.nan_to_num(self.count * (self.confidence - self.accuracy)), self.count.sum()))
 

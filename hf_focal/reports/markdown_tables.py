@@ -88,7 +88,7 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     """Return title -> cells of `results_table`; if known, the last row has the majority class and its error."""
     check_results(results)
     # A run that the `evaluate` or `calibrate` command measured is named after its model.
-    name = "Model" if any("model" in run.details for run in results) else "Loss"
+    name = "Model" if any(run.data.model is not None for run in results) else "Loss"
     columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
     for key, metric in METRICS.items():
         if metric.in_tables and metric.is_compared and any(key in run.pre for run in results):
@@ -100,17 +100,13 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
         f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
     columns = {title: columns[title] for title in (name, "ECE %", "T")} | columns  # what readers look for first
-    errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
+    sizes = [(run.parts.class_balance, run.pre.get("num_samples")) for run in results]
+    errors = {1 - balance.largest / size for balance, size in sizes if balance and size is not None}
     if len(errors) == 1:  # with several values, the runs have different test sets
         baseline = {name: "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
         for title, column in columns.items():
             column.append(baseline.get(title, MISSING))
     return columns
-
-
-def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
-    """Return the number of test samples, and `details["class_balance"]`, or 0 and {} if they are unknown."""
-    return run.pre.get("num_samples", 0), run.details.get("class_balance", {}) if "num_samples" in run.pre else {}
 
 
 def results_notes(results: Sequence[RunResult]) -> list[str]:
@@ -162,24 +158,24 @@ def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
     the slope and the intercept. If there are more than `most` labels, only the `most` labels with the largest ECE
     before the correction are listed.
     """
-    labels = result.details["labels"]
-    errors = np.nan_to_num(np.array(labels["before"], float))  # NaN is null in JSON, which is read as None
-    rows = sorted(np.argsort(-errors, kind="stable")[:most])
+    labels = result.parts.labels
+    assert labels is not None
+    rows = sorted(np.argsort(-np.nan_to_num(labels.before), kind="stable")[:most])
 
-    def cells(key: str, factor: float, decimals: int) -> list[Cell]:
-        return [format_number(labels[key][row], factor, decimals) for row in rows]
+    def cells(values: Sequence[float | None], factor: float, decimals: int) -> list[Cell]:
+        return [format_number(values[row], factor, decimals) for row in rows]
 
-    sides = [cells(side, 100, 2) for side in ("before", "after")[: 2 if result.method else 1]]
+    sides = [cells(side, 100, 2) for side in (labels.before, labels.after)[: 2 if result.method else 1]]
     columns: dict[str, list[Cell]] = {
-        "Label": [labels["name"][row] for row in rows],
-        "frequency %": cells("frequency", 100, 2),
+        "Label": [labels.name[row] for row in rows],
+        "frequency %": cells(labels.frequency, 100, 2),
         "ECE %": [" → ".join(cell) for cell in zip(*sides, strict=True)],
-        "F1 %": cells("f1", 100, 1),
+        "F1 %": cells(labels.f1, 100, 1),
     }
-    if "slope" in labels:
-        columns |= {"slope": cells("slope", 1, 2), "intercept": cells("intercept", 1, 2)}
+    if labels.slope is not None and labels.intercept is not None:
+        columns |= {"slope": cells(labels.slope, 1, 2), "intercept": cells(labels.intercept, 1, 2)}
     elif result.method:
-        columns["T"] = cells("temperature", 1, 2)
+        columns["T"] = cells(labels.temperature, 1, 2)
     return columns
 
 

@@ -30,6 +30,7 @@ from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
+from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSection
 from ..reports.verdicts import warnings_of
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
@@ -345,16 +346,15 @@ def _split(trainer: Trainer, dataset: Any, other: str) -> str:
 def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     """Measure a dataset, and return the result. The main process also writes the report of this result."""
     before, after = trainer.measure(dataset)
-    details: dict[str, Any] = {"gamma_history": gamma_history(trainer.state.log_history)}
-    if isinstance(dataset, str):
-        details["measured_on"] = dataset
+    measured_on, fitted_on, fit = dataset if isinstance(dataset, str) else None, None, trainer.calibration_fit
     if after is not None and same_data(trainer.fitted_on, evaluation_set("dataset", dataset, trainer.eval_dataset)):
         _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
-        details["fitted_on"] = details.setdefault("measured_on", "the calibration data")
+        fitted_on = measured_on = measured_on or "the calibration data"
     samples = trainer.head is Head.LABELS or (trainer.head is Head.CLASSES and trainer.confusion is None)
-    if trainer.calibration_fit is not None:
-        details["calibration"] = trainer.calibration_fit.to_dict()
-    options: Any = {"details": details, "intervals": samples, "label_names": label_names_of(trainer.model)}
+    options: Any = {"intervals": samples, "label_names": label_names_of(trainer.model)}
+    options["data"] = DataSection(measured_on=measured_on)
+    options["fit"] = FitSection(fitted_on, None if fit is None else CrossFit(**fit.to_dict()))
+    options["parts"] = PartsSection(gamma_history=gamma_history(trainer.state.log_history))
     result = RunResult.of(str(trainer.loss_config), trainer.temperature, before, after, **options)
     if trainer.confusion is not None:  # words or pixels, whose predictions no temperature changes
         means = trainer.confusion.compute()

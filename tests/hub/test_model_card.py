@@ -19,6 +19,7 @@ from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import escaped
+from hf_focal.reports.result_sections import DataSection
 from hf_focal.reports.text_summary import metrics_table
 from hf_focal.reports.verdicts import correction_verdict, headline_of
 
@@ -45,7 +46,6 @@ def translation_of():
         post={"ece": 0.0259, "nll": 1.9, "bleu": 26.21},
         pre_bins=bins,
         post_bins=bins,
-        details={},
     )
 
 
@@ -390,7 +390,7 @@ def test_a_card_tells_of_a_temperature_that_was_folded_before():
 
 
 def test_a_card_says_what_the_model_is_for_and_what_the_results_do_not_show():
-    result = replace(run_of(), details=run_of().details | {"options": {"text_pair_column": "query"}})
+    result = replace(run_of(), data=DataSection(options={"text_pair_column": "query"}))
     text = card_of(result, dataset="org/data").text
     headings = re.findall("^## (.*)", text, re.MULTILINE)
     assert headings == [
