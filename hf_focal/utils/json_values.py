@@ -44,7 +44,7 @@ def read(kind: Any, value: Any, place: str) -> Any:
         return kind(**_read_fields(kind, value, place))
     if origin is dict:
         require(isinstance(value, Mapping), "a mapping")
-        return {str(key): read(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
+        return {arguments[0](key): read(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
     if origin in (list, tuple):
         require(isinstance(value, list | tuple), "a list")
         same = origin is list or arguments[1] is ...

@@ -23,11 +23,8 @@ def test_files_of_the_form_before_sections_are_written_again_as_they_are(file, t
 
 
 def test_whoever_reads_a_section_gets_attributes():
-    drift, vector, recall, trainer = (
-        RunResult.load(file.with_name(f"{name}.json"))
-        for file in FILES[:1]
-        for name in ("drift", "vector", "recall", "trainer")
-    )
+    names = ("drift", "vector", "recall", "trainer")
+    drift, vector, recall, trainer = (RunResult.load(FILES[0].with_name(f"{name}.json")) for name in names)
     assert isinstance(drift.drift, DriftSection) and isinstance(drift.drift.bins, ReliabilityBins)
     assert drift.data.task == "scores" and drift.parts.groups.name and drift.fit.fitted_on is None
     assert isinstance(vector.thresholds, ThresholdSection) and vector.thresholds.share == "coverage"
