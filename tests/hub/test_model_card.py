@@ -25,7 +25,7 @@ from hf_focal.reports.verdicts import correction_verdict, headline_of
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
-SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score", "Smooth ECE", "AURC"]
+SIDES = ["Accuracy", "NLL", "ECE", "AdaECE", "Smooth ECE", "Brier score", "AURC"]
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
 
@@ -86,7 +86,7 @@ def test_the_results_in_the_metadata_are_those_of_the_run():
     data = card_of(result, dataset="SetFit/20_newsgroups", base_model="org/base", license="mit", language="en").data
     values = {entry.metric_name: entry.metric_value for entry in data.eval_results}
     assert list(values) == SIDES + BEFORE
-    keys = ("accuracy", "ece", "adaece", "nll", "brier", "smooth_ece", "aurc")
+    keys = ("accuracy", "nll", "ece", "adaece", "smooth_ece", "brier", "aurc")
     assert [values[name] for name in SIDES] == [result.post[key] for key in keys]
     assert [values[name] for name in BEFORE] == [result.pre[key] for key in keys[1:]]
     assert {entry.metric_type for entry in data.eval_results} == set(keys)
