@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -24,10 +24,20 @@ from .reports.output_folder import (
     new_folder,
     write_results,
 )
+from .reports.result_sections import (
+    CrossFit,
+    DriftSection,
+    FitSection,
+    Groups,
+    PartsSection,
+    PriorSection,
+    ThresholdSection,
+)
 from .scores.comparisons import drift, group_metrics
 from .scores.saved_scores import write_scores
 from .sources.source import Data, Source, as_source, names_of
 from .sources.table import TableSource
+from .utils.json_values import read
 from .validation import InputError, one_line
 
 
@@ -86,24 +96,23 @@ def evaluate(
             held_out = opened.read(_data("threshold_data", threshold_data, "validation")._replace(groups=False))
             notes += _overlap_notes(measured, held_out, "threshold", "test")
         _save_scores(save_scores, measured, opened)
-        details: dict[str, Any] = {}
+        sections: dict[str, Any] = {}
         if measured.groups is not None:
-            details["groups"] = group_metrics(measured.collected(), num_bins)
+            sections["parts"] = PartsSection(groups=Groups(**group_metrics(measured.collected(), num_bins)))
         earlier = None
         if reference is not None:
             compared = opened.read(_data("reference", reference)._replace(groups=False, clusters=False))
-            details["drift"] = drift(measured.collected(), compared.collected())
-            earlier = _result(
-                opened, compared, None, compared.measure(num_bins)[0], None, {"notes": [*compared.notes]}
-            )
-            details["drift"]["bins"] = asdict(earlier.pre_bins)
+            changes = drift(measured.collected(), compared.collected())
+            earlier = _result(opened, compared, None, compared.measure(num_bins)[0], None, compared.notes)
+            sections["drift"] = DriftSection(**changes, bins=earlier.pre_bins)
         before, _ = measured.measure(num_bins)
         if goal:
             thresholds = choose_thresholds(held_out.threshold_samples(), goal, confidence, simultaneous, measured.link)
-            details["thresholds"] = threshold_details(thresholds, names_of(measured), held_out.source, before)
+            record = threshold_details(thresholds, names_of(measured), held_out.source, before)
+            sections["thresholds"] = read(ThresholdSection, record, "thresholds")
             notes += held_out.notes
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
-        result = _result(opened, measured, None, before, None, {"notes": [*dict.fromkeys(notes)], **details})
+        result = _result(opened, measured, None, before, None, notes, **sections)
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
@@ -190,18 +199,19 @@ def calibrate(
         # Fit, and measure.
         cross_fit = bool(goal) or new_prior is not None or opened.cross_fits_temperatures
         fit = fitted_on.fit(method, objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=cross_fit)
-        details: dict[str, Any] = {}
+        sections: dict[str, Any] = {}
         promises: dict[str, Any] = {}  # what holds for the corrected probabilities
         if new_prior is not None:
-            fit, details["prior_shift"] = shift_fit(fit, prior, new_prior, fitted_on.link, fitted_on.score_names)
-            promises["prior_shift"] = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
+            fit, shift = shift_fit(fit, prior, new_prior, fitted_on.link, fitted_on.score_names)
+            sections["prior"] = PriorSection(**shift)
+            promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
         before, after = measured_on.measure(num_bins, fit.correction)
-        details |= {"fitted_on": fitted_on.source}
+        sections["fit"] = FitSection(fitted_on.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
         if fit.is_cross_fitted:
-            details["calibration"] = fit.to_dict()
             notes += fit.notes(fitted_on.score_names)
         if measured_on.groups is not None:
-            details["groups"] = group_metrics(measured_on.collected(), num_bins, fit.correction)
+            groups = group_metrics(measured_on.collected(), num_bins, fit.correction)
+            sections["parts"] = PartsSection(groups=Groups(**groups))
 
         # Thresholds, of what the saved source gives.
         if goal:
@@ -213,17 +223,18 @@ def calibrate(
                 )
             thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted_on.link)
             names, on_others = names_of(fitted_on), None if test is None else measured
-            details["thresholds"] = threshold_details(thresholds, names, fitted_on.source, on_others)
+            record = threshold_details(thresholds, names, fitted_on.source, on_others)
+            sections["thresholds"] = read(ThresholdSection, record, "thresholds")
             promises["thresholds"] = thresholds.record(names)
 
         # Save.
         notes = [*fitted_on.notes, *measured_on.notes, *notes, *opened.notes(fit, promises)]
-        details["notes"] = [*dict.fromkeys(notes)]
-        result = _result(opened, measured_on, fit.temperature, before, after, details)
+        result = _result(opened, measured_on, fit.temperature, before, after, notes, **sections)
         saves_here = saves and opened.is_main
         try:
             if saves_here:
-                opened.fold(fit, promises, result)
+                folded = opened.fold(fit, promises, result)
+                result = replace(result, fit=replace(result.fit, folded=folded))
         finally:
             if on_result is not None:
                 on_result(result)
@@ -235,7 +246,7 @@ def calibrate(
                 name = repository or folder.resolve().name
                 opened.write_card(folder, name, result, (given, fitted_on), (tested, measured_on))
             if repository is not None:
-                _publish(folder, repository, private, result)
+                result = _publish(folder, repository, private, result)
                 if output is None:
                     shutil.rmtree(folder)
     return result
@@ -327,20 +338,24 @@ def _result(
     temperature: Temperature | None,
     before: CalibrationMetrics,
     after: CalibrationMetrics | None,
-    details: dict[str, Any],
+    notes: Sequence[str],
+    **sections: Any,
 ) -> RunResult:
+    if scores.confidence is not None:
+        notes = [*notes, "confidences alone give no NLL, Brier score, or classwise error"]
     result = RunResult.of(
         source.title(scores),
         temperature,
         before,
         after,
-        details={**source.details(scores), "measured_on": scores.source, **details},
+        data=replace(source.data_section(scores), measured_on=scores.source),
+        notes=[*dict.fromkeys(notes)],
         intervals=source.has_independent_samples,
         label_names=scores.score_names,
+        **sections,
     )
     if scores.confidence is None:
         return result
-    result.details["notes"].append("confidences alone give no NLL, Brier score, or classwise error")
     pre, post = (
         {name: value for name, value in side.items() if not np.isnan(value)} for side in (result.pre, result.post)
     )
@@ -364,11 +379,12 @@ def _new_repository(source: Source, push_to_hub: str | None, private: bool | Non
         return create_repository(push_to_hub, private=private)
 
 
-def _publish(folder: Path, repository: str, private: bool | None, result: RunResult) -> None:
+def _publish(folder: Path, repository: str, private: bool | None, result: RunResult) -> RunResult:
     from .hub.hub_publishing import HubError, publish
 
     try:
-        result.details["url"] = str(publish(folder, repository, private=private).repo_url)
+        url = str(publish(folder, repository, private=private).repo_url)
+        return replace(result, data=replace(result.data, url=url))
     except HubError as error:
         raise NotPublishedError(str(error), result) from error
 
@@ -591,7 +607,7 @@ def evaluate_scores(
             ``report.html``.
         on_result: a function that is called with the result before anything is written.
         **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
-            calibration of each group in `details["groups"]`.
+            calibration of each group in `parts.groups`.
 
     Raises:
         InputError: the table or an argument is wrong; the message is one line.

@@ -131,7 +131,7 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
     # The words of a sentence and the tokens of a text are not independent, so a bootstrap over them would mislead.
     independent = kind not in ("words", "causal", "seq2seq")
     assert ("ece" in result.pre_intervals) is independent and ("[low, high]" in summary(result)) is independent
-    assert ("class_balance" in result.details) is (kind in CLASSIFIERS)  # which needs no intervals
+    assert (result.parts.class_balance is not None) is (kind in CLASSIFIERS)  # which needs no intervals
 
 
 def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
@@ -238,7 +238,7 @@ def test_what_is_saved(cases, kind, tmp_path):
     pictures = {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
     assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", "risk_coverage.png", *pictures}
     loaded = RunResult.load(report / "metrics.json")
-    assert loaded.temperature == result.temperature and loaded.details == result.details
+    assert loaded.temperature == result.temperature and loaded.parts == result.parts and loaded.data == result.data
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "trained" not in card.partition("## Results")[0]
@@ -260,8 +260,8 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     of_files = calibrate_model(case.folder, str(case.validation), **files)
     assert result.temperature == of_files.temperature
     assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
-    assert "split 'validation' of dataset" in result.details["fitted_on"]
-    assert "split 'test' of test_dataset" in result.details["measured_on"]
+    assert "split 'validation' of dataset" in result.fit.fitted_on
+    assert "split 'test' of test_dataset" in result.data.measured_on
     assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     named = evaluate_model(case.folder, f"{data}::validation", **case.options)
     assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
@@ -278,7 +278,7 @@ def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):
         (tmp_path / name / "test.parquet").write_bytes(file.read_bytes())
     data = {"split": "test", "test_dataset": str(tmp_path / "second"), "output": tmp_path / "out"}
     result = calibrate_model(case.folder, str(tmp_path / "first"), **data, **case.options)
-    assert result.details["fitted_on"] == "split 'test' of dataset 'first'"
+    assert result.fit.fitted_on == "split 'test' of dataset 'first'"
     assert "optimistic" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8") + summary(result)
 
 
@@ -362,7 +362,7 @@ def test_our_own_models_and_their_loss(tmp_path):
 def test_rows_are_drawn_and_texts_cut(cases):
     case = cases["texts"]
     drawn = evaluate_model(case.folder, str(case.test), max_samples=20, **case.options)
-    assert drawn.pre["num_samples"] == 20 and drawn.details["options"]["max_samples"] == 20
+    assert drawn.pre["num_samples"] == 20 and drawn.data.options["max_samples"] == 20
     cut = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
     assert cut.pre["nll"] != evaluate_model(case.folder, str(case.test), **case.options).pre["nll"]
 
@@ -381,18 +381,18 @@ def test_rows_are_drawn_and_texts_cut(cases):
 def test_texts_that_were_cut_are_said(cases, kind, pattern):
     case = cases[kind]
     result = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
-    (note,) = result.details["notes"]
+    (note,) = result.notes
     cut, total = map(int, re.fullmatch(pattern, note).groups())
     assert 0 < cut <= total and (kind == "texts" or result.pre["num_samples"] == total - cut)
-    assert evaluate_model(case.folder, str(case.test), **case.options).details["notes"] == []
+    assert evaluate_model(case.folder, str(case.test), **case.options).notes == []
 
 
 def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
     case = cases["texts"]
     options = {"test_dataset": str(case.test), "output": tmp_path / "out", **case.options}
     result = calibrate_model(case.folder, str(case.validation), calibration="temperature", **options)
-    assert result.details["model"] == "model"
-    assert result.details["fitted_on"] == "dataset 'validation.parquet'"
+    assert result.data.model == "model"
+    assert result.fit.fitted_on == "dataset 'validation.parquet'"
     # The page is for the user alone: its next steps keep the folders, and it is not published.
     written = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != "report.html"]
     texts = {path: path.read_bytes() for path in written}
@@ -407,7 +407,7 @@ def test_words_without_tokens_are_said(cases, tmp_path):
     rows = [{"words": ["ba", "", "be"], "tags": ["red", "blue", "red"]}, {"words": [" "], "tags": ["green"]}]
     Dataset.from_list(rows).to_parquet(tmp_path / "blank.parquet")
     result = evaluate_model(case.folder, str(tmp_path / "blank.parquet"), **case.options)
-    (note,) = result.details["notes"]
+    (note,) = result.notes
     assert note.startswith("2 of the 4 words of dataset 'blank.parquet' are not measured: without tokens, or after")
 
 
@@ -417,10 +417,10 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
-    assert result.details["notes"] == ["1 of the 101 test samples are also in the calibration data"]
+    assert result.notes == ["1 of the 101 test samples are also in the calibration data"]
     options = {"threshold_dataset": str(tmp_path / "both.parquet"), "coverage": 0.5, **case.options}
     result = evaluate_model(case.folder, str(case.test), **options)
-    assert result.details["notes"] == ["100 of the 101 threshold samples are also in the test data"]
+    assert result.notes == ["100 of the 101 threshold samples are also in the test data"]
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
@@ -440,13 +440,13 @@ def test_a_threshold_is_chosen_on_other_data(cases):
     options = {"threshold_dataset": str(case.validation), **case.options}
     result = evaluate_model(case.folder, str(case.test), coverage=0.5, **options)
     logits, labels = logits_of("texts", case.folder, case.test)
-    (threshold,) = result.details["thresholds"]["labels"]
-    answered = logits.softmax(1).amax(1) >= threshold["value"]
-    assert threshold["recall"] == pytest.approx(float(answered.double().mean()), abs=0.02)
+    (threshold,) = result.thresholds.labels
+    answered = logits.softmax(1).amax(1) >= threshold.value
+    assert threshold.recall == pytest.approx(float(answered.double().mean()), abs=0.02)
     correct = (logits.argmax(1) == labels)[answered]
-    assert threshold["precision"] == pytest.approx(float(correct.double().mean()), abs=0.02)
+    assert threshold.precision == pytest.approx(float(correct.double().mean()), abs=0.02)
     assert "Thresholds for coverage >= 50% with 95% confidence, chosen on threshold_dataset" in summary(result)
-    assert "independent draws" in summary(result) and f"confidence: {threshold['value']:.3g}, here" in summary(result)
+    assert "independent draws" in summary(result) and f"confidence: {threshold.value:.3g}, here" in summary(result)
     with pytest.raises(InputError, match="threshold_dataset must hold different samples from dataset"):
         evaluate_model(case.folder, str(case.test), precision=0.9, threshold_dataset=str(case.test), **case.options)
 
@@ -459,12 +459,12 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
     result = calibrate_model(
         case.folder, str(case.validation), test_dataset=str(case.test), calibration="temperature", **options
     )
-    found, corrected = (of.details["thresholds"]["labels"][0] for of in (chosen, result))
-    assert abs(found["recall"] - corrected["recall"]) < 0.1
-    assert chosen.details["thresholds"]["for"] == result.details["thresholds"]["for"]
+    found, corrected = (of.thresholds.labels[0] for of in (chosen, result))
+    assert abs(found.recall - corrected.recall) < 0.1
+    assert chosen.thresholds.goal == result.thresholds.goal
     logits, labels = logits_of("texts", case.folder, case.validation)
     expected = fit_thresholds(logits, labels, precision=0.4, link="softmax")
-    assert found["value"] == pytest.approx(expected.values[0], abs=1e-5)
+    assert found.value == pytest.approx(expected.values[0], abs=1e-5)
     with pytest.raises(InputError, match="objective must be 'nll' with precision, got 'ece'"):
         calibrate_model(case.folder, str(case.validation), precision=0.4, objective="ece")
 
@@ -476,11 +476,11 @@ def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
     rows.select(kept).add_column("document", kept).to_parquet(tmp_path / "repeated.parquet")
     data, options = str(tmp_path / "repeated.parquet"), {"test_dataset": str(case.test), **case.options}
     found = calibrate_model(case.folder, data, precision=0.4, **options)
-    (note,) = [note for note in found.details["notes"] if "drawn by these clusters" in note]
+    (note,) = [note for note in found.notes if "drawn by these clusters" in note]
     assert "the 180 samples of dataset 'repeated.parquet' have 60 values of 'premise'" in note
-    assert "clusters (60 of them)" in found.details["thresholds"]["conditions"] and "clusters (60" in summary(found)
+    assert "clusters (60 of them)" in found.thresholds.conditions and "clusters (60" in summary(found)
     named = calibrate_model(case.folder, data, precision=0.4, cluster_column="document", **options)
-    assert "60 values of 'document'" in " ".join(named.details["notes"])
+    assert "60 values of 'document'" in " ".join(named.notes)
     with pytest.raises(InputError, match=r"cluster_column must be a column of dataset 'repeated.parquet'.*got 'id'"):
         calibrate_model(case.folder, data, cluster_column="id", **options)
 
@@ -489,8 +489,8 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     case = cases["texts"]
     data = {"dataset": str(case.validation), "test_dataset": str(case.test)}
     result = calibrate_model(case.folder, **data, calibration="vector", output=tmp_path / "out", **case.options)
-    fit = result.details["calibration"]
-    assert fit["method"] == "vector" and not result.temperature.is_fitted
+    fit = result.fit.cross_fit
+    assert fit.method == "vector" and not result.temperature.is_fitted
     metrics = CalibrationMetrics()
     metrics.update(*logits_of("texts", tmp_path / "out", case.test))
     assert metrics.compute()["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
@@ -597,19 +597,18 @@ def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
 def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
     case, passes = cases["texts"], []
     rows = Dataset.from_parquet(str(case.test))
-    rows.add_column("language", [["de", "en"][row % 2] for row in range(len(rows))]).to_parquet(
-        tmp_path / "test.parquet"
-    )
+    languages = [["de", "en"][row % 2] for row in range(len(rows))]
+    rows.add_column("language", languages).to_parquet(tmp_path / "test.parquet")
     collect = FocalTrainer.collect
     monkeypatch.setattr(FocalTrainer, "collect", lambda *given: passes.append(1) or collect(*given))
     given = {"group": "language", "reference": str(case.validation), "save_scores": tmp_path / "s.parquet"}
     result = evaluate_model(case.folder, str(tmp_path / "test.parquet"), **given, **case.options)
     assert len(passes) == 2  # one for each data set
     table = evaluate_scores(tmp_path / "s.parquet", group="group")
-    assert result.details["groups"]["name"] == table.details["groups"]["name"]
-    assert result.details["groups"]["ece"] == pytest.approx(table.details["groups"]["ece"], rel=1e-5)
-    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
-    assert result.details["drift"]["reference"] == f"reference {case.validation.name!r}"
+    assert result.parts.groups.name == table.parts.groups.name
+    assert result.parts.groups.ece == pytest.approx(table.parts.groups.ece, rel=1e-5)
+    assert sorted(result.parts.groups.name) == ["de", "en"]
+    assert result.drift.reference == f"reference {case.validation.name!r}"
     fitted = calibrate_model(
         case.folder,
         str(case.validation),
@@ -617,7 +616,7 @@ def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
         group="language",
         **case.options,
     )
-    assert sorted(fitted.details["groups"]["name"]) == ["de", "en"]
+    assert sorted(fitted.parts.groups.name) == ["de", "en"]
     with pytest.raises(InputError, match=r"group must be a column of dataset .*, got 'month'"):
         evaluate_model(case.folder, str(case.test), group="month", **case.options)
     with pytest.raises(InputError, match=r"group must not be given for .*, of the task causal-lm, got 'language'"):
@@ -630,10 +629,10 @@ def test_a_threshold_is_chosen_on_another_table(cases, tmp_path):
         data = str(getattr(case, name))
         evaluate_model(case.folder, data, save_scores=tmp_path / f"{name}.parquet", **case.options)
     given = {"threshold_scores": tmp_path / "validation.parquet", "coverage": 0.5}
-    of_table = evaluate_scores(tmp_path / "test.parquet", **given).details["thresholds"]["labels"]
+    of_table = evaluate_scores(tmp_path / "test.parquet", **given).thresholds.labels
     options = {"threshold_dataset": str(case.validation), "coverage": 0.5, **case.options}
-    of_model = evaluate_model(case.folder, str(case.test), **options).details["thresholds"]["labels"]
-    assert [label["value"] for label in of_table] == pytest.approx([label["value"] for label in of_model], abs=1e-6)
+    of_model = evaluate_model(case.folder, str(case.test), **options).thresholds.labels
+    assert [label.value for label in of_table] == pytest.approx([label.value for label in of_model], abs=1e-6)
     with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
         evaluate_scores(tmp_path / "test.parquet", coverage=0.5)
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..metrics.bins import binned_error
 from ..validation import (
     Array,
     InputError,
@@ -159,8 +160,7 @@ class GridSums:
         return self
 
     def ece(self) -> Tensor:
-        # A bin's |B|/N · |acc - conf| is |Σ (confidence - correct)| / N over its samples.
-        return self.surplus.abs().sum(1) / self.count
+        return binned_error(self.surplus, self.count)
 
     def ece_error(self, error: Tensor) -> Tensor:
         """Return how far `ece` can be off, (G,), if each confidence is off by at most `error` (G,).

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..metrics import CalibrationMetrics, adaptive_calibration_error
-from ..metrics.bins import bin_index
+from ..metrics.bins import bin_index, binned_error
 from ..validation import Array, InputError, check_count, check_sigmoid_scores
 from .corrections import Temperature
 from .temperature_grid import (
@@ -140,8 +140,7 @@ def _exact(samples: CalibrationSamples, temperatures: Sequence[float], num_bins:
             confidence = 1 / sums
             surplus[i] += sum_by_bin(bin_index(confidence, num_bins), confidence - correct, num_bins)
             nll[i] += (sums.log() + label_gaps / temperature).sum()
-    # A bin's |B|/N · |acc - conf| is |Σ (confidence - correct)| / N over its samples.
-    return (surplus.abs().sum(1) / len(samples)).cpu().numpy(), (nll / len(samples)).cpu().numpy()
+    return binned_error(surplus, len(samples)).cpu().numpy(), (nll / len(samples)).cpu().numpy()
 
 
 def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int) -> np.ndarray:

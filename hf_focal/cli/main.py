@@ -201,8 +201,8 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             print(f"\nWritten to {arguments['output']}: see {Path(arguments['output'], 'report.html')}")
         elif result.method is not None and "push_to_hub" not in arguments:
             print("\nNothing was saved: pass --output or --push_to_hub.")
-        if "url" in result.details:
-            print(f"\nPublished: {result.details['url']}")
+        if result.data.url is not None:
+            print(f"\nPublished: {result.data.url}")
         print("", *(f"Next: {step}" for step in next_steps(result, arguments)), sep="\n")
 
 

@@ -15,8 +15,9 @@ from markupsafe import Markup
 from ..calibration import Correction
 from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
-from ..reports.markdown_tables import escaped, label_table, metric_title, results_notes
-from ..reports.number_format import format_number
+from ..metrics.metric_table import METRICS
+from ..reports.markdown_tables import escaped, label_table, results_notes
+from ..reports.number_format import format_metric, format_number
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, warnings_of
@@ -25,9 +26,6 @@ from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
 
-# The metrics in the metadata, by their keys in `CalibrationMetrics.compute()`, with their names.
-_IN_METADATA = ("ece", "adaece", "nll", "brier", "macro_ece", "smooth_ece", "aurc", "bleu")
-_METRICS = {"accuracy": "Accuracy"} | {key: metric_title(key).removesuffix(" %") for key in _IN_METADATA}
 _ALL = ", top_k=None"  # the argument of a pipeline that returns the probabilities of all labels
 _PAIR = f'{{"text": "A first text.", "text_pair": "A second text."}}{_ALL}'
 _MOST_NAMES = 12
@@ -131,20 +129,20 @@ def model_card(
     sources = LOSSES[config.name].source.split("; ") if config else []
     sources += ["Guo et al. 2017"] * fitted.is_fitted
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
-    calibration = result.details.get("calibration")
+    calibration = result.fit.cross_fit
     platt = None
-    if calibration is not None and "correction" in calibration:  # the slopes and the intercepts
-        numbers = Correction.from_dict(calibration["correction"]).dense()
+    if calibration is not None and calibration.correction is not None:  # the slopes and the intercepts
+        numbers = Correction.from_dict(calibration.correction).dense()
         platt = [part.tolist() for part in np.broadcast_arrays(*numbers)]
-    scaled = calibration is not None and calibration["method"] not in ("temperature", "none")
-    pairs |= bool(result.details.get("options", {}).get("text_pair_column"))
+    scaled = calibration is not None and calibration.method not in ("temperature", "none")
+    pairs |= bool((result.data.options or {}).get("text_pair_column"))
     pairs &= task == "text-classification"
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
-    options = result.details.get("task") == MULTIPLE_CHOICE.name
+    options = result.data.task == MULTIPLE_CHOICE.name
     is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", model_name) is not None
     name_in_code = model_name if is_id else f"your-username/{model_name}"
     divisor = f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}"
-    unit = unit_of(result.details.get("task", task), unit_of(task))
+    unit = unit_of(result.data.task or task, unit_of(task))
     of_task = PIPELINES.get(task, Task(name=task, pipeline=task))
     shown_count = "" if isnan(count) else f"{int(count):,}"
     test_is_file = bool(test_dataset) and (test_name or "").lower().endswith(_DATA_FILES)
@@ -170,7 +168,7 @@ def model_card(
         unit=unit,
         of_fit="labels" if labels else unit,
         labels=labels,
-        label_table=label_table(result) if "labels" in result.details else "",
+        label_table=label_table(result) if result.parts.labels else "",
         divisor=divisor,
         quoted_name=json.dumps(name_in_code, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
         is_id=is_id,
@@ -188,12 +186,12 @@ def model_card(
         headline=headline_of(result),
         has_intervals="ece" in result.pre_intervals,
         names=_names(result),
-        kind="classification" if result.details.get("task") == "scores" else task.replace("-", " "),
+        kind="classification" if result.data.task == "scores" else task.replace("-", " "),
         limitations=_limitations(result, samples, unit),
         scaling=scaling_name(result.method) if result.method else "",
         warnings=warnings_of(result),
-        thresholds=result.details.get("thresholds"),
-        prior_shift=prior_shift_sentence(shift) if (shift := result.details.get("prior_shift")) else "",
+        thresholds=result.thresholds,
+        prior_shift=prior_shift_sentence(result.prior) if result.prior else "",
         platt=platt,
         serving=_serving_note(result, task, folded, of_task.generates, options),
         config=config,
@@ -201,7 +199,7 @@ def model_card(
         trainer="FocalSFT" if sft else of_task.trainer,
         table=metrics_table(result),
         notes=results_notes([result]),
-        balance=result.details.get("class_balance"),
+        balance=result.parts.class_balance,
         calibration=calibration,
         scaled=scaled,
         figures=[quote(path.replace("\\", "/")) for path in figures],
@@ -213,7 +211,8 @@ def model_card(
 
 def _names(result: RunResult) -> list[str]:
     """Return the names of the classes or labels that a result holds, or [] if it holds none or too many to list."""
-    names = result.details.get("labels", {}).get("name") or result.details.get("confusion", {}).get("names", [])
+    confusion = result.parts.confusion
+    names = result.parts.label_names or (confusion and confusion.names) or []
     return [*names] if len(names) <= _MOST_NAMES else []
 
 
@@ -224,12 +223,12 @@ def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
         f"on labeled {unit} of your own."
     ]
     if interval := (result.post_intervals or result.pre_intervals).get("ece"):
-        low, high = (format_number(bound, 100, 2) for bound in interval)
+        low, high = (format_metric("ece", {"ece": bound}) for bound in interval)
         sentences.append(f"With this number of {unit}, the 95% interval of the ECE is from {low}% to {high}%.")
     if result.link == "softmax" and "error" in result.post:
         sentences.append(f"{format_number(result.post['error'], 100, 1)}% of the predictions are wrong.")
-    if groups := result.details.get("groups"):
-        name, ece = escaped(groups["name"][0]), format_number(groups["ece"][0], 100, 2)
+    if groups := result.parts.groups:
+        name, ece = escaped(groups.name[0]), format_metric("ece", {"ece": groups.ece[0]})
         sentences.append(f"The ECE is largest for the group {name}: {ece}%.")
     return sentences
 
@@ -249,7 +248,7 @@ def _at_confidence(result: RunResult) -> str:
 
 def _scoring(result: RunResult) -> str:
     """Return the arguments of `score_choices` with which the options were scored, as Python code; "" for defaults."""
-    given = result.details.get("options", {})
+    given = result.data.options or {}
     values = {name: given[name] for name in ("score", "letters", "template", "chat") if name in given}
     if "letters" in values:
         values["letters"] = values["letters"].split(",")
@@ -273,7 +272,7 @@ def _serving_note(result: RunResult, task: str, folded: bool, generates: bool, o
             else "No server applies this correction: apply it to the raw logits that the server returns."
         )
     if result.link == "sigmoid":
-        has_one = len(result.details.get("labels", {}).get("name", ())) == 1
+        has_one = len(result.parts.label_names) == 1
         software = _TAKES_SOFTMAX.get((task, "one" if has_one else "several"), "some software")
         sentences.append(
             f"The probability is the sigmoid of the only logit, but {software} takes a softmax, which is always 1: use"
@@ -299,11 +298,12 @@ def _eval_results(
     from huggingface_hub import EvalResult
 
     optimistic = " (optimistic: T was fitted on these samples)" if same_rows else ""
-    values = [(key, name + optimistic, result.post.get(key)) for key, name in _METRICS.items()]
+    names = {key: metric.name[0].upper() + metric.name[1:] for key, metric in METRICS.items() if metric.in_card}
+    values = [(key, name + optimistic, result.post.get(key)) for key, name in names.items()]
     if result.method is not None:
         before = f" before {scaling_name(result.method)}"
-        changed = [key for key in _METRICS if key != "accuracy" or result.method != "temperature"]
-        values += [(key, _METRICS[key] + before, result.pre.get(key)) for key in changed]
+        changed = [key for key in names if key != "accuracy" or result.method != "temperature"]
+        values += [(key, names[key] + before, result.pre.get(key)) for key in changed]
     common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))

@@ -13,6 +13,8 @@ have, as a float32, the same exponent and the same first ten bits of the mantiss
 1/1024 of the doubt, which separates the many pixels with a confidence of 0.9999….
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -51,6 +53,17 @@ def bin_sums(index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: i
     counts = np.bincount(2 * index + correct.numpy(), minlength=2 * num_bins).reshape(num_bins, 2)
     confidences = np.bincount(index, confidence.numpy(), num_bins)
     return np.stack([counts.sum(1), confidences, counts[:, 1]], dtype=np.float64)
+
+
+def binned_error(gap: Any, size: Any) -> Any:
+    """Return Σ_b |gap_b| / size, (...): the calibration error of `size` samples in bins; NaN without samples.
+
+    `gap`, (..., M), an array or a tensor, is the sum of (confidence - hit) over the samples in each bin, because
+    |B|/N · |accuracy - confidence| of a bin is |Σ (confidence - hit)| / N. Leading dimensions are resamples, labels,
+    or temperatures. Every ECE, of whatever bins, is computed here.
+    """
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return abs(gap).sum(-1) / size
 
 
 def add_to_cells(cells: Tensor, probabilities: Tensor, labels: Tensor) -> None:

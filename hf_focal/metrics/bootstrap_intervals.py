@@ -28,10 +28,11 @@ import torch
 from scipy.sparse import csr_array
 
 from .bins import bin_index, split_points
-from .calibration_errors import equal_width_errors
+from .metric_table import METRICS
 
 # Absolute value, sign, and standard error of each cell's gap, each (C,).
 Hypotheses = tuple[np.ndarray, np.ndarray, np.ndarray]
+Error = Callable[[np.ndarray, np.ndarray], np.ndarray]  # `Metric.of_bins`
 
 _STEPS = 14  # of a bisection: an end is off by a few thousandths of a standard error
 _LOWEST = -8.0  # the smallest τ: no gap is found to be so many standard errors larger than the observed one
@@ -103,46 +104,46 @@ class Resamples:
         size, sign, error = hypotheses
         return np.clip(sign * np.maximum(size - tau * error, 0), self.confidence - 1, self.confidence)
 
-    def errors(self, gap: np.ndarray) -> dict[str, np.ndarray]:
-        """Compute the errors, (R,), of resamples whose true gaps are `gap`, (C,)."""
+    def errors(self, error: Error, gap: np.ndarray) -> np.ndarray:
+        """Compute an error, (R,), of resamples whose true gaps are `gap`, (C,)."""
         rate = self.confidence - gap
         variance = self.drawn * np.clip(rate * (1 - rate), 0, None)
         lumps = np.sqrt(self.design / np.maximum(variance, 0.1))  # 1/√variance is the skewness of a Poisson variable
         noise = self.noise + (1 - 2 * rate) * lumps / 6 * (self.noise**2 - 1)
         hits = np.rint(self.drawn * rate + np.sqrt(variance * self.design) * noise)
-        return self._errors(self.drawn, self.drawn * self.confidence - np.clip(hits, 0, self.drawn))
+        return self._of_bins(error, self.drawn, self.drawn * self.confidence - np.clip(hits, 0, self.drawn))
 
-    def true_errors(self, gap: np.ndarray) -> dict[str, np.ndarray]:
-        return self._errors(self.count, self.count * gap)
+    def true_error(self, error: Error, gap: np.ndarray) -> float:
+        return float(self._of_bins(error, self.count, self.count * gap))
 
-    def _errors(self, count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarray]:
-        return equal_width_errors(count @ self.shares.T, gap @ self.shares.T)
+    def _of_bins(self, error: Error, count: np.ndarray, gap: np.ndarray) -> np.ndarray:
+        return error(count @ self.shares.T, gap @ self.shares.T)
 
-    def interval(self, name: str, tail: float) -> tuple[float, float]:
+    def interval(self, error: Error, tail: float) -> tuple[float, float]:
         """Return the smallest and the largest error that the tests, at level `tail`, do not reject."""
         paths = [self.hypotheses(), self.hypotheses(flip=True)]
-        size, _, error = paths[0]
-        last = float((size / error).max()) + 1e-9
-        seen = float(self.true_errors(self.gap(0, paths[0]))[name])
-        calibrated = self.errors(np.zeros_like(size))[name]
+        size, _, deviation = paths[0]
+        last = float((size / deviation).max()) + 1e-9
+        seen = self.true_error(error, self.gap(0, paths[0]))
+        calibrated = self.errors(error, np.zeros_like(size))
         low = 0.0
         if _share_up_to(-calibrated, -seen) < tail:
-            tau = self._last(name, paths[0], last, lambda errors: _share_up_to(-errors, -seen) >= tail)
-            low = float(self.true_errors(self.gap(tau, paths[0]))[name])
+            tau = self._last(error, paths[0], last, lambda errors: _share_up_to(-errors, -seen) >= tail)
+            low = self.true_error(error, self.gap(tau, paths[0]))
         # An error below those of most calibrated models is luck, and says no more about the true error.
         least = max(seen, float(np.quantile(calibrated, _LUCK)))
         highs = []
         for path in paths:
-            tau = self._last(name, path, last, lambda errors: _share_up_to(errors, least) < tail)
-            highs.append(float(self.true_errors(self.gap(tau, path))[name]))
+            tau = self._last(error, path, last, lambda errors: _share_up_to(errors, least) < tail)
+            highs.append(self.true_error(error, self.gap(tau, path)))
         return low, max(highs)
 
-    def _last(self, name: str, path: Hypotheses, last: float, accepted: Callable[[np.ndarray], bool]) -> float:
+    def _last(self, error: Error, path: Hypotheses, last: float, accepted: Callable[[np.ndarray], bool]) -> float:
         """Return the largest τ at which `accepted` of the errors is true, given that it is true below it."""
         low, high = _LOWEST, last
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            if accepted(self.errors(self.gap(middle, path))[name]):
+            if accepted(self.errors(error, self.gap(middle, path))):
                 low = middle
             else:
                 high = middle
@@ -173,9 +174,12 @@ def error_intervals(
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
     tail = (1 - level) / 2
     equal_width = Resamples.of(starts, np.eye(len(starts)), *arguments)
-    intervals = {name: equal_width.interval(name, tail) for name in ("ece", "mce", "ace", "rmsce")}
     equal_mass = Resamples.of(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
-    return intervals | {"adaece": equal_mass.interval("ece", tail)}
+    return {
+        key: (equal_mass if metric.equal_mass else equal_width).interval(metric.of_bins, tail)
+        for key, metric in METRICS.items()
+        if metric.of_bins
+    }
 
 
 def _equal_mass_cells(ties: np.ndarray, size: int, num_bins: int) -> tuple[np.ndarray, np.ndarray]:

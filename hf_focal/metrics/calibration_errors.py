@@ -21,40 +21,41 @@ import torch
 from torch import Tensor
 
 from ..validation import Array, check_confidences, check_count
-from .bins import add_to_cells, bin_index, bin_sums, grouped, joined, pack, split_points
+from .bins import add_to_cells, bin_index, bin_sums, binned_error, grouped, joined, pack, split_points
 from .kernel_smoothing import smooth_error
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve
 
+# Errors of bins from `count` and `gap`, both (..., M): the number of samples in each bin, and the sum of their
+# (confidence - hit). Leading dimensions are resamples or labels. Without samples, the errors are NaN.
 
-def equal_width_errors(count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute ECE, MCE, ACE, and RMSCE, each of shape (...), from `count` and `gap`, both of shape (..., M).
 
-    `count` is the number of samples in each bin, and `gap` the sum of their (confidence - hit). Leading dimensions are
-    bootstrap resamples or labels. Without samples, the errors are NaN.
-    """
-    size, gap = count.sum(-1), np.abs(gap)
-    bin_error = gap / np.maximum(count, 1)
+def weighted_mean_gap(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    return binned_error(gap, count.sum(-1))
+
+
+def largest_gap(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    return np.where(count.sum(-1) > 0, (np.abs(gap) / np.maximum(count, 1)).max(-1), np.nan)
+
+
+def mean_gap(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    return binned_error(gap / np.maximum(count, 1), (count > 0).sum(-1))
+
+
+def root_mean_squared_gap(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # 0 / 0
-        return {
-            "ece": gap.sum(-1) / size,
-            "mce": np.where(size > 0, bin_error.max(-1), np.nan),
-            "ace": bin_error.sum(-1) / (count > 0).sum(-1),
-            "rmsce": np.sqrt((gap**2 / np.maximum(count, 1)).sum(-1) / size),
-        }
+        return np.sqrt((gap**2 / np.maximum(count, 1)).sum(-1) / count.sum(-1))
 
 
-def ranked_errors(count: np.ndarray, gap: np.ndarray, num_bins: int) -> dict[str, float]:
-    """Compute the errors of samples in the order of confidence from `count` and `gap`, (G,), of groups of ties.
+def equal_mass_bins(count: np.ndarray, gap: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return `count` and `gap` of min(M, N) bins of equal mass, from those of groups of ties (G,), in ranked order.
 
-    `count` is the size of each group, and `gap` the sum of its (confidence - hit). If a bin bound cuts a group, each
-    sample of the group counts with the mean gap of the group. In other words, the cumulative gap is a linear function
-    of position within a group. Without samples, the errors are NaN.
+    If a bin bound cuts a group, each sample of the group counts with the mean gap of the group. In other words, the
+    cumulative gap is a linear function of position within a group.
     """
     ends, cumulative = np.append(0, count.cumsum()), np.append(0.0, gap.cumsum())
-    at_bounds = np.interp(split_points(int(ends[-1]), num_bins), ends, cumulative)
-    with np.errstate(invalid="ignore"):  # 0 / 0
-        return {"adaece": float(np.abs(np.diff(at_bounds)).sum() / np.float64(ends[-1]))}
+    bounds = split_points(int(ends[-1]), num_bins)
+    return np.diff(bounds), np.diff(np.interp(bounds, ends, cumulative))
 
 
 def adaptive_error_bound(groups: np.ndarray, num_bins: int) -> float:
@@ -79,7 +80,7 @@ def adaptive_error_bound(groups: np.ndarray, num_bins: int) -> float:
 
 def classwise_error(gap: np.ndarray, size: int) -> float:
     """Compute the mean ECE of the classes from the sums (K, M) of `add_to_cells`; NaN if there are no samples."""
-    return float(np.abs(gap).sum() / (size * len(gap))) if size else float("nan")
+    return float(binned_error(gap, size).mean()) if size else float("nan")
 
 
 def expected_calibration_error(
@@ -95,7 +96,7 @@ def expected_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("ece", num_bins, inputs, logits, labels, ignore_index)
+    return _of_bins(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def maximum_calibration_error(
@@ -105,7 +106,7 @@ def maximum_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("mce", num_bins, inputs, logits, labels, ignore_index)
+    return _of_bins(largest_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def average_calibration_error(
@@ -115,7 +116,7 @@ def average_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("ace", num_bins, inputs, logits, labels, ignore_index)
+    return _of_bins(mean_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def root_mean_squared_calibration_error(
@@ -125,7 +126,7 @@ def root_mean_squared_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("rmsce", num_bins, inputs, logits, labels, ignore_index)
+    return _of_bins(root_mean_squared_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def adaptive_calibration_error(
@@ -139,7 +140,7 @@ def adaptive_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _ranked("adaece", num_bins, inputs, logits, labels, ignore_index)
+    return _of_bins(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index, equal_mass=True)
 
 
 def classwise_calibration_error(
@@ -228,35 +229,22 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
-# Each key of `CalibrationMetrics.compute` that has a function of its own. Lower values are better, except for entropy.
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "ece": expected_calibration_error,
-    "adaece": adaptive_calibration_error,
-    "classwise_ece": classwise_calibration_error,
-    "mce": maximum_calibration_error,
-    "ace": average_calibration_error,
-    "rmsce": root_mean_squared_calibration_error,
-    "smooth_ece": smooth_calibration_error,
-    "nll": negative_log_likelihood,
-    "brier": brier_score,
-    "aurc": aurc,
-    "e_aurc": e_aurc,
-    "augrc": augrc,
-    "entropy": mean_entropy,
-}
-
-
-def _of_bins(name: str, num_bins: int, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
+def _of_bins(
+    error: Callable,
+    num_bins: int,
+    inputs: str,
+    scores: Array,
+    labels: Array,
+    ignore_index: int,
+    equal_mass: bool = False,
+) -> float:
     check_count("num_bins", num_bins)
-    confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
-    count, confidence_sums, hits = bin_sums(bin_index(confidence, num_bins).numpy(), confidence, correct, num_bins)
-    return float(equal_width_errors(count, confidence_sums - hits)[name])
-
-
-def _ranked(name: str, num_bins: int, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
-    check_count("num_bins", num_bins)
-    count, confidence, hits = _groups(inputs, scores, labels, ignore_index)
-    return ranked_errors(count, confidence - hits, num_bins)[name]
+    if equal_mass:
+        count, confidence, hits = _groups(inputs, scores, labels, ignore_index)
+        return float(error(*equal_mass_bins(count, confidence - hits, num_bins)))
+    top, correct = _top_labels(inputs, scores, labels, ignore_index)
+    count, confidence, hits = bin_sums(bin_index(top, num_bins).numpy(), top, correct, num_bins)
+    return float(error(count, confidence - hits))
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:

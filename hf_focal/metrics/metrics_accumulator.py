@@ -13,6 +13,7 @@ from .bins import (
     add_to_cells,
     bin_index,
     bin_sums,
+    binned_error,
     cell_index,
     confidences,
     grouped,
@@ -22,8 +23,9 @@ from .bins import (
     unpack,
 )
 from .bootstrap_intervals import error_intervals
-from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
+from .calibration_errors import adaptive_error_bound, classwise_error
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
+from .metric_table import binned_errors, ranked_errors
 from .ranking import auroc
 from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
 from .selective_prediction import RiskCoverageCurve, log_odds
@@ -47,6 +49,25 @@ class ReliabilityBins:
     count: np.ndarray
     confidence: np.ndarray
     accuracy: np.ndarray
+
+    def check(self) -> None:
+        """Raise ValueError unless the bins are in order, and means from 0 to 1 are known where there are samples."""
+        sides, edges = np.stack([self.confidence, self.accuracy]), self.edges
+        if self.count.dtype != np.int64 or not len(self.count) or len(edges) != len(self.count) + 1:
+            raise ValueError("bins must have counts, and one edge more")
+        if not (np.diff(edges) > 0).all() or edges[0] < 0 or edges[-1] > 1 or (self.count < 0).any():
+            raise ValueError("bins must have edges from 0 to 1, in order, and counts that are not negative")
+        if not ((sides >= 0) & (sides <= 1))[:, self.count > 0].all() or ((sides < 0) | (sides > 1)).any():
+            raise ValueError("bins must have the mean confidence and the accuracy, from 0 to 1, of each with samples")
+
+    def ece(self) -> float:
+        return float(binned_error(np.nan_to_num(self.count * (self.confidence - self.accuracy)), self.count.sum()))
+
+    def means(self) -> tuple[float, float]:
+        """Return the mean confidence and the accuracy of all samples, NaN without samples."""
+        total = self.count.sum() or np.nan
+        confidence, accuracy = (float(np.nansum(self.count * side)) for side in (self.confidence, self.accuracy))
+        return confidence / total, accuracy / total
 
 
 class CalibrationMetrics:
@@ -233,9 +254,9 @@ class CalibrationMetrics:
 
     def _binned_errors(self) -> dict[str, float]:
         """Compute the errors that follow from the bins and the order of the samples, which `bootstrap` resamples."""
-        (count, confidence, hits), (ranked, of_ranked, ranked_hits) = self._bin_sums(), self._groups()
-        errors = {name: float(error) for name, error in equal_width_errors(count, confidence - hits).items()}
-        return errors | ranked_errors(ranked, of_ranked - ranked_hits, self.num_bins)
+        count, confidence, hits = self._bin_sums()
+        errors = {name: float(error) for name, error in binned_errors(count, confidence - hits).items()}
+        return errors | ranked_errors(self._groups(), self.num_bins)
 
     def _bin_sums(self) -> np.ndarray:
         return self._sum("bins", 3, self.num_bins)

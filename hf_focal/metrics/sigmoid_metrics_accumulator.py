@@ -9,7 +9,7 @@ from scipy.special import logit
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bins import bin_index, bin_sums, grouped, pack, unpack
-from .calibration_errors import equal_width_errors, ranked_errors
+from .metric_table import binned_errors, ranked_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
 from .ranking import auroc
 
@@ -105,7 +105,7 @@ class LabelMetrics(CalibrationMetrics):
         size = count.sum(-1)
         with np.errstate(invalid="ignore", divide="ignore"):
             values = {"count": size, "frequency": ones.sum(-1) / size, "confidence": confidence.sum(-1) / size}
-            values |= equal_width_errors(count, confidence - ones)
+            values |= binned_errors(count, confidence - ones)
             nll, brier, hits, false, missed = self._label_scores()
             values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
             values["recall"] = hits / (hits + missed)
@@ -165,7 +165,7 @@ class LabelMetrics(CalibrationMetrics):
 
     def _binned_errors(self) -> dict[str, float]:
         count, p, ones = self._bin_sums()
-        errors = {name: float(error) for name, error in equal_width_errors(count, p - ones).items()}
+        errors = {name: float(error) for name, error in binned_errors(count, p - ones).items()}
         return errors | (_ranked_errors(self._known(), self.num_bins) if self.keep_samples else {})
 
     def _label_bins(self) -> np.ndarray:
@@ -207,8 +207,7 @@ class LabelMetrics(CalibrationMetrics):
 def _ranked_errors(keys: np.ndarray, num_bins: int) -> dict[str, float]:
     """Compute the errors of entries from keys that hold P(label)."""
     p, one = (torch.from_numpy(values) for values in unpack(keys))
-    count, confidence, ones = grouped(pack(1 - p.double(), one))
-    return ranked_errors(count, confidence - ones, num_bins)
+    return ranked_errors(grouped(pack(1 - p.double(), one)), num_bins)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -65,9 +65,9 @@ def comparison_page(
 def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[RunResult]]) -> str:
     shown, gammas = [], []
     for run in runs.values():
-        fitted_on = _data_name(run, "fitted_on") or "the validation data"
-        shown.append((run, fitted_on, headline_of(run), decision_lines(run.details), diagrams(run)))
-        if history := run.details.get("gamma_history"):
+        fitted_on = _data_name(run.fit.fitted_on) or "the validation data"
+        shown.append((run, fitted_on, headline_of(run), decision_lines(run), diagrams(run)))
+        if history := run.parts.gamma_history:
             alt = f"γ of each bin over the training of {run.loss}"
             gammas.append(picture(gamma_heatmap(history), alt, run.loss))
     return (
@@ -84,8 +84,8 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
 
 def _name(file: Path, run: RunResult) -> str:
     """Return the name of a run's model, or that of its folder with the loss that it was trained with."""
-    if model := run.details.get("model"):
-        return str(model)
+    if run.data.model:
+        return run.data.model
     return f"{_folder_of(file).name}, trained with {run.loss}" if known_loss(run.loss) else run.loss
 
 
@@ -143,35 +143,33 @@ def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
     ]
 
 
-def _data_name(run: RunResult, detail: str) -> str:
-    """Return the data's name in `run.details[detail]`, or "", without the leading word "dataset" or "test_dataset"."""
-    return re.sub("^(test_)?dataset ", "", str(run.details.get(detail, "")))
+def _data_name(name: str | None) -> str:
+    """Return the name of data, or "", without the leading word "dataset" or "test_dataset"."""
+    return re.sub("^(test_)?dataset ", "", name or "")
 
 
 def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
-    name = _data_name(run, "measured_on")
-    balance = run.details.get("class_balance")
-    task = run.details.get("task", "")
+    name, balance, task = _data_name(run.data.measured_on), run.parts.class_balance, run.data.task
     of_samples = balance or (task == "scores" and run.link == "softmax")  # or else labels of tokens or pixels
     unit = unit_of(task, "samples" if of_samples else "labels")
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
     if balance:
-        counts = dict.fromkeys(f"{balance[name]:,}" for name in ("smallest", "largest"))
-        size += f" of {balance['classes']} classes, {' to '.join(counts)} of each"
+        counts = dict.fromkeys(f"{count:,}" for count in (balance.smallest, balance.largest))
+        size += f" of {balance.classes} classes, {' to '.join(counts)} of each"
     return "; ".join(filter(None, (name, size)))
 
 
 def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
     """Return the "columns" of one test set's table, the texts above it ("about", "warnings"), and below ("notes")."""
-    dates = sorted({str(run.details["date"]) for run in runs if "date" in run.details})
+    dates = sorted({run.data.date for run in runs if run.data.date is not None})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     about = "; ".join(filter(None, (test_set, measured)))
     notes = [
         f"The correction of {run.loss} was fitted on the samples that it is measured on, so the values after it are "
         "optimistic"
         for run in runs
-        if "fitted_on" in run.details and run.details["fitted_on"] == run.details.get("measured_on")
+        if not run.has_own_test_data
     ]
     warnings = [warning for run in runs for warning in warnings_of(run)]
     return {

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..calibration.temperature_grid import few_samples
-from .number_format import MISSING, format_interval, format_number
+from ..metrics.metric_table import METRICS
+from .number_format import MISSING, format_metric, format_number, metric_interval
 from .run_results import RunResult
 from .verdicts import has_comparable_error, warnings_of
 
@@ -17,40 +18,9 @@ RESULTS_LEGEND = (
     "errors, if its error is not significantly larger than the lowest."
 )
 
-# Key of `CalibrationMetrics.compute()`: title, factor, decimals, and the function that finds the best value. All
-# tables and cards take what they show from here, in this order.
-METRICS: dict[str, tuple[str, int, int, Callable]] = {
-    "error": ("error %", 100, 2, min),
-    "micro_f1": ("micro F1 %", 100, 2, max),
-    "macro_f1": ("macro F1 %", 100, 2, max),
-    "macro_recall": ("macro recall %", 100, 2, max),
-    "auroc": ("AUROC %", 100, 2, max),
-    "nll": ("NLL", 1, 3, min),
-    "ece": ("ECE %", 100, 2, min),
-    "adaece": ("AdaECE %", 100, 2, min),
-    "smooth_ece": ("smooth ECE %", 100, 2, min),
-    "classwise_ece": ("classwise ECE %", 100, 2, min),
-    "macro_ece": ("macro ECE %", 100, 2, min),
-    "mce": ("MCE %", 100, 2, min),
-    "brier": ("Brier score", 1, 3, min),
-    "aurc": ("AURC %", 100, 2, min),
-    "bleu": ("BLEU", 1, 2, max),
-}
-# Metrics of the decisions, which no temperature changes, and those that a comparison leaves out, to stay readable.
-_DECISIONS = ("error", "micro_f1", "macro_f1", "macro_recall", "auroc")
-_NOT_COMPARED = ("macro_recall", "smooth_ece", "brier", "aurc")
-# A model that is wrong more often is not the better one for a smaller gap between confidence and accuracy.
-_GAPS = ("ece", "adaece", "smooth_ece", "classwise_ece", "macro_ece", "mce")
-
 
 class Best(str):
     """The text of a number that is the best of its column, and therefore shown in bold."""
-
-
-def metric_title(key: str) -> str:
-    """Return the title of a metric for the head of a column: "Error %", "AUROC %"."""
-    title = METRICS[key][0]
-    return title[0].upper() + title[1:]
 
 
 Cell = str | tuple[str, ...]  # a cell's text, whole or in parts; a `Best` is always a whole part
@@ -118,14 +88,11 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     """Return title -> cells of `results_table`; if known, the last row has the majority class and its error."""
     check_results(results)
     # A run that the `evaluate` or `calibrate` command measured is named after its model.
-    name = "Model" if any("model" in run.details for run in results) else "Loss"
+    name = "Model" if any(run.data.model is not None for run in results) else "Loss"
     columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
-    # With a sigmoid, the macro ECE takes the place of the classwise ECE.
-    absent = "classwise_ece" if any("macro_ece" in run.pre for run in results) else "macro_ece"
-    optional = {"micro_f1", "macro_f1", "auroc", "bleu"}
-    for key in METRICS:
-        if key not in (absent, *_NOT_COMPARED) and (key not in optional or any(key in run.pre for run in results)):
-            columns[metric_title(key)] = _before_after_cells(results, key)
+    for key, metric in METRICS.items():
+        if metric.in_tables and metric.is_compared and any(key in run.pre for run in results):
+            columns[metric.heading] = _before_after_cells(results, key)
     if any(run.true_calibration_error is not None for run in results):
         pairs = [run.true_calibration_error or (None, None) for run in results]
         columns["true ECE %"] = before_after(pairs, 100, 2, min)
@@ -133,17 +100,13 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
         f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
     columns = {title: columns[title] for title in (name, "ECE %", "T")} | columns  # what readers look for first
-    errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
+    sizes = [(run.parts.class_balance, run.pre.get("num_samples")) for run in results]
+    errors = {1 - balance.largest / size for balance, size in sizes if balance and size is not None}
     if len(errors) == 1:  # with several values, the runs have different test sets
         baseline = {name: "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
         for title, column in columns.items():
             column.append(baseline.get(title, MISSING))
     return columns
-
-
-def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
-    """Return the number of test samples, and `details["class_balance"]`, or 0 and {} if they are unknown."""
-    return run.pre.get("num_samples", 0), run.details.get("class_balance", {}) if "num_samples" in run.pre else {}
 
 
 def results_notes(results: Sequence[RunResult]) -> list[str]:
@@ -195,24 +158,24 @@ def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
     the slope and the intercept. If there are more than `most` labels, only the `most` labels with the largest ECE
     before the correction are listed.
     """
-    labels = result.details["labels"]
-    errors = np.nan_to_num(np.array(labels["before"], float))  # NaN is null in JSON, which is read as None
-    rows = sorted(np.argsort(-errors, kind="stable")[:most])
+    labels = result.parts.labels
+    assert labels is not None
+    rows = sorted(np.argsort(-np.nan_to_num(labels.before), kind="stable")[:most])
 
-    def cells(key: str, factor: float, decimals: int) -> list[Cell]:
-        return [format_number(labels[key][row], factor, decimals) for row in rows]
+    def cells(values: Sequence[float | None], factor: float, decimals: int) -> list[Cell]:
+        return [format_number(values[row], factor, decimals) for row in rows]
 
-    sides = [cells(side, 100, 2) for side in ("before", "after")[: 2 if result.method else 1]]
+    sides = [cells(side, 100, 2) for side in (labels.before, labels.after)[: 2 if result.method else 1]]
     columns: dict[str, list[Cell]] = {
-        "Label": [labels["name"][row] for row in rows],
-        "frequency %": cells("frequency", 100, 2),
+        "Label": [labels.name[row] for row in rows],
+        "frequency %": cells(labels.frequency, 100, 2),
         "ECE %": [" → ".join(cell) for cell in zip(*sides, strict=True)],
-        "F1 %": cells("f1", 100, 1),
+        "F1 %": cells(labels.f1, 100, 1),
     }
-    if "slope" in labels:
-        columns |= {"slope": cells("slope", 1, 2), "intercept": cells("intercept", 1, 2)}
+    if labels.slope is not None and labels.intercept is not None:
+        columns |= {"slope": cells(labels.slope, 1, 2), "intercept": cells(labels.intercept, 1, 2)}
     elif result.method:
-        columns["T"] = cells("temperature", 1, 2)
+        columns["T"] = cells(labels.temperature, 1, 2)
     return columns
 
 
@@ -221,28 +184,26 @@ def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
 
     A temperature changes no decision. Each ECE is followed by its interval.
     """
-    _, factor, decimals, best = METRICS[key]
+    metric, best = METRICS[key], max if METRICS[key].higher_is_better else min
     changed = [
-        bool(run.method) and not (key in _DECISIONS and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
+        bool(run.method) and not (metric.of_decisions and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
         for run in results
     ]
     sides = []
     for side in ("pre", "post"):
-        values = [
-            getattr(run, side).get(key) if side == "pre" or two else None
-            for run, two in zip(results, changed, strict=True)
-        ]
         intervals = [getattr(run, f"{side}_intervals") for run in results]
         bounds = [each.get(key) for each in intervals]
-        widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
+        widths = [None if each is None else metric.factor * (each[1] - each[0]) for each in bounds]
         # In a column without intervals, the best values are marked only if no column has any.
         wanted = any(bounds) or not any(intervals)
-        cells = [format_number(value, factor, decimals) for value in values]
+        cells = [
+            format_metric(key, getattr(run, side)) if side == "pre" or two else MISSING
+            for run, two in zip(results, changed, strict=True)
+        ]
         bold = in_bold(cells, wanted, best, widths)
-        if key in _GAPS:
+        if metric.is_gap:
             comparable = has_comparable_error(results, side)
             winners = [is_fine for cell, is_fine in zip(bold, comparable, strict=True) if isinstance(cell, Best)]
             bold = bold if all(winners) else cells
-        shown = [format_interval(each if key == "ece" else None, factor, decimals) for each in bounds]
-        sides.append(list(zip(bold, shown, strict=True)))
+        sides.append(list(zip(bold, [metric_interval(key, each) for each in intervals], strict=True)))
     return [(*before, " → ", *after) if two else before for two, before, after in zip(changed, *sides, strict=True)]

@@ -27,23 +27,21 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
             only the last part of each path.
         folder: the folder of the result, if `given` is None.
     """
-    details, steps = result.details, []
-    task = details.get("task")
-    if details.get("model") is None:  # of a trainer
+    task, steps = result.data.task, []
+    if result.data.model is None:  # of a trainer
         if result.method is None:
             return [
                 "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
             ]
         return ["save the model with its correction: `trainer.save_calibrated()`"]
-    if given is None and task == "scores" and "options" not in details:  # of an object with scores(data)
+    if given is None and task == "scores" and result.data.options is None:  # of an object with scores(data)
         if result.method is None:
             return ["fit a correction: `calibrate(source, held_out, test=data, output='calibrated')`"]
         return ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
     knows_folders = given is not None
     given = _recorded(result) | {"output": folder} if given is None else given
     output, repository = given.get("output"), given.get("push_to_hub")
-    same_rows = "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
-    evaluated = "fitted_on" not in details
+    evaluated = result.fit.fitted_on is None
     if evaluated:
         again, others = _from_evaluate(given)
     else:
@@ -63,7 +61,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
         steps.append(
             f"save the scores of all classes, which a correction needs: `{command('calibrate', again)}`{others}"
         )
-    elif evaluated and details.get("was_calibrated"):
+    elif evaluated and result.data.was_calibrated:
         steps.append(
             f"use the model; if its ECE is too large, fit a correction: `{command('calibrate', again)}`{others}"
         )
@@ -73,22 +71,22 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
         steps.append(f"fit a correction: `{command('calibrate', again)}`{others}")
     elif result.method is None:
         steps.append("use the model as it is: no correction lowered its cross-fitted NLL")
-    elif same_rows:
+    elif not result.has_own_test_data:
         name = "test_scores" if task == "scores" else "test_dataset"
         steps.append(
             f"measure the correction: `{command('calibrate', again | {name: 'test.csv'})}`, where test.csv has other "
             "labeled data"
         )
-    elif "NLL" in not_lowered(result) and "prior_shift" not in details:
+    elif "NLL" in not_lowered(result) and not result.prior:
         steps.append("use the model without this correction, or fit it on more data like these")
     elif output is None and repository is None:
         steps.append(f"save the result: `{command('calibrate', again)}`")
     else:
-        is_folded = details.get("folded", True)
+        is_folded = result.fit.folded is not False
         steps += _uses(str(repository or output), task, "onnx" in given, repository is not None, is_folded)
-    if task in ("text-classification", "image-classification") and "thresholds" not in details:
+    if task in ("text-classification", "image-classification") and result.thresholds is None:
         # A precision would not hold after a prior shift.
-        goal = "recall" if "prior_shift" in details else "precision"
+        goal = "recall" if result.prior else "precision"
         aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"
         if evaluated and command("calibrate", again) in "".join(steps):
             steps.append(f"{aim}, add it to this command: `--precision 0.9`")
@@ -159,18 +157,17 @@ def _uses(output: str, task: str | None, onnx: bool, published: bool, is_folded:
 
 def _recorded(result: RunResult) -> dict[str, Any]:
     """Return the arguments that a result records: the names of the model and the data, and the options of the data."""
-    details = result.details
+    data, fitted_on = result.data, result.fit.fitted_on
     recorded: dict[str, Any]
-    measured = _data(details.get("measured_on") or "test.csv")
-    fitted = _data(details["fitted_on"]) if "fitted_on" in details else measured
-    if details.get("task") == "scores":
+    measured = _data(data.measured_on or "test.csv")
+    fitted = measured if fitted_on is None else _data(fitted_on)
+    if data.task == "scores":
         recorded = {"scores": fitted[0]} | ({"test_scores": measured[0]} if fitted != measured else {})
     else:
-        recorded = {"model": details["model"], "dataset": fitted[0], "split": fitted[1]}
+        recorded = {"model": data.model, "dataset": fitted[0], "split": fitted[1]}
         recorded |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
-    if shift := details.get("prior_shift"):
-        recorded["new_prior"] = shift["new_prior"]
-    return recorded | details.get("options", {})
+    prior = {"new_prior": result.prior.new_prior} if result.prior else {}
+    return {**recorded, **prior, **(data.options or {})}
 
 
 def _data(source: str) -> tuple[str, str | None]:

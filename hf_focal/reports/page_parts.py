@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from ..calibration.cross_fitting import scaling_name
 from ..metrics import ReliabilityBins
 from .markdown_tables import Best, Cell, parts
-from .number_format import format_number
+from .number_format import format_metric
 from .reliability_figures import reliability_diagram
 from .run_results import RunResult
 
@@ -56,7 +56,7 @@ def diagrams(run: RunResult) -> list[dict[str, Any]]:
     sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
     for when, bins, metrics in sides if run.method else sides[:1]:
-        caption = f"ECE {format_number(metrics.get('ece'), 100, 2)}%"
+        caption = f"ECE {format_metric('ece', metrics)}%"
         caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
         alt = f"Reliability diagram of {run.loss}. {caption}"
         figure = reliability_diagram(metrics=bins, link=run.link)

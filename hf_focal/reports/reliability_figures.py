@@ -189,8 +189,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     and a hatched bar from the accuracy to the mean confidence. Raise `ValueError` if the bins hold no samples."""
     from matplotlib.colors import to_rgba_array
 
-    total = bins.count.sum()
-    if not total:
+    if not bins.count.sum():
         raise ValueError("metrics must hold at least one sample, got none")
     filled = bins.count > 0
     left, width, count = bins.edges[:-1][filled], np.diff(bins.edges)[filled], bins.count[filled]
@@ -208,8 +207,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.bar(left, gap, bottom=accuracy, color="none", edgecolor=outline, hatch=hatches, **bars)
     axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
-    ece = float((count * np.abs(gap)).sum() / total)
-    _finish_diagram(axes, f"ECE {100 * ece:.1f}%", font_size)
+    _finish_diagram(axes, f"ECE {100 * bins.ece():.1f}%", font_size)
 
 
 def _finish_diagram(axes: "Axes", text: str, font_size: float) -> None:
@@ -274,9 +272,7 @@ def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
 
 def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
     """Draw the percentage of the samples in each bin, and lines at the mean confidence and accuracy of all samples."""
-    total, filled = bins.count.sum(), bins.count > 0
-    accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
-    confidence = float((bins.count * bins.confidence)[filled].sum() / total)
+    confidence, accuracy = bins.means()
     draw_shares(axes, bins)
     horizontal, vertical, *_ = _WORDS[link]
     axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"{vertical.lower()} {100 * accuracy:.1f}%")

@@ -10,7 +10,7 @@ from .group_figure import group_figure
 from .markdown_tables import escaped, label_table, results_table
 from .reliability_figures import comparison_figure, reliability_diagram
 from .risk_coverage_figure import risk_coverage_of
-from .run_results import RunResult, known_loss, worst_labels
+from .run_results import RunResult, known_loss
 from .text_summary import decision_lines, group_table
 
 _DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_labels.png")
@@ -22,15 +22,15 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     The diagrams are PNG and SVG files. For a multi-label model, table.md also has the `label_table`, and
     reliability_labels.png shows the labels with the largest ECE before T. If the result has them, risk_coverage.png
     shows the error rate at each coverage, groups.png the ECE of each group, and gamma.png the updates of AdaFocal's γ
-    in `result.details["gamma_history"]`. Diagrams after T are left out if there is no correction, and loss.yaml is
+    in `result.parts.gamma_history`. Diagrams after T are left out if there is no correction, and loss.yaml is
     left out if `LossConfig.parse` does not know the loss.
 
     Returns:
         The paths of the files. metrics.json is written last: if it exists, the report is complete.
     """
-    decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result.details))
-    labels = f"\n{label_table(result)}" if "labels" in result.details else ""
-    groups = f"\n{group_table(result.details['groups'])}" if "groups" in result.details else ""
+    decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result))
+    labels = f"\n{label_table(result)}" if result.parts.labels else ""
+    groups = f"\n{group_table(result.parts.groups)}" if result.parts.groups else ""
     paths = write_run_files(Path(folder), result, results_table([result]) + labels + groups + decisions)
     result.save(Path(folder, "metrics.json"))
     return [*paths, Path(folder, "metrics.json")]
@@ -38,7 +38,7 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
 
 def diagrams_of(result: RunResult) -> list[str]:
     """Return the file names of the PNG reliability diagrams that `write_report` writes for a result."""
-    there = True, result.method is not None, bool(worst_labels(result))
+    there = True, result.method is not None, bool(result.parts.worst_labels)
     return [name for name, is_there in zip(_DIAGRAMS, there, strict=True) if is_there]
 
 
@@ -72,7 +72,7 @@ def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path
         figure = reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
         paths += [path, path.with_suffix(".svg")]
         figure.savefig(paths[-1], metadata={"Date": None})
-    if worst := worst_labels(result):
+    if worst := result.parts.worst_labels:
         panels = {"all labels": [result.pre_bins, result.post_bins], **worst}
         sides = 2 if result.method else 1
         comparison_figure({name: bins[:sides] for name, bins in panels.items()}, labels, link=result.link)
@@ -83,10 +83,10 @@ def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path
     if (figure := risk_coverage_of(result)) is not None:
         paths.append(folder / "risk_coverage.png")
         figure.savefig(paths[-1], dpi=150)
-    if groups := result.details.get("groups"):
+    if groups := result.parts.groups:
         paths.append(folder / "groups.png")
         group_figure(groups, paths[-1])
-    if history := result.details.get("gamma_history"):
+    if history := result.parts.gamma_history:
         paths.append(folder / "gamma.png")
         gamma_heatmap(history, title=result.loss, path=paths[-1])
     return paths

@@ -9,7 +9,8 @@ import numpy as np
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics, RiskCoverageCurve
 from .figure_style import COLORS, GREY, LINES, clean_axes, finished
-from .markdown_tables import format_number
+from .number_format import format_metric
+from .result_sections import RiskCoverage
 from .run_results import RunResult
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _drawn(
             curve, label = metrics, name
         else:
             curve = metrics.risk_coverage()
-            label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f}%"
+            label = f"{name}: AURC {format_metric('aurc', curve.areas())}%"
         color = COLORS[number % len(COLORS)]
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if name in points:
@@ -79,13 +80,16 @@ def _drawn(
 def risk_coverage_of(run: RunResult) -> "Figure | None":
     """Draw the curve before and after the correction of a run, with its threshold; None if the run holds no curve."""
     curves: dict[str, CalibrationMetrics | RiskCoverageCurve] = {}
-    for side, points in run.details.get("risk_coverage", {}).items():
-        aurc = format_number({"before": run.pre, "after": run.post}[side].get("aurc"), 100, 2)
-        name = f"{side}: AURC {aurc}%" if run.method else f"AURC {aurc}%"
-        curves[name] = RiskCoverageCurve(*(np.array(points[part], float) for part in ("answered", "errors")))
+    of_sides = run.parts.risk_coverage or RiskCoverage()
+    for side, curve, metrics in (("before", of_sides.before, run.pre), ("after", of_sides.after, run.post)):
+        if curve is not None:
+            aurc = format_metric("aurc", metrics)
+            name = f"{side}: AURC {aurc}%" if run.method else f"AURC {aurc}%"
+            curves[name] = RiskCoverageCurve(np.array(curve.answered, float), np.array(curve.errors, float))
     if not curves:
         return None
-    chosen, points = run.details.get("thresholds", {}), {}
-    if chosen.get("link") == "softmax" and (reached := chosen["labels"][0])["value"] is not None:
-        points[[*curves][-1]] = reached["value"], reached["recall"], reached["precision"]
+    points = {}
+    if run.thresholds and run.thresholds.link == "softmax" and run.thresholds.labels[0].value is not None:
+        reached = run.thresholds.labels[0]
+        points[[*curves][-1]] = run.thresholds.labels[0].value, reached.recall, reached.precision
     return _drawn(curves, points)

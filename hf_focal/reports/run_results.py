@@ -3,11 +3,10 @@
 import datetime
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Self, get_args, get_origin
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,11 +17,25 @@ from torch.nn.functional import cross_entropy
 from ..calibration import Correction, Temperature
 from ..calibration.cross_fitting import scaling_name, score_trade
 from ..losses import LossConfig
-from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins, RiskCoverageCurve
+from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
+from ..utils.json_values import Known, Share, key_of, plain, read
 from ..validation import Array
-from .result_schema import check_result
+from .result_sections import (
+    ClassBalance,
+    ConfusedPair,
+    Confusion,
+    Curve,
+    DataSection,
+    DriftSection,
+    FitSection,
+    Labels,
+    PartsSection,
+    PriorSection,
+    RiskCoverage,
+    ThresholdSection,
+)
 
 # The errors that may be raised by reading a file that no report wrote.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
@@ -31,6 +44,27 @@ _NUM_WORST = 5  # labels whose reliability diagrams are kept
 _MOST_CLASSES, _NUM_PAIRS = 12, 12  # with more classes, only the most confused pairs are kept, not the matrix
 _NUM_POINTS = 100  # of a risk-coverage curve
 _NUM_NEVER = 5  # classes without predictions that are named
+
+# Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
+_FLAT: dict[str, Any] = {"data": DataSection, "fit": FitSection, "parts": PartsSection}
+_NESTED: dict[str, tuple[str, Any]] = {
+    "thresholds": ("thresholds", ThresholdSection),
+    "prior": ("prior_shift", PriorSection),
+    "drift": ("drift", DriftSection),
+}
+
+
+def sections_of(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `RunResult` that its "details" in JSON hold; raise ValueError if they are wrong."""
+    known = {key: plain(details[key]) for key in _DETAILS & details.keys()}
+    found = {name: read(kind, known, "details") for name, kind in _FLAT.items()}
+    found |= {name: read(kind, known[key], key) for name, (key, kind) in _NESTED.items() if key in known}
+    found["notes"] = read(list[str], known.get("notes", []), "notes")
+    return found | {"details": {key: value for key, value in details.items() if key not in _DETAILS}}
+
+
+_DETAILS = {"notes", *(key for key, _ in _NESTED.values())}
+_DETAILS |= {key_of(part) for kind in _FLAT.values() for part in fields(kind)}
 
 
 @dataclass(frozen=True)
@@ -44,16 +78,10 @@ class RunResult:
         pre, post: the metrics of the test set, before and after T, that `CalibrationMetrics.compute` returned:
             fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams before and after T.
-        details: additional JSON values. "date" is the day of the measurement. "class_balance", if known, has the
-            number of "classes", the "smallest" and "largest" number of test samples in a class, the name of the
-            "majority" class, and "base_nll", the NLL of always giving the classes' frequencies. Of the predictions
-            after the correction, it has "predicted", the number of samples in the most frequently predicted class;
-            "found", how many samples of other classes than the majority class are right, and "lost", how many of the
-            majority class are wrong; and the names of classes that are "never" predicted (the first ones), how many
-            these are ("num_never"), and how many samples they have ("samples_of_never"). For multi-label models,
-            "labels" has lists of the labels' "name", "frequency", "temperature", ECE "before" and "after" the
-            correction, "f1" after it, and after Platt scaling also "slope" and "intercept". In "labels", "worst" maps
-            the names of the five labels with the largest ECE before the correction to their bins before and after it.
+        data, fit, parts: what was measured, how it was corrected, and its classes, labels, and groups.
+        thresholds, prior, drift: None unless thresholds were chosen, the prior shifted, or earlier data compared.
+        notes: what a reader should know of the data and the correction, in sentences without their periods.
+        details: other JSON values, of experiments.
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
             tokens, which are not independent samples.
@@ -67,7 +95,14 @@ class RunResult:
     post: dict[str, float]
     pre_bins: ReliabilityBins
     post_bins: ReliabilityBins
-    details: dict[str, Any]
+    data: DataSection = field(default_factory=DataSection)
+    fit: FitSection = field(default_factory=FitSection)
+    parts: PartsSection = field(default_factory=PartsSection)
+    thresholds: ThresholdSection | None = None
+    prior: PriorSection | None = None
+    drift: DriftSection | None = None
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
     pre_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     post_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     true_calibration_error: tuple[float, float] | None = None
@@ -80,14 +115,21 @@ class RunResult:
     @property
     def method(self) -> str | None:
         """The kind of correction before `post`: "temperature", "vector", "matrix", or "platt"; None without one."""
-        method = "temperature" if self.temperature.is_fitted else self.details.get("calibration", {}).get("method")
-        return None if method == "none" else method
+        if self.temperature.is_fitted:
+            return "temperature"
+        fit = self.fit.cross_fit
+        return None if fit is None or fit.method == "none" else fit.method
+
+    @property
+    def has_own_test_data(self) -> bool:
+        """Whether the correction, if there is one, was measured on other data than those it was fitted to."""
+        return self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
 
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
         corrected = f"T = {self.temperature:.3g}" if self.temperature.is_fitted else self.correction
         if self.link == "sigmoid":
-            (mean, share), (mean_after, _) = mean_and_share(self.pre_bins), mean_and_share(self.post_bins)
+            (mean, share), (mean_after, _) = self.pre_bins.means(), self.post_bins.means()
             error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
             verdict = "right on average" if abs(mean - share) <= error else "too high" if mean > share else "too low"
             text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% of the labels apply"
@@ -114,11 +156,10 @@ class RunResult:
 
     def _trade(self) -> str:
         """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
-        fit, source = self.details.get("calibration"), self.details.get("fitted_on")
         if self.method is None:
             return ""
-        if fit and source is not None and source == self.details.get("measured_on"):  # where `post` is optimistic
-            text = score_trade(fit["before"], fit["after"])
+        if self.fit.cross_fit and not self.has_own_test_data:  # where `post` is optimistic
+            text = score_trade(self.fit.cross_fit.before, self.fit.cross_fit.after)
             return f"; cross-fitted, {text}" if text else ""
         text = score_trade(self.pre, self.post)
         return f"; {text}" if text else ""
@@ -130,16 +171,33 @@ class RunResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
-        values = asdict(self)
-        values["temperature"] = {name: value for name, value in values["temperature"].items() if value != ()}
-        write_json(path, values)
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        flat = [values.pop(name) for name in _FLAT]
+        nested = {key: section for name, (key, _) in _NESTED.items() if (section := values.pop(name)) is not None}
+        notes = {"notes": notes} if (notes := values.pop("notes")) or self.data.model else {}
+        details = [plain(section) for section in (*flat, nested, notes, self.details)]
+        values["details"] = {key: value for section in details for key, value in section.items()}
+        temperature = {name: value for name, value in plain(self.temperature).items() if value != []}
+        write_json(path, values | {"temperature": temperature})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
         values = json.loads(Path(path).read_text(encoding="utf-8"))
-        result = _read(cls, values)
-        check_result(values)
+        names = [part for part in fields(cls) if part.name in values and part.name != "details"]
+        result = cls(
+            **{part.name: read(part.type, values[part.name], part.name) for part in names},
+            **sections_of(values["details"]),
+        )
+        for bins in (result.pre_bins, result.post_bins):
+            bins.check()
+        for side, metrics in (("pre", result.pre), ("post", result.post)):
+            for name in {"error", "accuracy", "confidence"} & metrics.keys():
+                read(Share, metrics[name], f"{side}.{name}")
+            read(Known, metrics.get("num_samples", 0), f"{side}.num_samples")
+        size, balance = result.pre.get("num_samples"), result.parts.class_balance
+        if size is not None and (size < 0 or (balance and balance.largest > size)):
+            raise ValueError(f"pre.num_samples must be that of all classes, got {size}")
         return result
 
     @classmethod
@@ -182,27 +240,30 @@ class RunResult:
         details: dict[str, Any] | None = None,
         intervals: bool = True,
         label_names: Sequence[str] = (),
+        **sections: Any,
     ) -> "RunResult":
         """Make a result from a test set's metrics before and after a correction.
 
         `after` is None without a correction. `temperature` is None unless the correction is a temperature. Pass
         ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are the names of a
-        multi-label model's labels, in the order of its logits.
+        multi-label model's labels, in the order of its logits. `sections` are fields of the result; `details` may have
+        them, too, in their JSON form.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
-        details, counts = {"date": datetime.date.today().isoformat(), **(details or {})}, before.label_counts
+        sections = sections_of(details or {}) | sections
+        data, fit, counts = sections.pop("data"), sections["fit"], before.label_counts
+        parts: dict[str, Any] = {}
         if len(counts):
-            details["class_balance"] = _balance(label_names, counts, (after or before).confusion)
+            parts["class_balance"] = _balance(label_names, counts, (after or before).confusion)
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
-            correction = details.get("calibration", {}).get("correction")
-            details["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
+            correction = fit.cross_fit and fit.cross_fit.correction
+            parts["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
         elif pre.get("num_samples"):
-            sides = {"before": before} | ({} if after is None else {"after": after})
-            details["risk_coverage"] = {name: _points(side.risk_coverage()) for name, side in sides.items()}
+            parts["risk_coverage"] = RiskCoverage(_points(before), None if after is None else _points(after))
         if len(confusion := (after or before).confusion):
-            details["confusion"] = _of_classes(label_names, confusion)
+            parts["confusion"] = _of_classes(label_names, confusion)
             if not len(counts):  # of one logit
-                details["class_balance"] = _balance(details["confusion"]["names"], confusion.sum(1), confusion)
+                parts["class_balance"] = _balance(parts["confusion"].names, confusion.sum(1), confusion)
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -213,29 +274,30 @@ class RunResult:
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
-            details=details,
+            data=replace(data, date=data.date or datetime.date.today().isoformat()),
+            **sections | {"parts": replace(sections["parts"], **parts)},
         )
 
 
-def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) -> dict[str, Any]:
+def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) -> ClassBalance:
     """Describe the classes of samples with these counts of labels; `confusion` has them by prediction, or is empty."""
     names = [*names] if len(names) == len(counts) else [str(number) for number in range(len(counts))]
     largest = int(counts.argmax())
-    frequencies = counts / max(counts.sum(), 1)
-    balance: dict[str, Any] = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts[largest])}
-    balance |= {"majority": names[largest], "base_nll": float(entr(frequencies).sum())}
-    if len(confusion):
-        right, predicted = confusion.diagonal(), confusion.sum(0)
-        never = np.flatnonzero((predicted == 0) & (counts > 0))
-        balance |= {
-            "predicted": int(predicted.max()),
-            "found": int(right.sum() - right[largest]),
-            "lost": int(counts[largest] - right[largest]),
-            "never": [names[number] for number in never[:_NUM_NEVER]],
-            "num_never": len(never),
-            "samples_of_never": int(counts[never].sum()),
-        }
-    return balance
+    base_nll = float(entr(counts / max(counts.sum(), 1)).sum())
+    balance = ClassBalance(len(counts), int(counts.min()), int(counts[largest]), names[largest], base_nll)
+    if not len(confusion):
+        return balance
+    right, predicted = confusion.diagonal(), confusion.sum(0)
+    never = np.flatnonzero((predicted == 0) & (counts > 0))
+    return replace(
+        balance,
+        predicted=int(predicted.max()),
+        found=int(right.sum() - right[largest]),
+        lost=int(counts[largest] - right[largest]),
+        never=[names[number] for number in never[:_NUM_NEVER]],
+        num_never=len(never),
+        samples_of_never=int(counts[never].sum()),
+    )
 
 
 def _of_labels(
@@ -244,60 +306,42 @@ def _of_labels(
     platt: dict[str, Any] | None,
     before: LabelMetrics,
     after: LabelMetrics,
-) -> dict[str, Any]:
+) -> Labels:
     own, corrected = before.per_label(), after.per_label()
-    ece = corrected["ece"]
-    names = [*names] or [f"label {index}" for index in range(len(ece))]
-    values: Any = (temperature and temperature.values) or [temperature and temperature.value] * len(ece)
+    size = len(own["ece"])
+    names = [*names] or [f"label {index}" for index in range(size)]
+    values: list[float | None] = [temperature.value if temperature else None] * size
+    if temperature and temperature.values:
+        values = [*temperature.values]
     worst = np.argsort(-np.nan_to_num(own["ece"]), kind="stable")[:_NUM_WORST]
-    bins = {names[index]: [asdict(side.bins(index)) for side in (before, after)] for index in worst}
-    columns: dict[str, Any] = {
-        "frequency": own["frequency"],
-        "f1": corrected["f1"],
-        "before": own["ece"],
-        "after": ece,
-    }
+    slopes: dict[str, Any] = {}
     if platt:
         numbers = zip(("slope", "intercept"), Correction.from_dict(platt).dense(), strict=True)
-        columns |= {name: np.broadcast_to(part, len(ece)).tolist() for name, part in numbers}
-    return {"name": names, **columns, "temperature": values, "worst": bins}
+        slopes = {name: np.broadcast_to(part, size).tolist() for name, part in numbers}
+    bins = {names[index]: [side.bins(index) for side in (before, after)] for index in worst}
+    frequency, f1, ece, new_ece = (
+        column.tolist() for column in (own["frequency"], corrected["f1"], own["ece"], corrected["ece"])
+    )
+    return Labels(names, frequency, f1, ece, new_ece, values, worst=bins, **slopes)
 
 
-def mean_and_share(bins: ReliabilityBins) -> tuple[float, float]:
-    """Return the mean confidence and the accuracy of all samples in the bins, NaN without samples."""
-    total = bins.count.sum() or math.nan
-    return float(np.nansum(bins.count * bins.confidence) / total), float(np.nansum(bins.count * bins.accuracy) / total)
-
-
-def _points(curve: RiskCoverageCurve) -> dict[str, list[int]]:
+def _points(metrics: CalibrationMetrics) -> Curve:
     """Return points of a curve, about equally far apart in coverage, with the first and the last one."""
+    curve = metrics.risk_coverage()
     kept = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
-    return {"answered": curve.answered[kept].astype(int).tolist(), "errors": curve.errors[kept].astype(int).tolist()}
+    return Curve(curve.answered[kept].astype(int).tolist(), curve.errors[kept].astype(int).tolist())
 
 
-def _of_classes(names: Sequence[str], counts: np.ndarray) -> dict[str, Any]:
+def _of_classes(names: Sequence[str], counts: np.ndarray) -> Confusion:
     size = len(counts)
     if len(names) != size:  # for one logit, there is only the name of its label
         names = [f"not {names[0]}", names[0]] if len(names) == 1 and size == 2 else [str(k) for k in range(size)]
     if size <= _MOST_CLASSES:
-        return {"names": [*names], "counts": counts.tolist()}
+        return Confusion([*names], counts.tolist())
     errors, of_label = counts - np.diag(counts.diagonal()), counts.sum(1)
     largest = [divmod(int(cell), size) for cell in np.argsort(-errors, axis=None, kind="stable")[:_NUM_PAIRS]]
-    columns = ("label", "prediction", "count", "samples")
     rows = [(names[i], names[j], int(errors[i, j]), int(of_label[i])) for i, j in largest if errors[i, j]]
-    return {"pairs": [dict(zip(columns, row, strict=True)) for row in rows]}
-
-
-def worst_labels(result: RunResult) -> dict[str, list[ReliabilityBins]]:
-    """Return label name -> bins before and after T of a multi-label model's labels with the largest ECE; else {}."""
-    kept = result.details.get("labels", {}).get("worst", {})
-    return {name: [_read(ReliabilityBins, side) for side in sides] for name, sides in kept.items()}
-
-
-def reference_bins(result: RunResult) -> ReliabilityBins | None:
-    """Return the bins of the earlier scores that a result was compared with, or None."""
-    bins = result.details.get("drift", {}).get("bins")
-    return None if bins is None else _read(ReliabilityBins, bins)
+    return Confusion(pairs=[ConfusedPair(*row) for row in rows])
 
 
 def known_loss(name: str) -> LossConfig | None:
@@ -341,42 +385,4 @@ def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, fl
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
-    write_whole(path, json.dumps(_plain(value), indent=2) + "\n")
-
-
-def nan_for_null(value: float | None) -> float:
-    """Return a number that was read from JSON, or NaN if it was null."""
-    return math.nan if value is None else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _read(kind: Any, value: Any) -> Any:
-    """Convert a JSON value to `kind`, the type of a dataclass field."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if hasattr(kind, "__dataclass_fields__"):
-        return kind(**{part.name: _read(part.type, value[part.name]) for part in fields(kind) if part.name in value})
-    if origin is dict:
-        return {arguments[0](key): _read(arguments[1], item) for key, item in value.items()}
-    if origin is tuple and arguments[1] is ...:
-        return tuple(_read(arguments[0], item) for item in value)
-    if origin is tuple:
-        return tuple(_read(item_kind, item) for item_kind, item in zip(arguments, value, strict=True))
-    if origin is UnionType:
-        return None if value is None else _read(arguments[0], value)
-    if kind is np.ndarray:
-        array = np.array([nan_for_null(item) for item in value])
-        return array if array.dtype == np.int64 else array.astype(float)
-    if kind is float:
-        return float(nan_for_null(value))
-    if kind is not Any and not isinstance(value, kind):
-        raise ValueError(f"a field must be of type {kind.__name__}, got {value!r}")
-    return value
+    write_whole(path, json.dumps(plain(value), indent=2) + "\n")

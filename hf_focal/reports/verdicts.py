@@ -8,18 +8,17 @@ from here.
 import math
 from collections.abc import Sequence
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 from scipy.special import entr
 
 from ..calibration import Correction
+from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
-from .number_format import format_interval, format_number
-from .run_results import RunResult, mean_and_share
+from .number_format import format_metric, metric_interval
+from .run_results import RunResult
 
-# The metrics that a correction should lower: key -> name.
-_LOWERED = {"ece": "ECE", "nll": "NLL"}
+_LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
 # `_ERRORS` standard errors of the frequency.
 _SHARE, _ERRORS = 0.25, 3.0
@@ -58,18 +57,25 @@ def is_no_better_than_majority(result: RunResult) -> bool:
     Where predictions are counted by label, this is a sign test [McNemar 1947]: of the samples on which the model and
     the most frequent answer differ, significantly more than half must be the model's, at a level of 5%.
     """
-    balance, error = result.details.get("class_balance", {}), result.post.get("error", nan)
-    if "found" in balance:
-        found, lost = balance["found"], balance["lost"]
+    if (counts := _found_and_lost(result)) is not None:
+        found, lost = counts
         return found - lost <= _ONE_SIDED * math.sqrt(found + lost)
-    return error >= _majority_error(result)  # False with NaN
+    return result.post.get("error", nan) >= _majority_error(result)  # False with NaN
+
+
+def _found_and_lost(result: RunResult) -> tuple[int, int] | None:
+    """Return how many samples of other classes than the majority class are right, and how many of that are wrong."""
+    balance = result.parts.class_balance
+    if balance is None or balance.found is None or balance.lost is None:
+        return None
+    return balance.found, balance.lost
 
 
 def _majority_error(result: RunResult) -> float:
     """Return the error of always giving the most frequent answer (of each label), or NaN if it is unknown."""
-    if balance := result.details.get("class_balance"):
+    if balance := result.parts.class_balance:
         size = result.pre.get("num_samples", 0)
-        return 1 - balance["largest"] / size if size else nan
+        return 1 - balance.largest / size if size else nan
     frequencies = _frequencies(result)
     return float(np.nanmean(np.minimum(frequencies, 1 - frequencies))) if len(frequencies) else nan
 
@@ -77,17 +83,14 @@ def _majority_error(result: RunResult) -> float:
 def _error_warnings(result: RunResult) -> list[str]:
     if not is_no_better_than_majority(result):
         return []
-    error, base, balance = (
-        result.post.get("error", nan),
-        _majority_error(result),
-        result.details.get("class_balance", {}),
-    )
-    answer = f"always answering {balance['majority']!r}" if "majority" in balance else "the more frequent answer"
-    answer = answer if balance else "always giving each label's more frequent answer"
-    found, lost = balance.get("found", 0), balance.get("lost", 0)
+    error, base, balance = result.post.get("error", nan), _majority_error(result), result.parts.class_balance
+    answer = "always giving each label's more frequent answer"
+    if balance:
+        answer = f"always answering {balance.majority!r}" if balance.majority else "the more frequent answer"
     noise = math.sqrt((error + base) / max(result.pre.get("num_samples", 1), 1))
-    clearly = error - base > _ONE_SIDED * noise
-    is_worse = lost - found > _ONE_SIDED * math.sqrt(found + lost) if "found" in balance else clearly
+    is_worse = error - base > _ONE_SIDED * noise
+    if (counts := _found_and_lost(result)) is not None:
+        is_worse = counts[1] - counts[0] > _ONE_SIDED * math.sqrt(sum(counts))
     compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
     text = f"{result.loss} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
     return [f"{text}; {'; '.join(_ranking(result))}" if _ranking(result) else text]
@@ -95,12 +98,13 @@ def _error_warnings(result: RunResult) -> list[str]:
 
 def _ranking(result: RunResult) -> list[str]:
     """Say how well the scores tell the classes apart, whatever the most probable class is."""
-    parts, balance = [], result.details.get("class_balance", {})
-    recall, area, classes = result.post.get("macro_recall", nan), result.post.get("auroc", nan), balance.get("classes")
+    parts, balance = [], result.parts.class_balance
+    recall, area = result.post.get("macro_recall", nan), result.post.get("auroc", nan)
     if not isnan(recall) and result.link == "sigmoid":
         parts.append(f"its recall is {100 * recall:.1f}%")
-    elif not isnan(recall) and classes:
-        parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {100 / classes:.1f}%")
+    elif not isnan(recall) and balance and balance.classes:
+        guessing = f"{100 / balance.classes:.1f}%"
+        parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {guessing}")
     if not isnan(area):
         text = f"its AUROC is {100 * area:.1f}%, where guessing has 50%"
         parts.append(f"{text}, so it ranks: choose a threshold" if ranks_classes(result) else text)
@@ -109,23 +113,25 @@ def _ranking(result: RunResult) -> list[str]:
 
 def ranks_classes(result: RunResult) -> bool:
     """Return whether the AUROC of two classes exceeds that of guessing by two of its standard errors."""
-    balance, area = result.details.get("class_balance", {}), result.post.get("auroc", nan)
-    smallest, size = balance.get("smallest", 0), result.pre.get("num_samples", 0)
-    pairs = smallest * (size - smallest)
-    return balance.get("classes") == 2 and pairs > 0 and area > 0.5 + 2 * math.sqrt((size + 1) / (12 * pairs))
+    balance, area = result.parts.class_balance, result.post.get("auroc", nan)
+    if balance is None or balance.classes != 2:
+        return False
+    size = result.pre.get("num_samples", 0)
+    pairs = balance.smallest * (size - balance.smallest)
+    return pairs > 0 and area > 0.5 + 2 * math.sqrt((size + 1) / (12 * pairs))
 
 
 def _never_predicted(result: RunResult) -> list[str]:
-    balance, labels = result.details.get("class_balance", {}), result.details.get("labels")
-    if balance.get("num_never"):
-        share = 100 * balance.get("samples_of_never", 0) / max(result.pre.get("num_samples", 1), 1)
-        names = _some(balance["never"], balance["num_never"], balance["classes"], "classes")
+    balance, labels = result.parts.class_balance, result.parts.labels
+    if balance and balance.num_never and balance.never:
+        share = 100 * (balance.samples_of_never or 0) / max(result.pre.get("num_samples", 1), 1)
+        names = _some(balance.never, balance.num_never, balance.classes, "classes")
         return [f"{result.loss} never predicts {names}: {share:.1f}% of the samples"]
-    if labels and not balance and "thresholds" not in result.details:
-        columns = labels["name"], labels["f1"], labels["frequency"]
-        never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and (share or 0) > 0]
+    if labels and not balance and result.thresholds is None:
+        columns = labels.name, labels.f1, labels.frequency
+        never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and share > 0]
         if never:
-            names = _some(never, len(never), len(labels["name"]), "labels")
+            names = _some(never, len(never), len(labels.name), "labels")
             return [
                 f"{result.loss} never correctly predicts {names} at a probability of ½: choose a threshold for each "
                 "label (precision or recall)"
@@ -141,14 +147,14 @@ def _frequencies(result: RunResult) -> np.ndarray:
     """Return the frequency of ones of each label, (L,), or of all if the labels are unknown; empty with a softmax."""
     if result.link != "sigmoid" or not result.post_bins.count.sum():
         return np.zeros(0)
-    known = result.details.get("labels", {}).get("frequency", [mean_and_share(result.post_bins)[1]])
-    return np.array(known, float)
+    labels = result.parts.labels
+    return np.array(labels.frequency if labels else [result.post_bins.means()[1]])
 
 
 def _probability_warnings(result: RunResult) -> list[str]:
     warnings, frequencies = [], _frequencies(result)
     if len(frequencies):
-        mean, frequency = mean_and_share(result.post_bins)
+        mean, frequency = result.post_bins.means()
         size = result.post_bins.count.sum()
         noise = _ERRORS * (frequency * (1 - frequency) / size) ** 0.5
         if abs(mean - frequency) > max(noise, _SHARE * min(frequency, 1 - frequency), 0.01):
@@ -158,7 +164,8 @@ def _probability_warnings(result: RunResult) -> list[str]:
             )
         base, of_each = float(np.nanmean(entr(frequencies) + entr(1 - frequencies))), "label"
     else:
-        base, of_each = result.details.get("class_balance", {}).get("base_nll", nan), "class"
+        balance, of_each = result.parts.class_balance, "class"
+        base = nan if balance is None or balance.base_nll is None else balance.base_nll
     margin = 1 + _NLL_ERRORS / math.sqrt(max(result.pre.get("num_samples", 1), 1))
     if result.post.get("nll", nan) > margin * base:
         warnings.append(
@@ -174,28 +181,28 @@ def _after(result: RunResult) -> str:
 
 def _advice(result: RunResult) -> str:
     """Say what could correct the probabilities on average; never what was done already."""
-    details, method = result.details, result.method
-    if "prior_shift" in details:
+    method, fit = result.method, result.fit.cross_fit
+    if result.prior:
         return "the prior is shifted to a share other than that of these data"
     if method in ("platt", "vector", "matrix"):
-        if _same_rows(result):
+        if not result.has_own_test_data:
             return "more samples to fit to would help"
         return f"{result.correction} was fitted on data unlike these: fit it on data like these, or shift the prior"
-    if details.get("calibration", {}).get("method") == "none":
+    if fit and fit.method == "none":
         return "no correction lowered the cross-fitted NLL, so the scores say little of these labels"
-    if method is None and details.get("was_calibrated"):
+    if method is None and result.data.was_calibrated:
         return "the correction in its weights was fitted on data unlike these, so fit one on data like these"
     if result.link == "softmax":
-        fit = "fit vector scaling (calibration 'vector' or 'auto')"
-        return f"a temperature alone does not correct that, so {fit}" if method else "fit a correction"
-    fit = "fit a slope and an intercept (calibration 'platt' or 'auto')"
-    return f"no temperature corrects that, so {fit}" if method == "temperature" else fit
+        advice = "fit vector scaling (calibration 'vector' or 'auto')"
+        return f"a temperature alone does not correct that, so {advice}" if method else "fit a correction"
+    advice = "fit a slope and an intercept (calibration 'platt' or 'auto')"
+    return f"no temperature corrects that, so {advice}" if method == "temperature" else advice
 
 
 def _factor_warnings(result: RunResult) -> list[str]:
-    values = result.details.get("calibration", {}).get("correction")
-    if result.method == "platt" and values:
-        factor, name = float(Correction.from_dict(values).dense()[0].max()), "slope"
+    fit = result.fit.cross_fit
+    if result.method == "platt" and fit and fit.correction:
+        factor, name = float(Correction.from_dict(fit.correction).dense()[0].max()), "slope"
     elif result.method == "temperature":
         factor, name = 1 / min(getattr(result.temperature, "values", None) or [result.temperature.value]), "factor 1/T"
     else:
@@ -239,18 +246,17 @@ def verdict(result: RunResult) -> list[str]:
     """Return sentences on whether the probabilities are too high or too low, and whether the correction helps."""
     headline = headline_of(result)
     if result.method is None:
-        ece = f"{format_number(result.pre.get('ece'), 100, 2)}%"
-        interval = format_interval(result.pre_intervals.get("ece"), 100, 2)
-        return [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
-    details, fitted, unit = result.details, result.correction, unit_of(result.details.get("task", ""))
-    if _same_rows(result) and "prior_shift" in details:
+        ece, interval = format_metric("ece", result.pre), metric_interval("ece", result.pre_intervals)
+        return [headline, f"The ECE on {samples_of(result)} is {ece}%{interval}."]
+    fitted, unit = result.correction, unit_of(result.data.task)
+    if not result.has_own_test_data and result.prior:
         return [
             headline,
             f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains: "
             f"pass labeled {unit} with the new share as the test set.",
         ]
-    if _same_rows(result):
-        options = "--test_scores" if details.get("task") == "scores" else "--test_split or --test_dataset"
+    if not result.has_own_test_data:
+        options = "--test_scores" if result.data.task == "scores" else "--test_split or --test_dataset"
         return [
             headline,
             f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
@@ -280,10 +286,10 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     """
     name = "temperature" if result.temperature.is_fitted else result.correction
     sides = [
-        f"{format_number(metrics.get('ece'), 100, 2)}%{format_interval(intervals.get('ece'), 100, 2)}"
+        f"{format_metric('ece', metrics)}%{metric_interval('ece', intervals)}"
         for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
     ]
-    nll = [format_number(metrics.get("nll"), 1, 3) for metrics in (result.pre, result.post)]
+    nll = [format_metric("nll", metrics) for metrics in (result.pre, result.post)]
     if is_unchanged(result):
         return f"Its {name} makes no measurable change: on {samples}, the ECE stays {sides[0]} and the NLL {nll[0]}."
     change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
@@ -300,7 +306,7 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
             text += "." if ranks_classes(result) else ", so its probabilities may say no more than the frequencies."
         return text
     if missing == ["ECE"]:
-        error = [format_number(metrics.get("error"), 100, 2) for metrics in (result.pre, result.post)]
+        error = [format_metric("error", metrics) for metrics in (result.pre, result.post)]
         decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
         return f"Its {name} lowers the NLL, but not the ECE: on {samples}, it changed {change}{decisions}.{noise}"
     text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
@@ -309,10 +315,8 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
 
 def is_unchanged(result: RunResult) -> bool:
     """Return whether ECE and NLL are the same before and after the correction, as they are printed."""
-    digits = {"ece": (100, 2), "nll": (1, 3)}
     return bool(result.post) and all(
-        format_number(result.pre.get(key), *digits[key]) == format_number(result.post.get(key), *digits[key])
-        for key in digits
+        format_metric(key, result.pre) == format_metric(key, result.post) for key in _LOWERED
     )
 
 
@@ -331,7 +335,7 @@ def is_better_calibrated(result: RunResult) -> bool:
 def not_lowered(result: RunResult) -> list[str]:
     """Return the names of the metrics that the correction should lower and does not."""
     # A comparison with NaN is False.
-    return [title for key, title in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
+    return [METRICS[key].name for key in _LOWERED if not result.post.get(key, nan) < result.pre.get(key, nan)]
 
 
 def _intervals_overlap(result: RunResult) -> bool:
@@ -339,16 +343,10 @@ def _intervals_overlap(result: RunResult) -> bool:
     return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
 
 
-def _same_rows(result: RunResult) -> bool:
-    details: dict[str, Any] = result.details
-    return "fitted_on" in details and details["fitted_on"] == details.get("measured_on")
-
-
 def samples_of(result: RunResult) -> str:
     """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
-    details = result.details
-    of_data = f" of {details['measured_on']}" if "measured_on" in details else ""
-    return " ".join(filter(None, ("the", _count(result), unit_of(details.get("task", "")) + of_data)))
+    of_data = "" if result.data.measured_on is None else f" of {result.data.measured_on}"
+    return " ".join(filter(None, ("the", _count(result), unit_of(result.data.task) + of_data)))
 
 
 def _count(result: RunResult) -> str:

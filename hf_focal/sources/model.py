@@ -36,6 +36,7 @@ from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.output_folder import NotPublishedError
 from ..reports.report_folder import diagrams_of
+from ..reports.result_sections import DataSection
 from ..reports.run_results import known_loss
 from ..scores.score_table import Scores
 from ..tasks.column_selection import sample_keys, some_of
@@ -479,15 +480,15 @@ class ModelSource(Source):
     def title(self, scores: Any) -> str:
         return self.loss
 
-    def details(self, scores: Any) -> dict[str, Any]:
-        details = {
-            "model": public_name(self.name),
-            "task": self.task.name,
-            "options": self.options.to_dict(),
-            "num_processes": self.args.world_size,
-            "was_calibrated": self.was_calibrated,
-        }
-        return details if self.onnx is not None else details | {"num_parameters": self.model.num_parameters()}
+    def data_section(self, scores: Any) -> DataSection:
+        return DataSection(
+            model=public_name(self.name),
+            task=self.task.name,
+            options=self.options.to_dict(),
+            num_processes=self.args.world_size,
+            num_parameters=None if self.onnx is not None else self.model.num_parameters(),
+            was_calibrated=self.was_calibrated,
+        )
 
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         if fit is None:
@@ -521,17 +522,15 @@ class ModelSource(Source):
             return [f"the model is already calibrated: its weights have {value}{if_folded}"]
         return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
-        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note.
-
-        `result.details["folded"]` is False if it is in the config.
-        """
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
+        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note."""
         drop_promises(self.model.config, quiet=True)
-        self._fold(fit.correction, result)
+        folded = self._fold(fit.correction, result)
         vars(self.model.config).update(promises)
+        return folded
 
-    def _fold(self, correction: Correction, result: RunResult) -> None:
-        notes = result.details["notes"]
+    def _fold(self, correction: Correction, result: RunResult) -> bool | None:
+        notes, folded = result.notes, None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -554,8 +553,9 @@ class ModelSource(Source):
                     )
                 else:
                     raise
-                result.details["folded"] = False
+                folded = False
         notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
+        return folded
 
     def save(
         self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
@@ -588,7 +588,7 @@ class ModelSource(Source):
             base_model=self.name,
             dataset=dataset,
             figures=[f"report/{name}" for name in diagrams_of(result)],
-            folded=result.details.get("folded", True),
+            folded=result.fit.folded is not False,
             fine_tuned=False,
             own_code=registering_package(self.model),
             fitted_on=fit.split or fit.path,

@@ -78,15 +78,15 @@ class OptionsSource(ModelSource):
     def check_saving(self, new_prior: Any) -> None:
         """Any T can be stored in the config."""
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
         """Store T in the config: text that is sampled with such a T makes no sense."""
-        result.details["notes"].append(
+        result.notes.append(
             "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
             "the text that the model generates, do not change"
         )
-        result.details["folded"] = False
         drop_promises(self.model.config, quiet=True)
         self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
+        return False
 
     def encode(self, source: str, samples: Dataset) -> EncodedQuestions:
         with explained():

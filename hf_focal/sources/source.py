@@ -12,6 +12,7 @@ from ..calibration.prior_shift import check_shares
 from ..hub.model_card import model_card
 from ..reports import RunResult
 from ..reports.report_folder import diagrams_of
+from ..reports.result_sections import DataSection
 from ..scores.correction_files import write_correction
 from ..scores.score_table import Scores
 from ..utils.atomic_write import write_whole
@@ -90,9 +91,9 @@ class Source:
         """Return the name of a result in tables and figures; `scores` are those that were measured."""
         return self.name
 
-    def details(self, scores: Any) -> dict[str, Any]:
-        """Return what the result's `details` say of the source."""
-        return {"model": self.title(scores), "task": "scores"}
+    def data_section(self, scores: Any) -> DataSection:
+        """Return what a result says of the source."""
+        return DataSection(model=self.title(scores), task="scores")
 
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         """Return what a reader of a result should know of the source.
@@ -119,12 +120,15 @@ class Source:
         """Return whether what `save` writes gives corrected probabilities."""
         return True
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
         """Correct the source itself, if it can be, and keep what is promised on its corrected probabilities.
+
+        Return False if the correction is kept beside it, in a config; a reader of the result needs to know that.
 
         Raises:
             NotPublishedError: the correction cannot be folded in.
         """
+        return None
 
     def save(
         self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult

@@ -1,8 +1,10 @@
 """Tables of scores, from files or in memory, whatever model they come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..reports.result_sections import DataSection
 from ..scores.schema import Schema
 from ..scores.score_table import Scores, read_scores
 from .source import Data, Source
@@ -34,6 +36,6 @@ class TableSource(Source):
     def title(self, scores: Any) -> str:
         return Path(scores.source).stem
 
-    def details(self, scores: Any) -> dict[str, Any]:
+    def data_section(self, scores: Any) -> DataSection:
         options = {key: value for key, value in self.columns.items() if key != "floor"}  # those of the command
-        return {**super().details(scores), "options": options}
+        return replace(super().data_section(scores), options=options)

@@ -206,7 +206,7 @@ def task_of_class(class_name: str) -> Task | None:
     return next((task for task in PIPELINES.values() if class_name.endswith(task.class_endings)), None)
 
 
-def unit_of(task: str, default: str = "samples") -> str:
+def unit_of(task: str | None, default: str = "samples") -> str:
     """Return what has one prediction in the task named `task`, or `default` if the task is unknown."""
     known = PIPELINES | TASKS | {MULTIPLE_CHOICE.name: MULTIPLE_CHOICE}
     return known[task].unit if task in known else default

@@ -61,6 +61,7 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
 from ..reports import RunResult, comparison_page, write_report
 from ..reports.report_folder import diagrams_of
+from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSection
 from ..reports.verdicts import warnings_of
 from ..scores.correction_files import write_correction
 from ..tasks.heads import Head, check_correction, check_model, head_of, label_names_of, task_of_model, without_adapter
@@ -868,22 +869,21 @@ class FocalTrainer(Trainer):
     def _measured_result(self, dataset: Any) -> RunResult:
         """Measure a dataset, and return the result. The main process also writes the report of this result."""
         before, after = self.measure(dataset)
-        details: dict[str, Any] = {"gamma_history": gamma_history(self.state.log_history)}
-        if isinstance(dataset, str):
-            details["measured_on"] = dataset
-        fit = self.fit
+        measured_on, fitted_on, fit = dataset if isinstance(dataset, str) else None, None, self.fit
         if fit is not None and same_data(fit.dataset, self._evaluation_set("dataset", dataset)):
             _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
-            details["fitted_on"] = details.setdefault("measured_on", "the calibration data")
+            fitted_on = measured_on = measured_on or "the calibration data"
         samples = self.head is Head.LABELS or (self.head is Head.CLASSES and self.confusion is None)
-        if fit is not None and fit.is_cross_fitted:
-            details["calibration"] = fit.to_dict()
-        options: Any = {"details": details, "intervals": samples, "label_names": label_names_of(self.model)}
+        cross_fit = CrossFit(**fit.to_dict()) if fit is not None and fit.is_cross_fitted else None
+        options: Any = {"intervals": samples, "label_names": label_names_of(self.model)}
+        options["data"] = DataSection(measured_on=measured_on)
+        options["fit"] = FitSection(fitted_on, cross_fit)
+        options["parts"] = PartsSection(gamma_history=gamma_history(self.state.log_history))
         temperature = None if fit is None else fit.temperature
         result = RunResult.of(str(self.loss_config), temperature, before, after, **options)
         if self.confusion is not None:  # words or pixels, whose predictions no temperature changes
             means = self.confusion.compute()
-            post = result.post if "calibration" in details else result.post | means
+            post = result.post | means if cross_fit is None else result.post
             result = replace(result, pre=result.pre | means, post=post)
         if self.is_world_process_zero():
             for warning in warnings_of(result):

@@ -8,11 +8,12 @@ The text of the page above the comment "What follows is written by ..." is writt
 
 import argparse
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import columns_table
-from hf_focal.reports.run_results import nan_for_null
+from hf_focal.utils.json_values import nan_for_null, plain
 from papers.figures.run_records import add_records, read_records, record_of, rounded
 from papers.figures.tables import mean_and_deviation, replace_rest
 
@@ -25,9 +26,9 @@ def collect(folder: Path) -> None:
     """Write a record of each finished run below a folder to recipes/papers/records/multi_label.csv."""
     records = []
     for path in sorted(folder.rglob("report/metrics.json")):
-        details = RunResult.load(path).details
-        more = {key: details[key] for key in ("labels", "one_temperature")}
-        del more["labels"]["worst"]
+        result = RunResult.load(path)
+        more = {"labels": plain(replace(result.parts.labels, worst=None))}
+        more["one_temperature"] = result.details["one_temperature"]
         records.append(record_of(path.parents[1]) | rounded(more))
     add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))
     print(f"{len(records)} runs")

@@ -19,12 +19,13 @@ from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import escaped
+from hf_focal.reports.result_sections import DataSection
 from hf_focal.reports.text_summary import metrics_table
 from hf_focal.reports.verdicts import correction_verdict, headline_of
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
-SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score", "Smooth ECE", "AURC"]
+SIDES = ["Accuracy", "NLL", "ECE", "AdaECE", "Smooth ECE", "Brier score", "AURC"]
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
 
@@ -45,7 +46,6 @@ def translation_of():
         post={"ece": 0.0259, "nll": 1.9, "bleu": 26.21},
         pre_bins=bins,
         post_bins=bins,
-        details={},
     )
 
 
@@ -86,7 +86,7 @@ def test_the_results_in_the_metadata_are_those_of_the_run():
     data = card_of(result, dataset="SetFit/20_newsgroups", base_model="org/base", license="mit", language="en").data
     values = {entry.metric_name: entry.metric_value for entry in data.eval_results}
     assert list(values) == SIDES + BEFORE
-    keys = ("accuracy", "ece", "adaece", "nll", "brier", "smooth_ece", "aurc")
+    keys = ("accuracy", "nll", "ece", "adaece", "smooth_ece", "brier", "aurc")
     assert [values[name] for name in SIDES] == [result.post[key] for key in keys]
     assert [values[name] for name in BEFORE] == [result.pre[key] for key in keys[1:]]
     assert {entry.metric_type for entry in data.eval_results} == set(keys)
@@ -390,7 +390,7 @@ def test_a_card_tells_of_a_temperature_that_was_folded_before():
 
 
 def test_a_card_says_what_the_model_is_for_and_what_the_results_do_not_show():
-    result = replace(run_of(), details=run_of().details | {"options": {"text_pair_column": "query"}})
+    result = replace(run_of(), data=DataSection(options={"text_pair_column": "query"}))
     text = card_of(result, dataset="org/data").text
     headings = re.findall("^## (.*)", text, re.MULTILINE)
     assert headings == [

@@ -7,6 +7,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from hf_focal.metrics import metric_table
+
 
 def softmax(logits):
     logits = np.asarray(logits, dtype=np.float64)
@@ -114,6 +116,9 @@ def entropies(probabilities):
 
 def brier(probabilities, labels, num_bins=None):
     return ((probabilities - np.eye(probabilities.shape[1])[labels]) ** 2).sum(axis=1).mean()
+
+
+FUNCTIONS = {key: metric.function for key, metric in metric_table.METRICS.items() if metric.function}
 
 
 class Metric(NamedTuple):

@@ -9,10 +9,9 @@ import torch
 
 from hf_focal.metrics import CalibrationMetrics, expected_calibration_error
 from hf_focal.metrics.bins import bin_index
-from hf_focal.metrics.calibration_errors import FUNCTIONS
 
 from . import reference
-from .reference import METRICS
+from .reference import FUNCTIONS, METRICS
 
 ONE_ULP_ABOVE = float(np.nextafter(np.float32(1), np.float32(2)))
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix, expected_calibration_error
-from hf_focal.metrics.calibration_errors import FUNCTIONS
 from hf_focal.validation import InputError
 
-from .reference import METRICS
+from .reference import FUNCTIONS, METRICS
 
 LOGITS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(8) % 4

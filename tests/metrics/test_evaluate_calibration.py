@@ -13,9 +13,10 @@ import yaml
 from packaging.requirements import Requirement
 
 from hf_focal.metrics import evaluate_module
-from hf_focal.metrics.calibration_errors import FUNCTIONS
 
-NAMES = ["ece", "adaece", "classwise_ece", "mce", "ace", "rmsce", "nll", "brier"]
+from .reference import FUNCTIONS
+
+NAMES = list(FUNCTIONS)
 SPACE = Path(__file__).parents[2] / "spaces" / Path(evaluate_module()).name
 LOGITS = torch.randn(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(50) % 6

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from hf_focal import metrics as hf
 from hf_focal.metrics import CalibrationMetrics
-from hf_focal.metrics.calibration_errors import FUNCTIONS
 
 from . import reference
-from .reference import METRICS
+from .reference import FUNCTIONS, METRICS
 from .test_edge_cases import bins
 
 CLOSE = {"abs": 1e-12, "rel": 1e-12, "nan_ok": True}

@@ -24,6 +24,7 @@ from hf_focal.metrics import CalibrationMetrics, ReliabilityBins
 from hf_focal.reports import RunResult, comparison_page, results_table
 from hf_focal.reports.markdown_tables import label_table
 from hf_focal.reports.next_steps import next_steps
+from hf_focal.reports.result_sections import ConfusedPair, Confusion
 from hf_focal.reports.text_summary import summary
 from hf_focal.reports.verdicts import verdict
 
@@ -257,10 +258,9 @@ def test_the_page_of_many_classes_has_the_most_frequent_errors(tmp_path):
     metrics.update(4 * logits, labels)
     names = [f"class {index}" for index in range(40)]
     run = RunResult.of("m", None, metrics, None, label_names=names)
-    pairs = [{"label": "class 7", "prediction": "class 8", "count": 50, "samples": 50}]
-    pairs += [{"label": "class 0", "prediction": "class 39", "count": 1, "samples": 50}]
-    assert run.details["confusion"] == {"pairs": pairs}
-    assert len(run.details["risk_coverage"]["before"]["answered"]) <= 100
+    pairs = [ConfusedPair("class 7", "class 8", 50, 50), ConfusedPair("class 0", "class 39", 1, 50)]
+    assert run.parts.confusion == Confusion(pairs=pairs)
+    assert len(run.parts.risk_coverage.before.answered) <= 100
     page = Page(comparison_page([save(run, tmp_path / "run")], tmp_path / "page.html"))
     assert page.rows[-2:] == [["class 7", "class 8", "50", "100.0"], ["class 0", "class 39", "1", "2.0"]]
 
@@ -276,10 +276,10 @@ def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
         page = Page(comparison_page([save(run, tmp_path / names[0])], tmp_path / "page.html"))
         if len(names) > 1:
             assert page.rows[-4:] == [[cell.strip() for cell in row] for row in cells(label_table(run))]
-            assert "confusion" not in run.details
+            assert run.parts.confusion is None
         else:
             counts = [[((logits[:, 0] >= 0) == j)[labels[:, 0] == i].sum().item() for j in (0, 1)] for i in (0, 1)]
-            assert run.details["confusion"] == {"names": ["not relevant", "relevant"], "counts": counts}
+            assert run.parts.confusion == Confusion(["not relevant", "relevant"], counts)
 
 
 def test_text_is_escaped(tmp_path):

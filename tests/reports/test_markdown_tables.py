@@ -11,7 +11,6 @@ from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperatur
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import label_table, results_columns
-from hf_focal.reports.run_results import worst_labels
 
 BINS = ReliabilityBins(np.array([0.0, 1.0]), np.array([0]), np.array([np.nan]), np.array([np.nan]))
 COLUMNS = ("error", "nll", "ece", "adaece", "classwise_ece", "mce")
@@ -20,7 +19,7 @@ COLUMNS = ("error", "nll", "ece", "adaece", "classwise_ece", "mce")
 def run_of(loss, temperature, pre, post):
     fitted = Temperature(temperature, "nll", 0.1, 0.1, 1.0, 1.0, 1000, 15)
     pre, post = (dict(zip(COLUMNS, values, strict=True)) for values in (pre, post))
-    return RunResult(loss, fitted, pre, post, BINS, BINS, {})
+    return RunResult(loss, fitted, pre, post, BINS, BINS)
 
 
 CROSS_ENTROPY = run_of(
@@ -102,8 +101,12 @@ def test_a_temperature_that_harms_is_told():
 def test_what_a_run_lacks_is_a_dash():
     pre = {"error": 0.5, "nll": float("nan"), "ece": 0.1, "adaece": 0.1, "mce": 0.2}
     unfitted = Temperature.unfitted(pre | {"num_samples": 5}, 15)
-    table = results_table([RunResult("brier", unfitted, pre, pre, BINS, BINS, {})])
-    assert table.splitlines()[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |"
+    run = RunResult("brier", unfitted, pre, pre, BINS, BINS)
+    other = replace(run, pre=pre | {"classwise_ece": 0.3})
+    table = results_table([run, other]).replace("**", "")
+    assert "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |" in table.splitlines()
+    alone = results_table([run]).splitlines()  # without the column of what no run has
+    assert "Classwise" not in alone[0] and alone[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | 20.00 |"
 
 
 def test_labels_with_their_errors_and_temperatures(tmp_path):
@@ -132,8 +135,8 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
         title, _, row = results_table([run]).splitlines()
         assert "| Macro ECE % |" in title and "classwise" not in title
         assert f"| {min(fitted.values):.2f} to {max(fitted.values):.2f} |" in row
-        assert next(iter(worst_labels(run))) == worst.split(" | ")[0].removeprefix("| ")
-    bins = worst_labels(result)["a"][1]
+        assert next(iter(run.parts.worst_labels)) == worst.split(" | ")[0].removeprefix("| ")
+    bins = result.parts.worst_labels["a"][1]
     assert bins.count.sum() == 400 and bins.accuracy == pytest.approx(after.bins(0).accuracy, nan_ok=True)
 
 

@@ -7,7 +7,9 @@ import torch
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult
-from hf_focal.reports.text_summary import decision_lines, summary
+from hf_focal.reports.result_sections import CrossFit, ThresholdSection
+from hf_focal.reports.text_summary import summary, threshold_lines
+from hf_focal.utils.json_values import read
 
 DETAILS = {"model": "m", "task": "text-classification", "notes": ["a note"], "measured_on": "dataset 'rows.csv'"}
 
@@ -43,8 +45,8 @@ def test_vector_scaling_has_no_temperature():
     fit = {"method": "vector", "before": scores, "after": scores, "num_samples": 9, "changed_predictions": 0}
     fit["decomposition"] = {"nll": (0.5, 0.5), "brier": (0.2, 0.3)}
     unfitted = dataclasses.replace(measured.temperature, objective="none")
-    details = measured.details | {"calibration": fit}
-    text = summary(dataclasses.replace(measured, temperature=unfitted, details=details))
+    fitted = dataclasses.replace(measured.fit, cross_fit=CrossFit(**fit))
+    text = summary(dataclasses.replace(measured, temperature=unfitted, fit=fitted))
     assert "T = 1" not in text and " T " not in text
     assert "Vector scaling was fitted on these same samples, so the results after vector scaling are" in text
 
@@ -64,9 +66,9 @@ def test_of_many_labels_only_the_worst_thresholds_are_listed():
 
     thresholds = {"for": "precision >= 50%", "chosen_on": "d", "link": "sigmoid"}
     few = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(10)]}
-    text = "\n".join(decision_lines({"thresholds": few}))
+    text = "\n".join(threshold_lines(read(ThresholdSection, few, "thresholds")))
     assert all(f"<{number}>" in text for number in range(10))
     many = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(40)]}
-    lines = decision_lines({"thresholds": many})
+    lines = threshold_lines(read(ThresholdSection, many, "thresholds"))
     named = [int(line[1 : line.index(">")]) for line in lines if line.startswith("<")]
     assert named == [39, 37, 35, 33, 31, 0, 2, 4, 6, 8] and "20 of 40 labels have one" in lines[0]

@@ -69,7 +69,7 @@ def test_confidences_give_what_they_can():
     expected.update(LOGITS, LABELS)
     for name in ("ece", "adaece", "smooth_ece", "mce", "aurc", "error", "confidence"):
         assert result.pre[name] == pytest.approx(expected.compute()[name], abs=1e-6), name
-    assert "brier" not in result.pre and "confidences alone give no NLL" in result.details["notes"][-1]
+    assert "brier" not in result.pre and "confidences alone give no NLL" in result.notes[-1]
     with pytest.raises(InputError, match="scores must have the scores of all classes, got confidences"):
         calibrate_scores({"confidence": confidence, "correct": correct})
 
@@ -90,15 +90,15 @@ def test_test_scores_of_another_kind_are_refused():
 
 
 def test_groups_are_measured_on_their_own(file):
-    groups = evaluate_scores(file, group="language").details["groups"]
+    groups = evaluate_scores(file, group="language").parts.groups
     rows = np.arange(len(LABELS)) % 4 == 0
     for name, mask in (("de", rows), ("en", ~rows)):
-        own, at = CalibrationMetrics(), groups["name"].index(name)
+        own, at = CalibrationMetrics(), groups.name.index(name)
         own.update(LOGITS[mask], LABELS[mask])
-        assert groups["num_samples"][at] == mask.sum()
-        assert groups["ece"][at] == pytest.approx(own.compute()["ece"], abs=1e-6)
-        assert groups["ece_low"][at] <= groups["ece"][at] <= groups["ece_high"][at]
-    assert groups["ece"] == sorted(groups["ece"], reverse=True)
+        assert groups.num_samples[at] == mask.sum()
+        assert groups.ece[at] == pytest.approx(own.compute()["ece"], abs=1e-6)
+        assert groups.ece_low[at] <= groups.ece[at] <= groups.ece_high[at]
+    assert groups.ece == sorted(groups.ece, reverse=True)
     with pytest.raises(InputError, match="group must have at most 50 different values, got"):
         evaluate_scores({"logits": LOGITS, "label": LABELS, "id": np.arange(len(LABELS))}, group="id")
 
@@ -129,7 +129,7 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
 def test_only_the_scores_to_measure_need_groups(file, tmp_path):
     pd.read_csv(file).drop(columns="language").to_csv(tmp_path / "held_out.csv", index=False)
     result = calibrate_scores(tmp_path / "held_out.csv", test_scores=file, group="language")
-    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
+    assert sorted(result.parts.groups.name) == ["de", "en"]
 
 
 def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
@@ -191,10 +191,10 @@ def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
     scores = rng.random(500)
     table = {"score": scores, "label": np.where(rng.random(500) < scores, "yes", "no")}
     result = calibrate_scores(table, classes=("no", "yes"), output=tmp_path / "out", **options)
-    assert result.details["labels"]["name"] == ["yes"]
+    assert result.parts.labels.name == ["yes"]
     if "new_prior" in options:
-        assert result.details["prior_shift"]["names"] == ["yes"]
-    assert evaluate_scores(table, classes=("no", "yes")).details["labels"]["name"] == ["yes"]
+        assert result.prior.names == ["yes"]
+    assert evaluate_scores(table, classes=("no", "yes")).parts.labels.name == ["yes"]
 
 
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
@@ -280,9 +280,9 @@ def test_a_change_of_calibration_is_found_and_no_change_is_not():
     now, same = sampled(1500, 2.0, seed=1), sampled(1500, 2.0, seed=2)
     better = sampled(1500, 1.0, seed=3)
     tables = [{"logits": logits, "label": labels} for logits, labels in (now, same, better)]
-    assert evaluate_scores(tables[0], reference=tables[1]).details["drift"]["p_value"] > 0.05
-    drift = evaluate_scores(tables[0], reference=tables[2]).details["drift"]
-    assert drift["p_value"] == 0.001 and drift["now"] > drift["before"]
+    assert evaluate_scores(tables[0], reference=tables[1]).drift.p_value > 0.05
+    drift = evaluate_scores(tables[0], reference=tables[2]).drift
+    assert drift.p_value == 0.001 and drift.now > drift.before
 
 
 @pytest.mark.parametrize(
@@ -408,8 +408,8 @@ def test_thresholds_hold_and_are_saved_with_the_correction(file, tmp_path, capsy
 def test_recall_of_several_labels_from_scores(tmp_path):
     labels = np.eye(3, dtype=int)[LABELS]
     result = calibrate_scores({"logits": LOGITS, "labels": labels}, recall=0.8, classes=NAMES, link="sigmoid")
-    for label in result.details["thresholds"]["labels"]:
-        assert label["recall"] >= 0.8 and label["value"] is not None
+    for label in result.thresholds.labels:
+        assert label.recall >= 0.8 and label.value is not None
     with pytest.raises(InputError, match=r"recall must not be given for scores with a softmax, got 0\.8"):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, recall=0.8)
     with pytest.raises(InputError, match="precision must not be given with new_prior"):
@@ -490,21 +490,21 @@ def test_rows_of_one_question_are_drawn_together(tmp_path, capsys):
     # A column that leaves too few clusters promises nothing.
     rows.assign(question=np.arange(500) % 3).to_csv(tmp_path / "few.csv", index=False)
     result = calibrate_scores(tmp_path / "few.csv", precision=0.8)
-    assert result.details["thresholds"]["for"] == "precision >= 80%, without a guarantee"
-    assert "name what is drawn independently as cluster_column" in result.details["notes"][0]
+    assert result.thresholds.goal == "precision >= 80%, without a guarantee"
+    assert "name what is drawn independently as cluster_column" in result.notes[0]
 
 
 def test_the_order_of_rows_with_ids_does_not_matter():
     table = {"logits": LOGITS[:300], "label": LABELS[:300], "id": np.arange(300)}
     order = np.random.default_rng(0).permutation(300)
     found, shuffled = (
-        calibrate_scores({name: values[rows] for name, values in table.items()}, precision=0.7).details
+        calibrate_scores({name: values[rows] for name, values in table.items()}, precision=0.7)
         for rows in (np.arange(300), order)
     )
-    assert found["calibration"]["chosen"] == shuffled["calibration"]["chosen"]
-    for name, scores in found["calibration"]["scores"].items():
-        assert scores == pytest.approx(shuffled["calibration"]["scores"][name])
-    assert found["thresholds"]["labels"][0]["value"] == pytest.approx(shuffled["thresholds"]["labels"][0]["value"])
+    assert found.fit.cross_fit.chosen == shuffled.fit.cross_fit.chosen
+    for name, scores in found.fit.cross_fit.scores.items():
+        assert scores == pytest.approx(shuffled.fit.cross_fit.scores[name])
+    assert found.thresholds.labels[0].value == pytest.approx(shuffled.thresholds.labels[0].value)
 
 
 @pytest.mark.parametrize("method", ["vector", "matrix", "auto"])
@@ -516,7 +516,7 @@ def test_a_class_without_calibration_samples_is_named_and_not_driven_out(method)
     result = calibrate_scores(**tables, calibration=method)
     assert result.post["error"] <= result.pre["error"] == pytest.approx(0.4)
     assert result.post["nll"] < result.pre["nll"] - 0.1
-    assert "no samples, or too few, of 1 of the 3 classes, 'c'" in " ".join(result.details["notes"])
+    assert "no samples, or too few, of 1 of the 3 classes, 'c'" in " ".join(result.notes)
 
 
 def test_several_labels_hold_together_if_they_shall(capsys, tmp_path):

@@ -40,4 +40,4 @@ def test_groups_and_figures_come_back(tmp_path):
     result = evaluate(scores=tmp_path / "s.parquet", group="group")
     before, _ = scores.measure()
     assert result.pre == pytest.approx(before.compute(), rel=1e-12, nan_ok=True)
-    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
+    assert sorted(result.parts.groups.name) == ["de", "en"]

@@ -111,7 +111,7 @@ def test_class_labels_of_a_dataset_are_names(tmp_path):
         {"logits": LOGITS.tolist(), "label": LABELS},
         features=Features({"logits": [Value("float64")], "label": ClassLabel(names=NAMES)}),
     )
-    assert check_figures(unnamed).details["notes"] == []
+    assert check_figures(unnamed).notes == []
     assert read_scores(unnamed).classes == ("a", "b", "c")
     with pytest.raises(InputError, match=r"classes are .*'x', 'y', 'z'.*the labels .*'a'"):
         read_scores(unnamed, classes="xyz")
@@ -223,7 +223,7 @@ def test_logarithms_of_probabilities(link, tmp_path):
 def test_percentages(decimals, tolerance):
     table = {**columns_of((100 * PROBABILITIES).round(decimals), "score_{}"), "label": NAMED}
     result = check_figures(table, tolerance=tolerance)
-    assert "taken as percentages: each row sums to 100" in result.details["notes"][0]
+    assert "taken as percentages: each row sums to 100" in result.notes[0]
     assert read_scores(table).schema.kind == "percentages"
     with pytest.raises(InputError, match="percentages whose sum is 100"):
         calibrate_scores(table, test_scores={**columns_of(PROBABILITIES, "score_{}"), "label": NAMED})
@@ -322,7 +322,7 @@ def test_what_correct_may_hold(pair, tmp_path):
 def test_statistics_with_the_prefix_are_no_classes(extra, pattern):
     table = {**columns_of(LOGITS, pattern), pattern.format(extra): np.abs(YES), "label": NAMED}
     result = check_figures(table, tolerance=1e-9)
-    assert f"'{pattern.format(extra)}' of scores, which no label names, is not read" in result.details["notes"][0]
+    assert f"'{pattern.format(extra)}' of scores, which no label names, is not read" in result.notes[0]
     with pytest.raises(InputError, match=f"classes must be given, since .*'{extra}'"):
         read_scores(table, needs_labels=False)
     assert read_scores(table, needs_labels=False, classes="abc").logits.shape == (120, 3)
@@ -622,7 +622,7 @@ def test_the_figures_are_the_same_or_the_table_is_refused(names, order, pattern,
             "1",
         }
         return
-    if "error" in result.pre and "nll" in result.pre and result.details["task"] == "scores":
+    if "error" in result.pre and "nll" in result.pre and result.data.task == "scores":
         assert result.pre["error"] == pytest.approx(ERROR, abs=1e-9)
         assert result.pre["nll"] == pytest.approx(NLL, abs=5e-3)
 

@@ -56,7 +56,7 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     model, data = made(tmp_path, num_labels)
     before = evaluate_model(model, data, label_column=column)
     assert before.pre["num_entries"] == 120 * num_labels and "micro_f1" in before.pre
-    assert before.details["notes"] == []
+    assert before.notes == []
     result = calibrate_model(model, data, label_column=column, output=tmp_path / "out")
     assert result.temperature.value > 1.2 and result.post["nll"] < before.pre["nll"]
     saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())
@@ -75,7 +75,7 @@ def test_columns_without_the_names_of_labels_are_said(tmp_path):
     Dataset.from_parquet(data).rename_columns({"sun": "a", "rain": "b"}).to_parquet(tmp_path / "other.parquet")
     result = evaluate_model(model, str(tmp_path / "other.parquet"), label_column="a,b")
     expected = "no column of dataset 'other.parquet' has a label's name: they are taken in the order 'sun', 'rain'"
-    assert result.details["notes"] == [expected]
+    assert result.notes == [expected]
     assert result.pre == evaluate_model(model, data, label_column="rain,sun").pre
 
 
@@ -116,7 +116,7 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
     assert "(report/reliability_labels.png)" in card and "one for each label" in card
     assert (tmp_path / "out" / "report" / "reliability_labels.png").stat().st_size > 10_000
     again = calibrate_model(tmp_path / "out", data, label_column="labels")
-    (note,) = [note for note in again.details["notes"] if "already calibrated" in note]
+    (note,) = [note for note in again.notes if "already calibrated" in note]
     assert "its weights have one T for each label" in note and "together" not in note
 
 

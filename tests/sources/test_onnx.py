@@ -84,7 +84,7 @@ def test_a_float32_export_has_the_metrics_of_the_model(texts, tmp_path):
     path = texts.folder.parent / "model.onnx"
     result = evaluate_model(texts.folder, str(texts.test), onnx=path, output=tmp_path / "out", **texts.options)
     assert {key: result.pre[key] for key in SAME} == pytest.approx({key: expected.pre[key] for key in SAME}, abs=1e-5)
-    assert any("'model.onnx'" in note and runtime.__version__ in note for note in result.details["notes"])
+    assert any("'model.onnx'" in note and runtime.__version__ in note for note in result.notes)
     (written,) = read_runs([tmp_path / "out"]).values()
     assert written.pre["nll"] == pytest.approx(result.pre["nll"])
 

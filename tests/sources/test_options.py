@@ -89,7 +89,7 @@ def test_the_temperature_is_for_the_options_and_the_weights_do_not_change(case, 
     again = evaluate_model(tmp_path / "out", str(case / "test.parquet"), **COLUMNS)
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
     assert again.pre["ece"] == pytest.approx(result.post["ece"], abs=1e-4)
-    assert any("for options, which is applied" in note for note in again.details["notes"])
+    assert any("for options, which is applied" in note for note in again.notes)
     plain, corrected = (AutoModelForCausalLM.from_pretrained(folder) for folder in (case / "model", tmp_path / "out"))
     torch.testing.assert_close(corrected.state_dict(), plain.state_dict(), rtol=0, atol=0)
     assert calibrated_generation(corrected) == {} and not hasattr(corrected.config, "calibration")
@@ -114,10 +114,10 @@ def test_options_that_are_scored_otherwise_do_not_get_the_temperature(case, tmp_
     raw, again = (
         evaluate_model(folder, data, score="text", **COLUMNS) for folder in (case / "model", tmp_path / "out")
     )
-    assert again.pre["nll"] == pytest.approx(raw.pre["nll"]) and not again.details["was_calibrated"]
-    assert any("which is not applied: it was fitted with score 'letters'" in note for note in again.details["notes"])
+    assert again.pre["nll"] == pytest.approx(raw.pre["nll"]) and not again.data.was_calibrated
+    assert any("which is not applied: it was fitted with score 'letters'" in note for note in again.notes)
     lettered = evaluate_model(tmp_path / "out", data, letters="A,B,C", **COLUMNS)  # of which there are as many
-    assert lettered.details["was_calibrated"]
+    assert lettered.data.was_calibrated
     fitted = calibrate_model(case / "model", data, score="text", output=tmp_path / "text", **COLUMNS)
     assert fitted.temperature.is_fitted
     model, tokenizer = (auto.from_pretrained(tmp_path / "text") for auto in (AutoModelForCausalLM, AutoTokenizer))

@@ -61,7 +61,7 @@ def test_it_is_corrected_as_a_table_of_the_same_scores(tmp_path):
     table = calibrate_scores(tables[0], test_scores=tables[1], output=tmp_path / "table", **given)
     assert mine.pre == pytest.approx(table.pre, rel=1e-12, nan_ok=True)
     assert mine.post == pytest.approx(table.post, rel=1e-12, nan_ok=True) and mine.temperature == table.temperature
-    assert mine.details["thresholds"]["labels"] == table.details["thresholds"]["labels"]
+    assert mine.thresholds.labels == table.thresholds.labels
     first, second = (json.loads((tmp_path / name / "correction.json").read_text()) for name in ("mine", "table"))
     assert first == {name: second[name] for name in first} and second.keys() - first.keys() == {"schema"}
     assert Correction.load(tmp_path / "mine" / "correction.json") == mine.temperature.correction
@@ -76,10 +76,10 @@ def test_groups_drift_and_thresholds_on_other_data():
     source = SimpleNamespace(link="softmax", classes=CLASSES, scores=lambda data: data)
     scores, others = Scores(logits, labels, classes=CLASSES, groups=groups), Scores(*other, classes=CLASSES)
     result = evaluate(source, scores, reference=others, precision=0.5, threshold_data=others)
-    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
-    assert 0 < result.details["drift"]["p_value"] <= 1
-    (threshold,) = result.details["thresholds"]["labels"]
-    assert threshold["name"] == "confidence" and threshold["precision"] >= 0.5
+    assert sorted(result.parts.groups.name) == ["de", "en"]
+    assert 0 < result.drift.p_value <= 1
+    (threshold,) = result.thresholds.labels
+    assert threshold.name == "confidence" and threshold.precision >= 0.5
 
 
 @pytest.mark.parametrize(

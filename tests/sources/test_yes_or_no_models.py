@@ -90,7 +90,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
     result = calibrate_model(model, fit, test_dataset=test, calibration=calibration, output=tmp_path / "out", **column)
     assert result.method == "platt" and result.post["ece"] < 0.03 and result.post["nll"] < before.pre["nll"]
     assert all("so it ranks: choose a threshold" in warning for warning in warnings_of(result))
-    description = result.details["calibration"]["description"]
+    description = result.fit.cross_fit.description
     assert description in summary(result) and "Platt scaling, cross-fitted" in summary(result)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert description in card and "| slope | intercept |" in card and "folded into the weights" in card
@@ -109,7 +109,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
     torch.testing.assert_close(scores, torch.sigmoid(corrected.apply(logits)), rtol=0, atol=1e-5)
     again = evaluate_model(tmp_path / "out", test, **column)
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
-    assert any("its weights have slope" in note for note in again.details["notes"])
+    assert any("its weights have slope" in note for note in again.notes)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
         expected = trainer.fit.correction.apply(model.eval()(**inputs).logits)
         torch.testing.assert_close(saved(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
     result = trainer.report(encoded(test))
-    assert result.method == "platt" and result.details["labels"]["slope"] == found.correction.A.tolist()
+    assert result.method == "platt" and result.parts.labels.slope == found.correction.A.tolist()
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_grades_and_other_numbers_are_told_apart(tmp_path):
     rows = Dataset.from_parquet(data)
     Dataset.from_dict({"text": rows["text"], "label": [row % 4 for row in range(40)]}).to_parquet(data)
     result = evaluate_model(model, data, positive_from=2)
-    assert result.details["labels"]["frequency"] == [0.5]
+    assert result.parts.labels.frequency == [0.5]
     with pytest.raises(InputError, match=r"must hold 0 and 1 for a model with one logit, got 0.0, 1.0, 2.0, 3.0 in"):
         evaluate_model(model, data)
 
@@ -276,7 +276,7 @@ def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["thresholds"]["goal"] == 0.6 and list(config["thresholds"]["values"]) == ["LABEL_0", "LABEL_1"]
     result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
-    told = {label["name"]: label for label in result.details["thresholds"]["labels"]}
+    told = {label.name: label for label in result.thresholds.labels}
     # The card's code, on the test data, gives the precision that the card names.
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     code = card.partition("## Thresholds")[2].partition("```python\n")[2].partition("```")[0]
@@ -291,11 +291,11 @@ def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
     for label, column in (("LABEL_0", "l0"), ("LABEL_1", "l1")):
         chosen = [label in decision for decision in names["decisions"]]
         found = sum(value for value, yes in zip(rows[column], chosen, strict=True) if yes) / sum(chosen)
-        assert found == pytest.approx(told[label]["precision"], abs=0.2) and told[label]["precision"] > 0.55
+        assert found == pytest.approx(told[label].precision, abs=0.2) and told[label].precision > 0.55
     # Evaluating chooses thresholds, too, on the scores as they are: `calibrate` chose its own on cross-fitted ones.
     # Calibrating again without a goal removes them.
     goal = {"precision": 0.5, "confidence": 0.9, "threshold_dataset": fit}
-    again = evaluate_model(tmp_path / "out", test, label_column="l0,l1", **goal).details["thresholds"]
+    again = evaluate_model(tmp_path / "out", test, label_column="l0,l1", **goal).thresholds
     rows = Dataset.from_parquet(fit)[:]
     inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(rows["text"], padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -303,9 +303,9 @@ def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
     labels = torch.tensor([rows["l0"], rows["l1"]]).T
     expected = fit_thresholds(logits, labels, precision=0.5, confidence=0.9).values
     assert None not in expected
-    assert [label["value"] for label in again["labels"]] == pytest.approx(expected, abs=1e-4)
+    assert [label.value for label in again.labels] == pytest.approx(expected, abs=1e-4)
     other = calibrate_model(tmp_path / "out", fit, label_column="l0,l1", output=tmp_path / "again")
-    assert any("thresholds in the model's config are removed" in note for note in other.details["notes"])
+    assert any("thresholds in the model's config are removed" in note for note in other.notes)
     assert "thresholds" not in json.loads((tmp_path / "again" / "config.json").read_text())
 
 
@@ -323,7 +323,7 @@ def test_goals_that_a_model_cannot_have_are_told(tmp_path):
     with pytest.raises(InputError, match="recall must be between 0 and 1, got 2"):
         calibrate_model(model, fit, recall=2, label_column="l0,l1")
     few = evaluate_model(model, test, precision=0.99, **options)
-    assert all("needs about" in label["reason"] for label in few.details["thresholds"]["labels"])
+    assert all("needs about" in label.reason for label in few.thresholds.labels)
     assert "LABEL_0: no threshold: needs about" in summary(few)
 
 
@@ -348,16 +348,16 @@ def test_the_prior_of_a_calibrated_model_is_shifted(calibration, tmp_path, capsy
     capsys.readouterr()
     assert main(["calibrate", str(model), *columns, "--new_prior", str(share), "--output", str(tmp_path / "out")]) == 0
     result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
-    shift = result.details["prior_shift"]
-    (new,) = shift["new_prior"]
-    assert shift["train_prior"] == [old] and new == share
+    shift = result.prior
+    (new,) = shift.new_prior
+    assert shift.train_prior == [old] and new == share
     # The saved model adds the log-odds to what the fit corrects, and so does the table of the results.
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["prior_shift"] == {"train_prior": [old], "new_prior": [new]}
     found = Correction.from_dict(config["calibration"])
     fitted = plain.temperature.correction
     if calibration == "platt":
-        fitted = Correction.from_dict(plain.details["calibration"]["correction"])
+        fitted = Correction.from_dict(plain.fit.cross_fit.correction)
     odds = math.log(new / (1 - new)) - math.log(old / (1 - old))
     assert (found.A, found.b) == pytest.approx((fitted.A, fitted.b + odds))
     again = evaluate_model(tmp_path / "out", more, label_column="l0")
@@ -420,7 +420,7 @@ def test_the_classes_of_a_softmax_are_shifted(tmp_path):
     rows = Dataset.from_parquet(str(trained.validation))
     labels = [rows.features["label"].int2str(label) for label in rows["label"]]  # in another order than the model's
     old = [labels.count(name) / len(labels) for name in COLOURS.values()]
-    assert shifted.details["prior_shift"]["train_prior"] == pytest.approx(old)
+    assert shifted.prior.train_prior == pytest.approx(old)
     pair = {"text": "ba be", "text_pair": "bi"}
     before, after = (
         {item["label"]: item["score"] for item in pipeline("text-classification", str(folder), top_k=None)(pair)}
@@ -465,12 +465,12 @@ def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_p
     Dataset.from_dict({"text": texts[600:], "label": labels[600:]}).to_parquet(tmp_path / "test.parquet")
     given = {"calibration": "platt", "recall": 0.8, "output": folder, "test_dataset": str(tmp_path / "test.parquet")}
     result = calibrate_model(tmp_path / "model", str(tmp_path / "data.parquet"), **given)
-    (promised,) = result.details["thresholds"]["labels"]
+    (promised,) = result.thresholds.labels
     classifier = pipeline("text-classification", model=str(folder), top_k=None)
     decided = [bool(of) for of in apply_thresholds(classifier(texts[600:]), classifier.model.config)]
     found = [yes for yes, label in zip(decided, labels[600:], strict=True) if label]
-    assert sum(found) / len(found) == pytest.approx(promised["recall"], abs=0.01)
-    assert sum(found) / sum(decided) == pytest.approx(promised["precision"], abs=0.01)
+    assert sum(found) / len(found) == pytest.approx(promised.recall, abs=0.01)
+    assert sum(found) / sum(decided) == pytest.approx(promised.precision, abs=0.01)
     assert not all(decided)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "of the model's own probabilities, without the slope and the intercept" in card
@@ -491,7 +491,7 @@ def test_a_plain_process_gets_the_calibrated_probabilities_of_a_bfloat16_model(t
     model, fit, test = biased_model(tmp_path, num_labels=3, rows=500, dtype=torch.bfloat16)
     columns = {"label_column": column_of(3), "calibration": "platt", "per_label": True}
     result = calibrate_model(model, fit, test_dataset=test, output=tmp_path / "out", **columns)
-    assert not any("by rounding" in note for note in result.details["notes"])
+    assert not any("by rounding" in note for note in result.notes)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
     texts = Dataset.from_parquet(test)["text"][:100]

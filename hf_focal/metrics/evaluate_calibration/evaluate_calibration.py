@@ -1,4 +1,4 @@
-"""A metric for `evaluate.load`; its configuration chooses one of eight functions of `hf_focal.metrics`."""
+"""A metric for `evaluate.load`; its configuration is the key of a metric that has a function of its own."""
 
 import inspect
 from typing import Any
@@ -7,19 +7,10 @@ import datasets
 import evaluate
 import numpy as np
 
-from hf_focal import metrics
+from hf_focal.metrics import metric_table
 
 # For each configuration, the function and its paper.
-METRICS = {
-    "ece": (metrics.expected_calibration_error, "Naeini et al., Obtaining Well Calibrated Probabilities, AAAI 2015"),
-    "adaece": (metrics.adaptive_calibration_error, "Mukhoti et al., Calibrating Deep Neural Networks, NeurIPS 2020"),
-    "classwise_ece": (metrics.classwise_calibration_error, "Kull et al., Beyond Temperature Scaling, NeurIPS 2019"),
-    "mce": (metrics.maximum_calibration_error, "Naeini et al., Obtaining Well Calibrated Probabilities, AAAI 2015"),
-    "ace": (metrics.average_calibration_error, "Neumann et al., Relaxed Softmax, 2018"),
-    "rmsce": (metrics.root_mean_squared_calibration_error, "Hendrycks et al., Outlier Exposure, ICLR 2019"),
-    "nll": (metrics.negative_log_likelihood, "Guo et al., On Calibration of Modern Neural Networks, ICML 2017"),
-    "brier": (metrics.brier_score, "Brier, Verification of Forecasts, Monthly Weather Review 78, 1950"),
-}
+METRICS = {key: (metric.function, metric.source) for key, metric in metric_table.METRICS.items() if metric.function}
 INPUTS = """
 Args:
     predictions: for each sample the K probabilities, or the K logits with `inputs="logits"`.

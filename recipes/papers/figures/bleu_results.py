@@ -11,6 +11,7 @@ from hf_focal.calibration import Temperature, TemperatureCurves
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import MISSING, before_after, check_results, columns_table
+from hf_focal.reports.run_results import sections_of
 
 from .calibration_error_bars import mean_and_interval
 from .paper_tables import Runs
@@ -51,10 +52,10 @@ class TranslationResult(RunResult):
             post=after.compute() | {"bleu": bleu[temperature.value]},
             pre_bins=before.bins(),
             post_bins=after.bins(),
-            details=details,
             bleu=bleu,
             signature=signature,
             validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
+            **sections_of(details),
         )
 
 

@@ -26,7 +26,8 @@ from hf_focal.reports.markdown_tables import (
     in_bold,
     results_columns,
 )
-from hf_focal.reports.run_results import nan_for_null, scaled, write_json
+from hf_focal.reports.run_results import scaled, write_json
+from hf_focal.utils.json_values import nan_for_null
 from hf_focal.validation import Array, check_positive
 
 from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty

@@ -209,9 +209,9 @@ class SampleClassifierArguments(ClassifierArguments):
             trainer.fit_correction(method=self.calibration)
 
     def reusable(self, result: Any) -> bool:
-        fit = result.details.get("calibration")
+        fit = result.fit.cross_fit
         if fit is not None:
-            return fit["wanted"] == self.calibration
+            return fit.wanted == self.calibration
         return self.calibration == "temperature" and super().reusable(result)
 
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:

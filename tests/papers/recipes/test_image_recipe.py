@@ -291,7 +291,7 @@ def test_two_processes(digits, tmp_path):
     output = output_of(start(SCRIPT, 2, tmp_path, 2, json.dumps(argv)))
     assert output.count("Written:") == 1
     result = RunResult.load(folder / "report" / "metrics.json")
-    assert result.details["num_processes"] == 2
+    assert result.data.num_processes == 2
     assert result.pre["num_samples"] == NUM_TEST
 
     # Each of an epoch's boxes is cut once, by the one process or the other.

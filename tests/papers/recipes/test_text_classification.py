@@ -148,7 +148,7 @@ def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path,
     folder = tmp_path / "run"
     shutil.copytree(compared.folder / "focal_gamma_3", folder)
     (result,) = run(folder, loss="focal:gamma=3", calibration="vector")
-    assert result.details["calibration"]["method"] == "vector"
+    assert result.fit.cross_fit.method == "vector"
     assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
     assert not result.temperature.is_fitted
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -162,7 +162,7 @@ def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path,
     assert nll == pytest.approx(result.post["nll"], abs=1e-5)
     assert nll != pytest.approx(compared.results[1].post["nll"], abs=1e-5)
     (fitted_again,) = run(folder, loss="focal:gamma=3", calibration="auto")
-    assert len(fitted_again.details["calibration"]["scores"]) == 3
+    assert len(fitted_again.fit.cross_fit.scores) == 3
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
     (reused,) = run(folder, loss="focal:gamma=3", calibration="auto")
     assert reused.post == pytest.approx(fitted_again.post, rel=0, abs=0, nan_ok=True)
@@ -322,7 +322,7 @@ def test_a_local_encoder_is_fine_tuned(encoder, tmp_path, monkeypatch, caplog):
     tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert isinstance(tuned, BertForSequenceClassification)
     assert tuned.config.num_labels == 10
-    assert result.details["num_parameters"] == tuned.num_parameters()
+    assert result.data.num_parameters == tuned.num_parameters()
     before = BertModel.from_pretrained(encoder).embeddings.word_embeddings.weight
     assert (tuned.bert.embeddings.word_embeddings.weight - before).abs().max() > 1e-3
 

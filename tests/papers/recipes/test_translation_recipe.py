@@ -149,7 +149,7 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
         assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
         assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
         assert result.bleu.keys() == {0.5, 1.0, result.temperature.value}
-        assert result.details["num_processes"] == 1
+        assert result.data.num_processes == 1
         assert all(imread(path).std() > 0.05 for path in report.glob("*.png"))
         with (report / "curves.csv").open(newline="") as file:
             bleu = {float(row["temperature"]): float(row["bleu"]) for row in csv.DictReader(file) if row["bleu"]}
@@ -350,7 +350,7 @@ def test_two_processes(tmp_path):
     assert output.count("translating test at temperature 1\n") == 1
     assert output.count("translating test at temperature 2\n") == 1
     result = TranslationResult.load(folder / "report" / "metrics.json")
-    assert result.details["num_processes"] == 2
+    assert result.data.num_processes == 2
     T = result.temperature.value
     assert result.bleu.keys() == {1.0, 2.0, T}
 

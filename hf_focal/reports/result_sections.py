@@ -1,0 +1,295 @@
+"""The sections of a result, whose fields have the names of the keys of `metrics.json`, unless their metadata differ.
+
+They are checked before anything is drawn. So a file that no report wrote is told by one line, and an error while a
+valid result is drawn is a bug, which keeps its traceback.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..calibration import Correction
+from ..metrics import ReliabilityBins
+from ..utils.json_values import Count, Known, Number, Share, read
+
+
+def _check_columns(section: Any) -> None:
+    """Raise ValueError unless the lists of a section have the same length, of at least 1."""
+    lists = [getattr(section, part.name) for part in fields(section)]
+    lengths = {len(column) for column in lists if isinstance(column, list)}
+    if len(lengths) > 1 or 0 in lengths:
+        raise ValueError(f"{type(section).__name__} must have lists of equal length, got {sorted(lengths)}")
+
+
+@dataclass(frozen=True)
+class DataSection:
+    """What was measured, and on what.
+
+    `date` is the day of the measurement. `model` and `task` are None for the result of a trainer, and `url` is where
+    the model was published. `measured_on` names the data, and `options` says how they were read. `was_calibrated`:
+    whether the model came with a correction.
+    """
+
+    date: str | None = None
+    model: str | None = None
+    url: str | None = None
+    task: str | None = None
+    options: dict[str, Any] | None = None
+    num_processes: Count | None = None
+    num_parameters: Count | None = None
+    was_calibrated: bool | None = None
+    measured_on: str | None = None
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """What `CalibrationFit.to_dict` returned: a correction and its scores on samples that it was not fitted to.
+
+    `wanted` is the method that was asked for, where a run records it.
+    """
+
+    method: str
+    chosen: str | None = None
+    reason: str | None = None
+    before: dict[str, Number] = field(default_factory=dict)
+    after: dict[str, Number] = field(default_factory=dict)
+    scores: dict[str, Any] | None = None
+    changed_predictions: Count | None = None
+    num_samples: Count | None = None
+    num_folds: Count | None = None
+    excess_nll: dict[str, Any] | None = None
+    decomposition: dict[str, list[Number]] = field(default_factory=dict)
+    description: str | None = None
+    correction: dict[str, Any] | None = None
+    changed_top_labels: Count | None = None
+    wanted: str | None = None
+
+    def __post_init__(self) -> None:
+        lacking = {"nll", "brier", "ece"} - (self.before.keys() & self.after.keys())
+        if (self.before or self.after) and (lacking or self.changed_predictions is None or self.num_samples is None):
+            raise ValueError("calibration must have nll, brier, and ece before and after, and numbers of samples")
+        if self.before and [len(self.decomposition.get(name, ())) for name in ("nll", "brier")] != [2, 2]:
+            raise ValueError(f"calibration must have a decomposition in pairs, got {self.decomposition}")
+        if self.correction is not None:
+            Correction.from_dict(self.correction)
+
+
+@dataclass(frozen=True)
+class FitSection:
+    """The correction: the data that it was fitted to; `folded` is False if it is in the model's config only."""
+
+    fitted_on: str | None = None
+    cross_fit: CrossFit | None = field(default=None, metadata={"key": "calibration"})
+    folded: bool | None = None
+
+
+@dataclass(frozen=True)
+class ClassBalance:
+    """The test samples by class, and the predictions after the correction.
+
+    `smallest` and `largest` are the numbers of samples of the rarest and the `majority` class. `base_nll` is the NLL
+    of always giving the classes' frequencies. `predicted` is the number of samples in the most frequently predicted
+    class; `found`, how many samples of other classes than the majority class are right; and `lost`, how many of the
+    majority class are wrong. `never` names the first of the `num_never` classes that are never predicted, which have
+    `samples_of_never` samples.
+    """
+
+    classes: Count
+    smallest: Count
+    largest: Count
+    majority: str | None = None
+    base_nll: Known | None = None
+    predicted: Count | None = None
+    found: Count | None = None
+    lost: Count | None = None
+    never: list[str] | None = None
+    num_never: Count | None = None
+    samples_of_never: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_never and not self.never:
+            raise ValueError("class_balance must name the classes that are never predicted")
+        if self.found is not None and None in (self.lost, self.majority):
+            raise ValueError("class_balance must have lost and majority beside found")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Lists (L,) of a multi-label model: ECE `before` and `after` the correction, and `f1` after it, at ½.
+
+    `worst` maps the names of the labels with the largest ECE to their bins before and after the correction.
+    """
+
+    name: list[str]
+    frequency: list[Number]
+    f1: list[Number]
+    before: list[Number]
+    after: list[Number]
+    temperature: list[Number | None]
+    slope: list[Number] | None = None
+    intercept: list[Number] | None = None
+    worst: dict[str, list[ReliabilityBins]] | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self)
+        for sides in (self.worst or {}).values():
+            if len(sides) < 2:
+                raise ValueError("labels must have the bins of the worst ones before and after")
+            for bins in sides:
+                bins.check()
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    label: str
+    prediction: str
+    count: Count
+    samples: Count
+
+    def __post_init__(self) -> None:
+        if not 0 < self.count <= self.samples:
+            raise ValueError(f"confusion must have pairs with a count up to their samples, got {self}")
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts by label (row) and prediction (column); with many classes, only the most confused `pairs`."""
+
+    names: list[str] | None = None
+    counts: list[list[Count]] | None = None
+    pairs: list[ConfusedPair] | None = None
+
+    def __post_init__(self) -> None:
+        if self.pairs is None:
+            size, rows = len(self.names or ()), self.counts or []
+            if not size or {len(rows), *map(len, rows)} != {size}:
+                raise ValueError(f"confusion must have a row and a column for each of its {size} names")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of a risk-coverage curve: the numbers of samples that are answered, and of errors among these."""
+
+    answered: list[Count]
+    errors: list[Count]
+
+    def __post_init__(self) -> None:
+        _check_columns(self)
+        ordered = all(low < high for low, high in itertools.pairwise([0, *self.answered]))
+        if not ordered or any(wrong > size for wrong, size in zip(self.errors, self.answered, strict=True)):
+            raise ValueError("risk_coverage must have increasing numbers of answers, and at most as many errors")
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    before: Curve | None = None
+    after: Curve | None = None
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Lists with a value for each group, that with the largest ECE first; `gap` is confidence - accuracy."""
+
+    name: list[str]
+    num_samples: list[Count]
+    error: list[Number]
+    gap: list[Number]
+    ece: list[Number]
+    ece_low: list[Number]
+    ece_high: list[Number]
+
+    def __post_init__(self) -> None:
+        _check_columns(self)
+
+
+@dataclass(frozen=True)
+class PartsSection:
+    """The parts of the samples: classes, labels, groups, and the most confident ones; and the updates of γ."""
+
+    class_balance: ClassBalance | None = None
+    labels: Labels | None = None
+    risk_coverage: RiskCoverage | None = None
+    confusion: Confusion | None = None
+    groups: Groups | None = None
+    gamma_history: list[dict[str, Any]] | None = None  # what `gamma_history` returned
+
+    def __post_init__(self) -> None:
+        columns = {"gammas": list[Known], "edges": list[Share], "epoch": Known}
+        updates = [{key: read(kind, of[key], key) for key, kind in columns.items()} for of in self.gamma_history or []]
+        sizes = {size for of in updates for size in (len(of["gammas"]), len(of["edges"]) - 1)}
+        epochs = [0.0, *(of["epoch"] for of in updates)]
+        if len(sizes) > 1 or 0 in sizes or any(low > high for low, high in itertools.pairwise(epochs)):
+            raise ValueError(
+                "gamma_history must have a γ for each bin, as many bins in each update, and epochs in order"
+            )
+        if any(math.isnan(edge) for of in updates for edge in of["edges"]):
+            raise ValueError("gamma_history must have edges, got NaN")
+
+    @property
+    def label_names(self) -> list[str]:
+        return self.labels.name if self.labels else []
+
+    @property
+    def worst_labels(self) -> dict[str, list[ReliabilityBins]]:
+        """Label name -> bins before and after the correction, of the labels with the largest ECE."""
+        return (self.labels and self.labels.worst) or {}
+
+
+@dataclass(frozen=True)
+class LabelThreshold:
+    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data."""
+
+    name: str
+    value: Share | None
+    reason: str | None
+    precision: Number
+    recall: Number
+    num_samples: Count | None = None
+
+
+@dataclass(frozen=True)
+class ThresholdSection:
+    """What `calibration.thresholds.threshold_details` returned; `goal` is what the thresholds are for."""
+
+    goal: str = field(metadata={"key": "for"})
+    conditions: str | None
+    link: str
+    chosen_on: str
+    labels: list[LabelThreshold]
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            raise ValueError("thresholds must have at least one label")
+
+    @property
+    def share(self) -> str:
+        """What `recall` is called: "coverage" for the threshold of a confidence."""
+        return "coverage" if self.link == "softmax" else "recall"
+
+
+@dataclass(frozen=True)
+class PriorSection:
+    """The shares of the labels or classes (`names`) in the data of the fit, and those that it was shifted to."""
+
+    names: list[str]
+    train_prior: list[Known]
+    new_prior: list[Known]
+
+    def __post_init__(self) -> None:
+        _check_columns(self)
+
+
+@dataclass(frozen=True)
+class DriftSection:
+    """The smooth ECE `before`, of the data `reference`, and `now`; the test's p-value; and the bins of `reference`."""
+
+    reference: str
+    before: Known
+    now: Known
+    p_value: Known
+    bins: ReliabilityBins | None = None
+
+    def __post_init__(self) -> None:
+        if self.bins:
+            self.bins.check()
