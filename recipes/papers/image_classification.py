@@ -8,7 +8,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is scikit-learn's digits:
 
     python recipes/papers/image_classification.py --config recipes/papers/configs/digits.yaml \
-        --compare cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
+        --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/image_classification.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -118,8 +118,10 @@ def build_model(model_args: ImageModelArguments, class_names: list[str], multi_l
 
 
 def main(argv: list[str]) -> list:
-    data_args, model_args, optimizer_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
-    args.remove_unused_columns = False  # batches come whole from `ImageDataset`
+    (data_args, model_args, optimizer_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
+    for run in runs:
+        run.remove_unused_columns = False  # batches come whole from `ImageDataset`
     if data_args.multi_label:
         recipe_args.check_multi_label()
 
@@ -157,7 +159,7 @@ def main(argv: list[str]) -> list:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(replace(data_args, max_decoded_gib=0), model_args, optimizer_args),
         num_classes=len(class_names),

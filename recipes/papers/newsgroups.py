@@ -1,7 +1,7 @@
 """Train the CNN of Mukhoti et al. 2020 on 20 Newsgroups, correct its temperature, and measure its calibration.
 
     python recipes/papers/newsgroups.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
-        --train_file train.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/newsgroups
+        --train_file train.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/newsgroups
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/newsgroups.py ...`. Running the same command again
 resumes an interrupted run and reuses a finished one.
@@ -123,7 +123,8 @@ def build_model(
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
@@ -154,7 +155,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

@@ -8,7 +8,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is generated shapes:
 
     python recipes/papers/semantic_segmentation.py --config recipes/papers/configs/segmentation_demo.yaml \
-        --compare cross_entropy,focal:gamma=2 --output_dir out/shapes
+        --losses cross_entropy,focal:gamma=2 --output_dir out/shapes
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/semantic_segmentation.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -182,7 +182,8 @@ def build_image_processor(pixels: ImageFormat) -> SegformerImageProcessorPil:
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
 
     class_names, pixels = data_args.names(), image_format(model_args)
     with args.main_process_first(desc="loading the data"):
@@ -212,7 +213,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

@@ -9,7 +9,7 @@ Compare several losses in one table and one figure. Without data and model argum
 generated texts:
 
     python recipes/papers/text_classification.py --config recipes/papers/configs/demo.yaml \
-        --compare cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
+        --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/text_classification.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -165,7 +165,8 @@ def build_model(
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
     if model_args.lora_r is None:  # adapters need a large learning rate
         check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
@@ -194,7 +195,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

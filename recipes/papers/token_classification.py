@@ -9,7 +9,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is generated sentences:
 
     python recipes/papers/token_classification.py --config recipes/papers/configs/tags_demo.yaml \
-        --compare cross_entropy,focal:gamma=2 --output_dir out/tags
+        --losses cross_entropy,focal:gamma=2 --output_dir out/tags
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/token_classification.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -130,7 +130,8 @@ def count_tags(encoded: Dataset, num_tags: int) -> torch.Tensor:
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
@@ -155,7 +156,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(tags),

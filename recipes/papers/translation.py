@@ -8,7 +8,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is generated sentence pairs:
 
     python recipes/papers/translation.py --config recipes/papers/configs/translation_demo.yaml \
-        --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
+        --losses cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/translation.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -149,7 +149,8 @@ def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) 
 
 
 def main(argv: list[str]) -> list:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
     with one_process_at_a_time(str(Path(args.output_dir).absolute())):
@@ -209,7 +210,7 @@ def main(argv: list[str]) -> list:
         settings |= {"save_strategy": args.save_strategy, "save_steps": args.save_steps}
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args, settings),
         calibration_size=sum(map(len, encoded["validation"]["labels"])),

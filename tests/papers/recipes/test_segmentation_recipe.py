@@ -37,7 +37,7 @@ def run(folder, **options):
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    options = {"num_generated": 16, "validation_size": 6, "compare": "cross_entropy,recall"}
+    options = {"num_generated": 16, "validation_size": 6, "losses": "cross_entropy,recall"}
     return folder, options, run(folder, **options)
 
 

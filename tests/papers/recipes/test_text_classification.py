@@ -13,8 +13,6 @@ from datasets import Dataset
 from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
-from papers.runs.recipe_arguments import runs_of
-from papers.runs.yaml_arguments import parse_arguments
 from recipe_modules import FOLDER, REPORT, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import (
@@ -29,6 +27,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
+from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.reports import RunResult
 
 recipe = import_recipe("text_classification")
@@ -75,7 +74,7 @@ def compared(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "FocalTrainer", Recording)
-        results = run(folder, compare="cross_entropy,focal:gamma=3")
+        results = run(folder, losses="cross_entropy,focal:gamma=3")
     logits = {"cross_entropy": predicted[0].predictions, "focal_gamma_3": predicted[-1].predictions}
     return SimpleNamespace(folder=folder, results=results, logits=logits)
 
@@ -116,19 +115,19 @@ def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared):
 
 def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys):
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    again = run(compared.folder, compare="cross_entropy,focal:gamma=3", logging_steps=7)
+    again = run(compared.folder, losses="cross_entropy,focal:gamma=3", logging_steps=7)
     assert [result.pre["ece"] for result in again] == [result.pre["ece"] for result in compared.results]
     assert "| focal:gamma=3 |" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"other settings \(learning_rate: 0.01 there, 0.1 now\)"):
-        run(compared.folder, compare="cross_entropy", learning_rate=0.1)
+        run(compared.folder, losses="cross_entropy", learning_rate=0.1)
     with pytest.raises(ValueError, match=r"other settings \(num_generated: 120 there, 130 now\)"):
-        run(compared.folder, compare="cross_entropy", num_generated=130)
+        run(compared.folder, losses="cross_entropy", num_generated=130)
     with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
-        run(compared.folder, compare="cross_entropy", adam_epsilon=10)
+        run(compared.folder, losses="cross_entropy", adam_epsilon=10)
     with pytest.raises(ValueError, match="kind: 'comparison' there, 'run' now"):
         run(compared.folder, loss="brier")
     with pytest.raises(ValueError, match="kind: 'run' there, 'comparison' now"):
-        run(compared.folder / "cross_entropy", compare="brier,flsd53")
+        run(compared.folder / "cross_entropy", losses="brier,flsd53")
 
 
 def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path):
@@ -349,7 +348,7 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
             {"temperature_objective": "nlll"},
             "temperature_objective must be one of ece, adaece, nll, got 'nlll'; did you mean 'nll'?",
         ),
-        ({"loss": "mmce", "compare": "brier"}, "loss and compare must not be given together, got 'mmce' and 'brier'"),
+        ({"loss": "mmce", "losses": "brier"}, "losses must be given without loss, got 'brier' and 'mmce'"),
         ({"model_name_or_path": "gpcnn"}, "got 'gpcnn'; did you mean 'gp_cnn'?"),
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
@@ -370,11 +369,11 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"metric_for_best_model": "zzz"}, "metric_for_best_model must be one of loss, "),
         ({"report_to": "zzz"}, "report_to must be one of none"),
         (
-            {"compare": "brier,class_balanced:weights=1/2/3"},
+            {"losses": "brier,class_balanced:weights=1/2/3"},
             "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
         ),
         (
-            {"compare": "brier,adafocal", "validation_size": 14},
+            {"losses": "brier,adafocal", "validation_size": 14},
             "the validation set must hold at least 15 samples for adafocal, got 14",
         ),
     ],
@@ -438,12 +437,3 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
     run(folder, loss="focal:gamma=3")
     with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
         run(folder, loss="focal:gamma=3", adam_epsilon=10)
-
-
-def test_defaults_that_depend_on_the_loss_are_those_of_each_loss(tmp_path):
-    argv = ["--compare", "brier,focal:schedule=5/3/2", "--load_best_model_at_end", "--output_dir", str(tmp_path)]
-    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch", "--use_cpu", "true"]
-    *_, recipe_args, args = recipe.parse_recipe(recipe.ARGUMENTS, argv, None)
-    runs = runs_of(args, recipe_args.compare)
-    assert [run.metric_for_best_model for run in runs] == ["loss", "nll"]
-    assert [run.greater_is_better for run in runs] == [False, False]

@@ -27,7 +27,7 @@ def run(folder, **options):
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    options = {"num_generated": 150, "validation_size": 40, "compare": "cross_entropy,class_balanced"}
+    options = {"num_generated": 150, "validation_size": 40, "losses": "cross_entropy,class_balanced"}
     return folder, options, run(folder, **options)
 
 

@@ -22,7 +22,6 @@ from papers.data.generated_translations import Grammar, generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.bleu_results import TranslationResult
 from papers.runs.shared_work import one_process_at_a_time
-from papers.runs.yaml_arguments import parse_arguments
 from processes import output_of, start
 from recipe_modules import FOLDER, flags
 from safetensors.torch import load_file
@@ -36,6 +35,7 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_correction
+from hf_focal.cli.recipe_arguments import parse_arguments
 
 SCRIPT = Path(__file__).with_name("launched_translation.py")
 DIAGRAMS = {"reliability_before.png", "reliability_before.svg", "reliability_after.png", "reliability_after.svg"}
@@ -131,7 +131,7 @@ def untrained(monkeypatch):
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    results = run(folder, **LEARNS, compare="cross_entropy,focal:gamma=5", bleu_temperatures="0.5,1")
+    results = run(folder, **LEARNS, losses="cross_entropy,focal:gamma=5", bleu_temperatures="0.5,1")
     test = recipe.load_data(recipe.DataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42)[
         "test"
     ]
