@@ -1,7 +1,8 @@
 """Tables of the results pages, and the places in the pages where scripts write them."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,3 +42,15 @@ def replace_rest(page: Path, script: str, text: str) -> None:
     if not found:
         raise ValueError(f"{page} must have the comment {mark.strip()}")
     page.write_text(f"{above}{mark}\n{text}", encoding="utf-8")
+
+
+def fill_page(page: Path, texts: Mapping[str, str]) -> None:
+    """Replace each text of a page between its comments ``<!-- NAME -->`` and ``<!-- /NAME -->``, in a line or not."""
+    content = page.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        filled = f"\n\n{text.rstrip()}\n\n" if "\n" in text else text
+        parts = re.split(f"(?<=<!-- {name} -->).*?(?=<!-- /{name} -->)", content, flags=re.DOTALL)
+        if len(parts) == 1:
+            raise ValueError(f"{page} must have the comments <!-- {name} --> and <!-- /{name} -->")
+        content = filled.join(parts)
+    page.write_text(content, encoding="utf-8")
