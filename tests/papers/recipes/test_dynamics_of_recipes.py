@@ -38,7 +38,7 @@ def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
     assert {path.name for path in (tmp_path / "report").iterdir()} >= compared
 
 
-@pytest.mark.parametrize("name", ["translation", "semantic_segmentation", "token_classification"])
+@pytest.mark.parametrize("name", ["translation", "semantic_segmentation"])
 def test_recipes_that_do_not_measure_it_do_not_take_it(name, tmp_path, capsys):
     with pytest.raises(SystemExit):
         import_recipe(name).main(command_line(tmp_path))
