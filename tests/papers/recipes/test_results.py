@@ -153,7 +153,16 @@ def test_every_committed_run_has_a_name_of_its_own():
         names = [results.run_name(task, record) for record in read_records(results.RECORDS / f"{task}.csv")]
         assert names == sorted(set(names))
     # Their pages have scripts of their own.
-    others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft", "many_tasks"}
+    others = {
+        "fine_tuning",
+        "corrections",
+        "multi_label",
+        "calibrate_existing",
+        "csv_to_hub",
+        "sft",
+        "many_tasks",
+        "pages",
+    }
     assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
 
 
