@@ -37,18 +37,10 @@ from papers.runs.recipe_arguments import DatasetArguments, LongTailArguments, Sa
 from papers.runs.recipe_command import run_recipe
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(LongTailArguments, DatasetArguments):
     """The data. Without `dataset_name` or files, the recipe uses scikit-learn's handwritten digits."""
 
-    dataset_name: str | None = field(
-        default=None,
-        metadata={"help": "A dataset on the Hub, or a folder of images: train/cat/1.png, test/dog/2.png."},
-    )
-    train_file: str | None = field(default=None, metadata={"help": "A parquet file; or csv or json with paths."})
-    test_split: str = field(
-        default="test", metadata={"help": "The test split of dataset_name: 'valid', say, if 'test' has no labels."}
-    )
     image_column: str = field(default="image", metadata={"help": "The column of images."})
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
     multi_label: bool = field(default=False, metadata={"help": "Several labels per image, as lists or columns."})
@@ -80,11 +72,11 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     if data_args.given():
         splits = load_labeled(
             "image-classification",
-            **data_args.source(seed),
+            **data_args.location(),
+            seed=seed,
             image_column=data_args.image_column,
             label_column=data_args.label_column,
             multi_label=data_args.multi_label,
-            test_split=data_args.test_split,
         )
     else:
         splits = load_digits(seed)

@@ -34,7 +34,7 @@ from papers.runs.recipe_command import run_recipe
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(LongTailArguments, DatasetArguments):
     """The posts of 20 Newsgroups."""
 
@@ -87,7 +87,7 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with the stripped posts in "text" and their newsgroups in "label"."""
     columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
-    splits = load_labeled("text-classification", **data_args.source(seed), **columns)
+    splits = load_labeled("text-classification", **data_args.location(), **columns, seed=seed)
     return data_args.cut_training_data(strip_posts(splits, data_args.strip), seed)
 
 

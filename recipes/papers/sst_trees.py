@@ -27,7 +27,7 @@ from papers.runs.recipe_command import run_recipe
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(DatasetArguments):
     """The sentiment trees."""
 
@@ -67,9 +67,9 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with trees in the column "text" and the roots' labels in "label"."""
-    source = data_args.source(seed) | {name: trees_or_file(file) for name, file in data_args.files().items()}
+    source = data_args.location() | {name: trees_or_file(file) for name, file in data_args.files().items()}
     columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
-    return load_labeled("text-classification", **source, **columns)
+    return load_labeled("text-classification", **source, **columns, seed=seed)
 
 
 def build_model(

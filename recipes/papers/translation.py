@@ -48,7 +48,7 @@ from papers.runs.translation_arguments import TranslationArguments, TranslationT
 from papers.runs.translation_results import measure_translator, translation_summary
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
 
@@ -61,10 +61,6 @@ class DataArguments(GeneratedDatasetArguments):
     )
     source_lang: str = field(default="en", metadata={"help": "The language to translate from, and its column."})
     target_lang: str = field(default="de", metadata={"help": "The language to translate to, and its column."})
-    validation_size: int | None = field(
-        default=None,
-        metadata={"help": "Pairs for validation. Default: a hundredth, or a twentieth of the generated pairs."},
-    )
     num_generated: int = field(default=20_000, metadata={"help": "Number of training pairs to generate."})
 
     def file_suffixes(self) -> tuple[str, ...]:
@@ -100,9 +96,9 @@ ARGUMENTS = (DataArguments, ModelArguments, TranslationArguments, TranslationTra
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
     if data_args.given():
-        return load_parallel(
-            **data_args.source(seed), source_lang=data_args.source_lang, target_lang=data_args.target_lang
-        )
+        languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
+        other_test_file = data_args.other_test_file
+        return load_parallel(**data_args.location(), **languages, other_test_file=other_test_file, seed=seed)
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})

@@ -15,6 +15,7 @@ from hf_focal.calibration.cross_fitting import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
 from hf_focal.cli import recipe_arguments
 from hf_focal.tasks.heads import Head
+from hf_focal.tasks.splits import DataArguments
 from hf_focal.trainer import FocalTrainer
 
 from ..data.long_tails import long_tailed
@@ -25,19 +26,11 @@ from .output_folders import files_of
 from .training_dynamics import DynamicsCallback
 
 
-@dataclass
-class DatasetArguments:
+@dataclass(kw_only=True)
+class DatasetArguments(DataArguments):
     """The data: a dataset on the Hub, or files. If neither is given, some recipes have data of their own."""
 
     _argument_group_name = "data"  # in HfArgumentParser's help
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
-    train_file: str | None = field(default=None, metadata={"help": "A csv, json, jsonl or parquet file."})
-    validation_file: str | None = field(default=None, metadata={"help": "Default: split off the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "The data that the report is about."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Samples to split off the training data for validation. Default: a tenth."}
-    )
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "validation_size")
@@ -54,18 +47,13 @@ class DatasetArguments:
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
-    def source(self, seed: int) -> dict[str, Any]:
-        """Return the options of the loaders in `papers.data` that name the data and cut the validation split."""
-        named = {"dataset_name": self.dataset_name, "dataset_config_name": self.dataset_config_name}
-        return {**named, **self.files(), "validation_size": self.validation_size, "seed": seed}
-
     def card_names(self, default: str) -> dict[str, str | None]:
         """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
         train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
         return {"dataset": self.dataset_name or train or default, "test_dataset": test}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GeneratedDatasetArguments(DatasetArguments):
     """`DatasetArguments` for recipes that generate data if none is given."""
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
@@ -215,61 +214,6 @@ def test_files_with_labels_in_words(tmp_path):
     write_csv(files["train_file"], 90, 2)
     with pytest.raises(ValueError, match=r"other settings \(content of train_file: '\w{64}' there, '\w{64}' now\)"):
         run(tmp_path / "out", **options)
-
-
-def write_pairs(path, size, seed):
-    """Questions and sentences, whose label says whether they have a topic in common."""
-    first, second = generate_topics(size, seed=seed, num_topics=2), generate_topics(size, seed=seed + 9, num_topics=2)
-    labels = [int(one == two) for one, two in zip(first["label"], second["label"], strict=True)]
-    columns = {"question": first["text"][:], "sentence": second["text"][:], "label": labels}
-    Dataset.from_dict(columns).to_parquet(path)
-    return path
-
-
-def test_pairs_of_texts(encoder, tmp_path):
-    files = {
-        f"{name}_file": write_pairs(tmp_path / f"{name}.parquet", 40, i) for i, name in enumerate(("train", "test"))
-    }
-    options = files | {"text_column": "question", "text_pair_column": "sentence", "validation_size": 20}
-    (result,) = run(tmp_path / "out", **options, model_name_or_path=encoder, num_train_epochs=1)
-    assert result.pre["num_samples"] == 40
-    # The trained model has seen both texts: it gives the reported NLL for pairs.
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    test = Dataset.from_parquet(str(files["test_file"]), cache_dir=str(tmp_path))
-    texts = [test[name][:] for name in ("question", "sentence")]
-    batch = tokenizer(*texts, truncation=True, max_length=40, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        nll = torch.nn.functional.cross_entropy(model(**batch).logits.double(), torch.tensor(test["label"][:]))
-    assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
-    with pytest.raises(ValueError, match=r"text_pair_column must be .* got 'sentense'; did you mean 'sentence'\?"):
-        run(tmp_path / "error", **options | {"text_pair_column": "sentense"}, model_name_or_path=encoder)
-    with pytest.raises(ValueError, match="text_pair_column must be a different column from text_column, got"):
-        run(tmp_path / "error", **options | {"text_pair_column": "question"}, model_name_or_path=encoder)
-
-
-def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("papers.runs.lora_arguments.is_peft_available", lambda: False)
-    with pytest.raises(ValueError, match="lora_r needs PEFT, which is not installed, got 4: pip install peft"):
-        run(tmp_path / "out", model_name_or_path=encoder, lora_r=4)
-    with pytest.raises(ValueError, match="lora_r needs a pretrained model_name_or_path, got 4 for 'gp_cnn'"):
-        run(tmp_path / "out", lora_r=4)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
-    (result,) = run(
-        tmp_path / "out", model_name_or_path=encoder, lora_r=4, lora_target_modules="query", num_train_epochs=1
-    )
-    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    before = BertModel.from_pretrained(encoder)
-    assert type(tuned) is BertForSequenceClassification
-    assert tuned.config.calibration["temperature"] == result.temperature.value
-    layers = [model.encoder.layer[0].attention.self for model in (before, tuned.bert)]
-    assert not torch.equal(layers[0].query.weight, layers[1].query.weight)
-    assert torch.equal(layers[0].key.weight, layers[1].key.weight)
 
 
 def test_a_long_tail_is_cut_of_the_training_texts_alone():
