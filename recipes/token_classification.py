@@ -96,6 +96,8 @@ def main() -> None:
 
         # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
         trainer.finish(encoded["test"], dataset=recipe.data_name)
+        for tag, accuracy in zip(tags, trainer.confusion.by_class()["accuracy"].tolist(), strict=True):
+            trainer.accelerator.print(f"{tag}: accuracy {100 * accuracy:.1f}%")
 
 
 if __name__ == "__main__":

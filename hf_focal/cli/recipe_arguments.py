@@ -20,7 +20,7 @@ from ..losses import LossConfig
 from ..validation import InputError
 from .main import OneLineParser
 
-__all__ = ["parse_recipe"]
+__all__ = ["loss_folder", "parse_arguments", "parse_losses", "parse_recipe"]
 
 # ``--help`` leaves out all of TrainingArguments except these.
 _COMMON = {"output_dir", "num_train_epochs", "learning_rate", "per_device_train_batch_size", "push_to_hub"}
@@ -32,7 +32,10 @@ class _Parser(HfArgumentParser, OneLineParser):
 
 
 def parse_recipe(
-    recipe_arguments: type, training_arguments: type, description: str | None = None, argv: Sequence[str] | None = None
+    recipe_arguments: type | Sequence[type],
+    training_arguments: type,
+    description: str | None = None,
+    argv: Sequence[str] | None = None,
 ) -> tuple[Any, list[Any]]:
     """Parse the command line of a recipe into its own arguments and the training arguments of each run.
 
@@ -43,25 +46,91 @@ def parse_recipe(
     `resume_from_checkpoint` is the last checkpoint in its folder, or None if there is none.
 
     Args:
-        recipe_arguments: dataclass of the recipe's own arguments.
+        recipe_arguments: dataclass of the recipe's own arguments, or several.
         training_arguments: `FocalTrainingArguments` or a subclass.
         description: text that ``--help`` shows first. ``--help-all`` also shows all fields of `TrainingArguments`.
         argv: the command line without the program's name; by default that of this process.
 
     Returns:
-        A `recipe_arguments`, and a list of `training_arguments`: a single one without ``--losses``.
+        A `recipe_arguments` (a tuple for several), and a list of `training_arguments`: a single one without
+        ``--losses``.
 
     Raises:
         SystemExit: an argument is unknown or has the wrong type, or a config file is wrong. One line says what.
         InputError: ``--losses`` comes with ``--loss``, or names a loss twice.
     """
+    own_types = [recipe_arguments] if isinstance(recipe_arguments, type) else [*recipe_arguments]
+    losses_help = "train once with each of these losses: 'cross_entropy,focal:gamma=3'"
+    parser, argv = _with_config([*own_types, training_arguments], argv, description, losses=losses_help)
+
+    def parsed(*more: str) -> tuple[tuple[Any, ...], Any, str | None]:
+        values = vars(parser.parse_args([*argv, *more]))
+        losses = values.pop("losses")
+        del values["config"]
+        *recipe, args = parser.parse_dict(values)
+        return tuple(recipe), args, losses
+
+    of_recipe, args, losses = parsed()
+    recipe = of_recipe[0] if isinstance(recipe_arguments, type) else of_recipe
+    if losses is None:
+        return recipe, [_resuming(args)]
+    if any(part.partition("=")[0] == "--loss" for part in argv):
+        raise InputError("losses", f"must be given without loss, got {losses!r} and {args.loss!r}")
+    repository = args.hub_model_id or Path(args.output_dir).absolute().name
+    runs = []
+    for name in parse_losses(losses):
+        model_id = f"{repository}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
+        own = [f"--loss={name}", f"--output_dir={loss_folder(args.output_dir, name)}", f"--hub_model_id={model_id}"]
+        runs.append(_resuming(parsed(*own)[1]))
+    return recipe, runs
+
+
+def parse_arguments(
+    dataclass_types: Sequence[type], argv: Sequence[str] | None = None, description: str | None = None
+) -> tuple[Any, ...]:
+    """Parse a command line, and the file of defaults that its ``--config`` names, into one object of each dataclass.
+
+    Options, `description`, and errors are as in `parse_recipe`.
+    """
+    parser, argv = _with_config(dataclass_types, argv, description)
+    values = vars(parser.parse_args(argv))
+    del values["config"]
+    return parser.parse_dict(values)
+
+
+def parse_losses(text: str) -> list[str]:
+    """Split a list of losses, such as ``"brier,flsd:thresholds=0.2/0.5,gammas=5/3/2"``, and normalize each of them.
+
+    Raises:
+        InputError: a loss is unknown or comes twice, or there is none.
+    """
+    # A comma is followed by the next loss, or by another option of the same one, which has no colon before its "=".
+    names = [str(LossConfig.parse(part.strip())) for part in re.split(r",(?![^,:]*=)", text) if part.strip()]
+    if not names or len({*names}) < len(names):
+        raise InputError("losses", f"must be different losses, separated by commas, got {text!r}")
+    return names
+
+
+def loss_folder(output_dir: str | Path, loss: str) -> Path:
+    """Return the folder of the run with `loss` in the folder of several runs, `output_dir`."""
+    return Path(output_dir, re.sub(r"[^\w.-]+", "_", loss))
+
+
+def _with_config(
+    types: Sequence[type], argv: Sequence[str] | None, description: str | None, **more: str
+) -> tuple[_Parser, list[str]]:
+    """Return a parser of dataclasses, and the command line after the values of the file that it names.
+
+    `more` has further options with their help.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     options: Any = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter, "allow_abbrev": False}
     usage = "%(prog)s [--config FILE.yaml] [options]"
     # mypy does not see the constructor of HfArgumentParser.
-    parser = _Parser([recipe_arguments, training_arguments], description=description, usage=usage, **options)  # type: ignore[arg-type]
+    parser = _Parser(types, description=description, usage=usage, **options)  # type: ignore[arg-type]
     parser.add_argument("--config", type=Path, help="a YAML file of arguments; the command line wins over it")
-    parser.add_argument("--losses", help="train once with each of these losses: 'cross_entropy,focal:gamma=3'")
+    for name, text in more.items():
+        parser.add_argument(f"--{name}", help=text)
     parser.add_argument("--help-all", action="help", help="show also all fields of TrainingArguments")
     if "--help-all" not in argv:
         for action in parser._actions:
@@ -71,30 +140,7 @@ def parse_recipe(
     if (path := first.parse_known_args(argv)[0].config) is not None:
         parser.where = f", on the command line or in {path}"
         argv = [*_as_command_line(path, parser), *argv]
-
-    def parsed(*more: str) -> tuple[Any, Any, str | None]:
-        values = vars(parser.parse_args([*argv, *more]))
-        losses = values.pop("losses")
-        del values["config"]
-        return *parser.parse_dict(values), losses
-
-    recipe, args, losses = parsed()
-    if losses is None:
-        return recipe, [_resuming(args)]
-    if any(part.partition("=")[0] == "--loss" for part in argv):
-        raise InputError("losses", f"must be given without loss, got {losses!r} and {args.loss!r}")
-    # A comma is followed by the next loss, or by another option of the same one, which has no colon before its "=".
-    names = [str(LossConfig.parse(text.strip())) for text in re.split(r",(?![^,:]*=)", losses) if text.strip()]
-    if not names or len({*names}) < len(names):
-        raise InputError("losses", f"must be different losses, separated by commas, got {losses!r}")
-    repository = args.hub_model_id or Path(args.output_dir).absolute().name
-    runs = []
-    for name in names:
-        folder = re.sub(r"[^\w.-]+", "_", name)
-        model_id = f"{repository}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
-        own = [f"--loss={name}", f"--output_dir={Path(args.output_dir, folder)}", f"--hub_model_id={model_id}"]
-        runs.append(_resuming(parsed(*own)[1]))
-    return recipe, runs
+    return parser, argv
 
 
 def _resuming(args: Any) -> Any:

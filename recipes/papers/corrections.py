@@ -19,7 +19,7 @@ import torch
 from hf_focal import CalibrationMetrics, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.figures.run_records import add_records, read_records
-from papers.figures.tables import replace_rest, rows_table
+from papers.figures.tables import fill_page, rows_table
 
 RECORDS = Path(__file__).parent / "records" / "corrections.csv"
 COLUMNS = {"before": "before", "temperature": "T", "vector": "vector", "matrix": "matrix", "auto": "auto"}
@@ -113,7 +113,7 @@ def main() -> None:
         result = measure(path, run)
         add_records(RECORDS, [result], lambda result: result["run"])
         print(result["run"], {name: round(scores["nll"], 4) for name, scores in result["test"].items()}, flush=True)
-    replace_rest(arguments.results / "corrections.md", "corrections.py", tables(read_records(RECORDS)))
+    fill_page(arguments.results / "corrections.md", {"runs": tables(read_records(RECORDS))})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is scikit-learn's digits:
 
     python recipes/papers/image_classification.py --config recipes/papers/configs/digits.yaml \
-        --compare cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
+        --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/image_classification.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -37,18 +37,10 @@ from papers.runs.recipe_arguments import DatasetArguments, LongTailArguments, Sa
 from papers.runs.recipe_command import run_recipe
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(LongTailArguments, DatasetArguments):
     """The data. Without `dataset_name` or files, the recipe uses scikit-learn's handwritten digits."""
 
-    dataset_name: str | None = field(
-        default=None,
-        metadata={"help": "A dataset on the Hub, or a folder of images: train/cat/1.png, test/dog/2.png."},
-    )
-    train_file: str | None = field(default=None, metadata={"help": "A parquet file; or csv or json with paths."})
-    test_split: str = field(
-        default="test", metadata={"help": "The test split of dataset_name: 'valid', say, if 'test' has no labels."}
-    )
     image_column: str = field(default="image", metadata={"help": "The column of images."})
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
     multi_label: bool = field(default=False, metadata={"help": "Several labels per image, as lists or columns."})
@@ -80,11 +72,11 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     if data_args.given():
         splits = load_labeled(
             "image-classification",
-            **data_args.source(seed),
+            **data_args.location(),
+            seed=seed,
             image_column=data_args.image_column,
             label_column=data_args.label_column,
             multi_label=data_args.multi_label,
-            test_split=data_args.test_split,
         )
     else:
         splits = load_digits(seed)
@@ -118,8 +110,10 @@ def build_model(model_args: ImageModelArguments, class_names: list[str], multi_l
 
 
 def main(argv: list[str]) -> list:
-    data_args, model_args, optimizer_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
-    args.remove_unused_columns = False  # batches come whole from `ImageDataset`
+    (data_args, model_args, optimizer_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
+    for run in runs:
+        run.remove_unused_columns = False  # batches come whole from `ImageDataset`
     if data_args.multi_label:
         recipe_args.check_multi_label()
 
@@ -157,7 +151,7 @@ def main(argv: list[str]) -> list:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(replace(data_args, max_decoded_gib=0), model_args, optimizer_args),
         num_classes=len(class_names),

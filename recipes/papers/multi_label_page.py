@@ -3,7 +3,7 @@
     python recipes/papers/multi_label_page.py --collect out/multi_label    # adds finished runs to the records
     python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label.csv
 
-The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
+The text of the page above the comment "runs" is written by hand and is kept.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import columns_table
 from hf_focal.utils.json_values import nan_for_null, plain
 from papers.figures.run_records import add_records, read_records, record_of, rounded
-from papers.figures.tables import mean_and_deviation, replace_rest
+from papers.figures.tables import fill_page, mean_and_deviation
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS, PAGE = Path(__file__).parent / "records" / "multi_label.csv", ROOT / "multi_label.md"
@@ -79,7 +79,7 @@ def write_page() -> None:
     sections.append(f"## The labels, with {first}\n\n{label_table(runs[first])}")
     seeds = ", ".join(f"{loss}: {len(of_seeds)}" for loss, of_seeds in runs.items())
     body = f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n" + "\n".join(sections)
-    replace_rest(PAGE, "multi_label_page.py", body)
+    fill_page(PAGE, {"runs": body})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train the CNN of Mukhoti et al. 2020 on 20 Newsgroups, correct its temperature, and measure its calibration.
 
     python recipes/papers/newsgroups.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
-        --train_file train.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/newsgroups
+        --train_file train.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/newsgroups
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/newsgroups.py ...`. Running the same command again
 resumes an interrupted run and reuses a finished one.
@@ -34,7 +34,7 @@ from papers.runs.recipe_command import run_recipe
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(LongTailArguments, DatasetArguments):
     """The posts of 20 Newsgroups."""
 
@@ -87,7 +87,7 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with the stripped posts in "text" and their newsgroups in "label"."""
     columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
-    splits = load_labeled("text-classification", **data_args.source(seed), **columns)
+    splits = load_labeled("text-classification", **data_args.location(), **columns, seed=seed)
     return data_args.cut_training_data(strip_posts(splits, data_args.strip), seed)
 
 
@@ -123,7 +123,8 @@ def build_model(
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
@@ -154,7 +155,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

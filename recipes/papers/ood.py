@@ -38,6 +38,7 @@ from transformers import (
 import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.corrections import folded_temperature
+from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.sources.model import loss_of
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_encoding import input_length, model_positions
@@ -52,7 +53,6 @@ from papers.data.unlabeled_inputs import load_images, load_texts
 from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
 from papers.runs import recipe_checks as check
 from papers.runs.recipe_command import after_start, run_recipe
-from papers.runs.yaml_arguments import parse_arguments
 
 SEVERITIES = range(1, 6)
 

@@ -1,42 +1,45 @@
-"""Run the rows of a paper's table.
+"""Run the rows of a paper's table, one run after the other.
 
     python recipes/papers/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
         --seeds 1 2 3 --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
-Each run starts the recipe of its row, with the row's configuration, using `accelerate launch`: one run per GPU, or one
-after the other on the CPU. Running the same command again skips finished runs and resumes the other runs. A run that
-dies is restarted. `--dry_run` prints the plan and estimates how long the runs take. The papers' printed tables are in
-`recipes/papers/tables`; recipes/papers/results.py writes our results beside them.
+Each run starts the recipe of its row, with the row's configuration, on the first GPU or on the CPU, and adds what the
+recipe prints to `launch.log` in the run's folder. Running the same command again skips finished runs and resumes the
+other runs. To use several GPUs, start the command once for each of them, with its own `CUDA_VISIBLE_DEVICES` and its
+own rows or seeds. `--dry_run` prints the plan. The papers' printed tables are in `recipes/papers/tables`;
+recipes/papers/results.py writes our results beside them.
 """
 
-import logging
-import math
+import json
+import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import yaml
 
+from hf_focal.cli.recipe_arguments import parse_arguments
+from hf_focal.utils.atomic_write import write_whole
 from papers.figures.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
 from papers.runs import recipe_checks as check
-from papers.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history, same_batch
-from papers.runs.output_folders import contents
+from papers.runs.output_folders import contents, refuse_other_settings
 from papers.runs.recipe_arguments import named_values
 from papers.runs.recipe_command import after_start, run_recipe
-from papers.runs.yaml_arguments import parse_arguments
 
 RECIPES = Path(__file__).resolve().parent
 # Arguments that overrides must not change.
-RESERVED = ("config", "loss", "compare", "seed", "output_dir")
+RESERVED = ("config", "loss", "losses", "seed", "output_dir")
 
 
 @dataclass
 class ReproduceArguments:
-    """The tables, the parts of these tables to run, and the limits on devices and time."""
+    """The tables, and the parts of these tables to run."""
 
     table: list[str] = field(metadata={"help": "Paper and number: mukhoti2020:1. Several tables share runs."})
     output_dir: str = field(metadata={"help": "Runs are saved in DATASET/MODEL/LOSS/seed_N in it."})
@@ -51,50 +54,85 @@ class ReproduceArguments:
     overrides: list[str] = field(
         default_factory=list, metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15."}
     )
-    processes_per_run: int = field(
-        default=1, metadata={"help": "GPUs per run; the configuration's batch size is kept."}
-    )
-    jobs: int | None = field(
-        default=None, metadata={"help": "Runs at a time. Default: as many as fit on the GPUs, or 1 on the CPU."}
-    )
-    attempts: int = field(default=3, metadata={"help": "How often to start a run that dies."})
-    budget_minutes: float | None = field(default=None, metadata={"help": "Start no run after this time."})
-    timings: str | None = field(
-        default=None, metadata={"help": "An output_dir whose finished runs the estimate uses. Default: output_dir."}
-    )
-    dry_run: bool = field(default=False, metadata={"help": "Only print the plan and the estimate."})
+    dry_run: bool = field(default=False, metadata={"help": "Only print the plan."})
 
     def __post_init__(self):
-        check.at_least(1, self, "processes_per_run", "jobs", "attempts")
-        check.at_least(0, self, "budget_minutes")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds must be different numbers, one at least, got {self.seeds}")
 
 
 @dataclass(frozen=True)
 class CellRun:
-    """The run of one table cell with one seed. The dataset, the model, and the loss have their names in the table."""
+    """The run of one table cell with one seed.
+
+    Attributes:
+        dataset, model, loss: their names in the table.
+        seed: the run's seed.
+        folder: the run's output_dir, which also holds `launch.log` and `launch.json`.
+        recipe: the script of the recipe. A run is finished when the script has written `report/metrics.json`.
+        options: the script's arguments, without output_dir.
+        settings: JSON values that identify the run: the arguments and the configuration, and digests of the data
+            instead of their location.
+    """
 
     dataset: str
     model: str
     loss: str
     seed: int
-    job: Job
+    folder: Path
+    recipe: Path
+    options: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
     @property
-    def row(self) -> str:
-        return f"{self.dataset}/{self.model}"
+    def name(self) -> str:
+        return f"{self.dataset}/{self.model} {self.loss} seed {self.seed}"
+
+    @property
+    def state(self) -> str:
+        """The run's state: "finished", "to resume", or "to run"."""
+        if (self.folder / "report" / "metrics.json").is_file():
+            return "finished"
+        return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
+
+    def check(self) -> None:
+        """Raise `ValueError` if the folder holds a run with other settings."""
+        path = self.folder / "launch.json"
+        if path.is_file() and self.state != "to run":
+            refuse_other_settings(self.folder, json.loads(path.read_text(encoding="utf-8")), self.settings)
+
+    def command(self) -> list[str]:
+        options = {**self.options, "output_dir": self.folder}
+        arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        return [sys.executable, str(self.recipe), *arguments]
+
+    def start(self) -> str | None:
+        """Run the recipe to its end. Return its error if the run is not finished, or else None."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / "launch.json", json.dumps(self.settings, indent=2) + "\n")
+        # One GPU, because DataParallel changes the loss; one thread, because threads that wait for others are slow.
+        environment = {"CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "1", **os.environ, "TQDM_DISABLE": "1"}
+        with (self.folder / "launch.log").open("ab+") as log:
+            before = log.seek(0, os.SEEK_END)
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            code = subprocess.run(self.command(), env=environment, check=False, **options).returncode
+            if self.state == "finished":
+                return None
+            log.seek(before)
+            lines = log.read().decode(errors="replace").split("\n")[::-1]
+        # An error may be followed by notes.
+        message = next((line for line in lines if "rror: " in line), next(filter(None, lines), "no output"))
+        return f"exit code {code}: {shorten(message, 200)}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of each table, the runs that produce the cells, rows without a recipe, and the devices to run on."""
+    """The cells of each table, the runs that produce the cells, and rows without a recipe."""
 
-    arguments: ReproduceArguments
     tables: Mapping[str, Sequence[PaperCell]]
     runs: Sequence[CellRun]
     without_recipe: Sequence[str]
-    devices: Sequence[str | None]
+    dry_run: bool
 
 
 def prepare(argv: list[str]) -> Plan:
@@ -112,7 +150,7 @@ def prepare(argv: list[str]) -> Plan:
     entries = {(dataset, model): row_entry(rows_file, dataset, model) for dataset, model, _ in names}
     files = {row: data_files(arguments, entry, row[0], data) for row, entry in entries.items() if entry is not None}
     digests = {row: contents({key: str(file) for key, file in of_row.items()}) for row, of_row in files.items()}
-    # One seed after the other: a budget that ends early leaves complete tables with fewer seeds.
+    # One seed after the other: an interruption leaves complete tables with fewer seeds.
     runs = [
         make_run(arguments, entries[name[:2]], name, seed, files[name[:2]], digests[name[:2]], overrides)
         for seed in arguments.seeds
@@ -120,10 +158,9 @@ def prepare(argv: list[str]) -> Plan:
         if entries[name[:2]] is not None
     ]
     for run in runs:
-        run.job.check()
+        run.check()
     without_recipe = ["/".join(row) for row, entry in entries.items() if entry is None]
-    devices = devices_of(arguments.jobs, arguments.processes_per_run)
-    return Plan(arguments, tables, runs, without_recipe, devices)
+    return Plan(tables, runs, without_recipe, arguments.dry_run)
 
 
 def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
@@ -185,104 +222,56 @@ def make_run(
     `entry` is the entry of the row, as in `row_entry`. `digests` are the digests of the data `files`.
     """
     dataset, model, loss = name
-    config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run
+    config = RECIPES / "configs" / entry["config"]
     of_loss = entry.get("options", {})
     own = {**of_loss.get(loss, {}), **of_loss.get(f"{model} {loss}", {})}
     options = {**({} if files else entry["hub"]), **entry["model"], **own, **overrides}
     configured = yaml.safe_load(config.read_text(encoding="utf-8"))
-    options |= same_batch(configured | options, entry.get("devices", 1), processes)
+    if (devices := entry.get("devices", 1)) > 1:  # one process accumulates the batches of as many
+        steps = (configured | options).get("gradient_accumulation_steps", 1)
+        options["gradient_accumulation_steps"] = devices * int(steps)
     options |= {"loss": entry["losses"][loss], "seed": seed}
-    if options["loss"].startswith("published_mmce") and processes > 1:
-        raise ValueError(
-            f"processes_per_run must be 1 for mmce, a term over the whole batch, got {processes}: leave mmce out with "
-            "losses, or run it separately"
-        )
-    told = {"recipe": entry["recipe"], "config": entry["config"], **options}
-    job = Job(
-        name=f"{dataset}/{model} {loss} seed {seed}",
+    told = configured | {"recipe": entry["recipe"], "config": entry["config"]} | options
+    return CellRun(
+        *name,
+        seed,
         folder=Path(arguments.output_dir).absolute() / dataset / model / loss / f"seed_{seed}",
         recipe=RECIPES / entry["recipe"],
         options={"config": config, **options, **files},
-        settings={
-            **{key: str(value) for key, value in told.items()},
-            "num_processes": processes,
-            "contents": {key: str(value) for key, value in configured.items()} | digests,
-        },
-        num_processes=processes,
+        settings={key: str(value) for key, value in told.items()} | dict(digests),
     )
-    return CellRun(*name, seed, job)
-
-
-def work(settings: Mapping[str, Any]) -> tuple[list[str], float]:
-    """Return the settings that determine the length of a run (such as max_steps), and the product of their values."""
-    config = (RECIPES / "configs" / settings["config"]).read_text(encoding="utf-8")
-    values = yaml.safe_load(config) | dict(settings)
-    units = [name for name in ("max_steps", "num_train_epochs") if name in values][:1]
-    units += [name for name in ("max_train_samples",) if name in values]
-    return units, math.prod(float(values[name]) for name in units)
-
-
-def estimate(plan: Plan) -> dict[CellRun, float | None]:
-    """Estimate the seconds that each unfinished run takes; None if no run of the same row is finished.
-
-    The time per epoch (or per step) is the mean over the row's finished runs, including startup, the report, and
-    launches that died.
-    """
-    root = Path(plan.arguments.timings or plan.arguments.output_dir)
-    seconds = {}
-    for run in plan.runs:
-        if run.job.state == "finished":
-            continue
-        units, amount = work(run.job.settings)
-        rates = []
-        for result in sorted((root / run.row).glob("*/seed_*/report/metrics.json")):
-            past = history(result.parents[1])
-            if not past["launches"]:  # not started by this script
-                continue
-            past_units, past_amount = work(past["settings"])
-            if past_units == units:
-                rates.append(sum(launch["seconds"] for launch in past["launches"]) / past_amount)
-        seconds[run] = amount * sum(rates) / len(rates) if rates else None
-    return seconds
 
 
 def print_plan(plan: Plan) -> None:
-    """Print the runs with their states, and an estimate of the time that the unfinished runs take."""
+    """Print the runs with their states, and the command of the first unfinished run."""
     for run in plan.runs:
-        print(f"{run.job.state:10} {run.job.name}")
+        print(f"{run.state:10} {run.name}")
     for row in plan.without_recipe:
         print(f"no recipe  {row}: shown as printed, without ours")
-    seconds = estimate(plan)
-    print(f"\n{len(seconds)} of {len(plan.runs)} runs to do, {len(plan.devices)} at a time.")
-    for row in dict.fromkeys(run.row for run in seconds):
-        of_row = [value for run, value in seconds.items() if run.row == row]
-        if None in of_row:
-            print(f"{row}: {len(of_row)} runs, time unknown, as no such run is finished")
-        else:
-            print(f"{row}: {len(of_row)} runs, about {sum(of_row) / 3600:.1f} hours, by those that are finished")
-    known = [value for value in seconds.values() if value is not None]
-    if known and len(known) == len(seconds):
-        print(f"All: about {sum(known) / 3600 / len(plan.devices):.1f} hours")
-    if seconds:
-        print(f"\nThe first of them:\n  {shlex.join(next(iter(seconds)).job.command())}")
+    unfinished = [run for run in plan.runs if run.state != "finished"]
+    print(f"\n{len(unfinished)} of {len(plan.runs)} runs to do.")
+    if unfinished:
+        print(f"\nThe first of them:\n  {shlex.join(unfinished[0].command())}")
 
 
 def main(argv: list[str]) -> int:
     """Run the plan. Return 1 if a run failed, and 0 otherwise."""
     plan = prepare(argv)
-    arguments = plan.arguments
-    if arguments.dry_run:
+    if plan.dry_run:
         print_plan(plan)
         return 0
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    failed = 0
     with after_start("reproducing"):
-        budget = math.inf if arguments.budget_minutes is None else 60 * arguments.budget_minutes
-        problems = execute([run.job for run in plan.runs], plan.devices, arguments.attempts, budget)
-    for job, problem in problems.items():
-        print(f"{job.name}: {job.state} ({problem})")
-    return int(any(problem not in (OUT_OF_TIME, ELSEWHERE) for problem in problems.values()))
+        for run in plan.runs:
+            if run.state == "finished":
+                continue
+            print(f"{run.name}: started, see {run.folder / 'launch.log'}", flush=True)
+            problem = run.start()
+            failed += problem is not None
+            print(f"{run.name}: {run.state}" + (f" ({problem})" if problem else ""), flush=True)
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `execute` ends what it has started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the recipe that runs, too
     sys.exit(run_recipe(main))

@@ -23,7 +23,7 @@ from papers.figures.claims_tests import TRANSLATION_CLAIMS, claims_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 from papers.figures.paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
 from papers.figures.run_records import add_records, bins_of, read_records, record_of
-from papers.figures.tables import replace_section
+from papers.figures.tables import fill_page
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 from papers.runs import recipe_checks as check
 
@@ -245,15 +245,14 @@ def main(argv: list[str] | None = None) -> None:
     for task, (title, _, page) in TASKS.items():
         runs = read_runs(task)
         if task not in ROWS:
-            replace_section(DOCS / page, task, section_of(task, runs) if runs else "There are no runs yet.")
+            fill_page(DOCS / page, {task: section_of(task, runs) if runs else "There are no runs yet."})
         if runs and task in (CLASSIFICATION | ROWS) and not is_translation(task):
             tasks[title] = runs
         if task in COMPARED and COMPARED[task].keys() <= runs.keys():
             seed = min(set.intersection(*(set(runs[loss]) for loss in COMPARED[task])))
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
             draw_panels(panels, DOCS / f"{task}.png")
-    replace_section(DOCS / "reproduction.md", "rows", other_rows())
-    replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
+    fill_page(DOCS / "reproduction.md", {"rows": other_rows(), "tests": claims_table(tasks)})
     for task in DYNAMICS:
         draw_dynamics(read_runs(task), DOCS / task)
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")

@@ -8,7 +8,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is generated shapes:
 
     python recipes/papers/semantic_segmentation.py --config recipes/papers/configs/segmentation_demo.yaml \
-        --compare cross_entropy,focal:gamma=2 --output_dir out/shapes
+        --losses cross_entropy,focal:gamma=2 --output_dir out/shapes
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/semantic_segmentation.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -64,14 +64,10 @@ FROM_SCRATCH: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pictures of shapes, some of which are rare."""
 
-    train_file: str | None = field(default=None, metadata={"help": "A parquet file; or csv or json with paths."})
-    test_split: str = field(
-        default="test", metadata={"help": "The test split of dataset_name: 'validation' if 'test' has no labels."}
-    )
     image_column: str = field(default="image", metadata={"help": "The column of images."})
     mask_column: str = field(
         default="mask", metadata={"help": "The column of images of class numbers; pixels of 255 are ignored."}
@@ -138,8 +134,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "image" and "mask"."""
     if data_args.given():
         columns = {"image_column": data_args.image_column, "mask_column": data_args.mask_column}
-        source = data_args.source(seed) | {"test_split": data_args.test_split}
-        return load_splits("semantic-segmentation", **source, **columns)[0]
+        return load_splits("semantic-segmentation", **data_args.location(), **columns, seed=seed)[0]
     return data_args.generate(generate_shapes, seed)
 
 
@@ -182,7 +177,8 @@ def build_image_processor(pixels: ImageFormat) -> SegformerImageProcessorPil:
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
 
     class_names, pixels = data_args.names(), image_format(model_args)
     with args.main_process_first(desc="loading the data"):
@@ -212,7 +208,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

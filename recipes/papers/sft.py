@@ -21,10 +21,10 @@ from datasets import Dataset, load_dataset
 from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
 from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer
+from hf_focal.cli.recipe_arguments import parse_losses
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.runs.output_folders import is_finished
-from papers.runs.recipe_arguments import parse_losses
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -128,7 +128,7 @@ def measured(metrics: CalibrationMetrics | None) -> dict[str, float]:
 def main() -> None:
     options = parse_arguments()
     for seed in map(int, options.seeds.split(",")):
-        for loss in map(str, parse_losses(options.losses)):
+        for loss in parse_losses(options.losses):
             name = f"{loss.replace(':', '_').replace('=', '')}_{options.train_samples}_s{seed}"
             folder = options.output_dir / name
             if not is_finished(folder, settings_of(options, loss, seed)):

@@ -3,7 +3,7 @@
     python recipes/papers/sft_page.py --collect out/sft    # adds each run.json to recipes/papers/records/sft.csv
     python recipes/papers/sft_page.py    # the page
 
-The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
+The text of the page above the comment "runs" is written by hand and is kept.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from papers.figures.run_records import add_records, read_records
-from papers.figures.tables import mean_and_deviation, replace_rest, rows_table
+from papers.figures.tables import fill_page, mean_and_deviation, rows_table
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS = Path(__file__).parent / "records" / "sft.csv"
@@ -58,7 +58,7 @@ def write_page() -> None:
         f"{len(runs)} runs, {hours:.1f} hours on one core. Mean ± standard deviation over the seeds "
         f"{', '.join(map(str, seeds))}, on the tokens of the test set.\n"
     )
-    replace_rest(PAGE, "sft_page.py", how + "".join(sections))
+    fill_page(PAGE, {"runs": how + "".join(sections)})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train the Tree-LSTM of Mukhoti et al. 2020 on sentiment trees, correct its temperature, and measure its calibration.
 
     python recipes/papers/sst_trees.py --config recipes/papers/configs/sst/tree_lstm.yaml --train_file train.parquet \
-        --validation_file dev.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/sst
+        --validation_file dev.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/sst
 
 The model is trained on every labeled node of the trees, and measured on the roots. On several GPUs: `accelerate launch
 --num_processes 4 recipes/papers/sst_trees.py ...`. Running the same command again resumes an interrupted run and
@@ -27,7 +27,7 @@ from papers.runs.recipe_command import run_recipe
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(DatasetArguments):
     """The sentiment trees."""
 
@@ -67,9 +67,9 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with trees in the column "text" and the roots' labels in "label"."""
-    source = data_args.source(seed) | {name: trees_or_file(file) for name, file in data_args.files().items()}
+    source = data_args.location() | {name: trees_or_file(file) for name, file in data_args.files().items()}
     columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
-    return load_labeled("text-classification", **source, **columns)
+    return load_labeled("text-classification", **source, **columns, seed=seed)
 
 
 def build_model(
@@ -89,7 +89,8 @@ def build_model(
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
@@ -121,7 +122,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

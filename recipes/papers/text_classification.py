@@ -1,4 +1,4 @@
-"""Fine-tune an encoder that classifies texts or pairs of texts, correct its temperature, and measure its calibration.
+"""Train a classifier of texts, correct its temperature, and measure its calibration.
 
 Train with one loss:
 
@@ -9,7 +9,7 @@ Compare several losses in one table and one figure. Without data and model argum
 generated texts:
 
     python recipes/papers/text_classification.py --config recipes/papers/configs/demo.yaml \
-        --compare cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
+        --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/text_classification.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -17,6 +17,7 @@ Running the same command again resumes an interrupted run and reuses a finished 
 
 from dataclasses import dataclass, field
 
+import torch
 from datasets import DatasetDict
 from transformers import (
     AutoModelForSequenceClassification,
@@ -38,7 +39,6 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
 from papers.runs import recipe_checks as check
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.lora_arguments import LoraArguments
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.recipe_arguments import (
     GeneratedDatasetArguments,
@@ -49,12 +49,11 @@ from papers.runs.recipe_arguments import (
 from papers.runs.recipe_command import run_recipe
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(LongTailArguments, GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
-    text_pair_column: str | None = field(default=None, metadata={"help": "The column of second texts, for pairs."})
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
     multi_label: bool = field(
         default=False, metadata={"help": "Several labels per text: lists, or columns of 0 and 1: toxic,insult,threat."}
@@ -63,25 +62,15 @@ class DataArguments(LongTailArguments, GeneratedDatasetArguments):
 
 
 @dataclass
-class ModelArguments(LoraArguments):
+class ModelArguments:
     """The model: any encoder to fine-tune, or a small CNN to train from scratch."""
 
     _argument_group_name = "model"
     model_name_or_path: str = field(
         default="gp_cnn", metadata={"help": "A Hub id or folder; or 'gp_cnn', a CNN trained from scratch."}
     )
-    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of the model on the Hub."})
-    dtype: str | None = field(
-        default=None, metadata={"help": "Dtype to load the weights in: 'float32', 'bfloat16'. Default: as saved."}
-    )
-    attn_implementation: str | None = field(
-        default=None, metadata={"help": "Attention: 'eager', 'sdpa', 'flash_attention_2'. Default: the model's."}
-    )
     max_length: int | None = field(
         default=None, metadata={"help": "Truncate inputs to this many tokens. Default: the model's limit, or 1000."}
-    )
-    ignore_mismatched_sizes: bool = field(
-        default=False, metadata={"help": "Replace the head of a classifier that has other classes with a new one."}
     )
     vocab_size: int = field(default=20_000, metadata={"help": "gp_cnn: words in the vocabulary."})
     embedding_size: int = field(default=100, metadata={"help": "gp_cnn: width of the word vectors."})
@@ -90,23 +79,20 @@ class ModelArguments(LoraArguments):
 
     def __post_init__(self):
         check.model_name(self.model_name_or_path, ["gp_cnn"])
-        check.at_least(1, self, "max_length", "lora_r", "embedding_size", "num_filters", "num_layers")
-        if self.lora_r is not None and self.model_name_or_path == "gp_cnn":
-            raise ValueError(f"lora_r needs a pretrained model_name_or_path, got {self.lora_r} for 'gp_cnn'")
-        super().__post_init__()
+        check.at_least(1, self, "max_length", "embedding_size", "num_filters", "num_layers")
 
 
 ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """Load "train", "validation", and "test", with the columns "text", "label", and, for pairs, "text_pair"."""
+    """Load "train", "validation", and "test", with the columns "text" and "label"."""
     if data_args.given():
         splits = load_labeled(
             "text-classification",
-            **data_args.source(seed),
+            **data_args.location(),
+            seed=seed,
             text_column=data_args.text_column,
-            text_pair_column=data_args.text_pair_column,
             label_column=data_args.label_column,
             multi_label=data_args.multi_label,
         )
@@ -119,18 +105,17 @@ def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> tuple[Pre
     """Load or train the tokenizer. Return it with the number of tokens to which inputs are truncated."""
     name, max_length = model_args.model_name_or_path, model_args.max_length
     if name == "gp_cnn":
-        columns = [column for column in ("text", "text_pair") if column in splits["train"].column_names]
-        texts = [text for column in columns for text in splits["train"][column]]
-        return train_word_tokenizer(texts, model_args.vocab_size, max_length or 1000), max_length or 1000
-    tokenizer = AutoTokenizer.from_pretrained(name, revision=model_args.revision)
-    return tokenizer, input_length(name, tokenizer, max_length, revision=model_args.revision)
+        max_length = max_length or 1000
+        return train_word_tokenizer(splits["train"]["text"], model_args.vocab_size, max_length), max_length
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    return tokenizer, input_length(name, tokenizer, max_length)
 
 
 def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int) -> DatasetDict:
     """Encode texts as token ids, labels, and the number of ids ("length", by which batches may be grouped)."""
 
     def encode(batch):
-        tokens = tokenizer(batch["text"], batch.get("text_pair"), truncation=True, max_length=max_length)
+        tokens = tokenizer(batch["text"], truncation=True, max_length=max_length)
         labels = [list(label.values()) if isinstance(label, dict) else label for label in batch["label"]]
         return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": labels}
 
@@ -153,21 +138,15 @@ def build_model(
             **labels,
         )
         return AutoModelForSequenceClassification.from_config(config)
-    options = {"dtype": model_args.dtype, "attn_implementation": model_args.attn_implementation}
-    model = AutoModelForSequenceClassification.from_pretrained(
-        model_args.model_name_or_path,
-        revision=model_args.revision,
-        ignore_mismatched_sizes=model_args.ignore_mismatched_sizes,
-        **{name: value for name, value in options.items() if value is not None},
-        **labels,
+    return AutoModelForSequenceClassification.from_pretrained(
+        model_args.model_name_or_path, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
     )
-    return model_args.with_adapters(model)
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
-    if model_args.lora_r is None:  # adapters need a large learning rate
-        check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
+    check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
     if data_args.multi_label:
         recipe_args.check_multi_label()
@@ -194,7 +173,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args),
         num_classes=len(class_names),

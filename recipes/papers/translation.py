@@ -1,4 +1,4 @@
-"""Train or fine-tune a translation model, correct its temperature, and measure its token predictions and its BLEU.
+"""Train a Transformer to translate, correct its temperature, and measure its token predictions and its BLEU.
 
 Train with one loss:
 
@@ -8,7 +8,7 @@ Train with one loss:
 Compare several losses in one table and one figure. Without data arguments, the data is generated sentence pairs:
 
     python recipes/papers/translation.py --config recipes/papers/configs/translation_demo.yaml \
-        --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
+        --losses cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/translation.py ...`.
 Running the same command again resumes an interrupted run and reuses a finished one.
@@ -20,11 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from datasets import DatasetDict
 from sacrebleu.metrics import BLEU
 from transformers import (
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     DataCollatorForSeq2Seq,
     MarianMTModel,
@@ -36,7 +34,6 @@ from transformers import (
 from hf_focal import FocalSeq2SeqTrainer
 from papers.data.generated_translations import generate_translations
 from papers.data.parallel_corpora import load_parallel
-from papers.data.pretrained_models import check_seq2seq_model
 from papers.data.sentence_pair_encoding import encode_pairs
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.translation_report import write_translation_comparison, write_translation_report
@@ -51,7 +48,7 @@ from papers.runs.translation_arguments import TranslationArguments, TranslationT
 from papers.runs.translation_results import measure_translator, translation_summary
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DataArguments(GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
 
@@ -64,10 +61,6 @@ class DataArguments(GeneratedDatasetArguments):
     )
     source_lang: str = field(default="en", metadata={"help": "The language to translate from, and its column."})
     target_lang: str = field(default="de", metadata={"help": "The language to translate to, and its column."})
-    validation_size: int | None = field(
-        default=None,
-        metadata={"help": "Pairs for validation. Default: a hundredth, or a twentieth of the generated pairs."},
-    )
     num_generated: int = field(default=20_000, metadata={"help": "Number of training pairs to generate."})
 
     def file_suffixes(self) -> tuple[str, ...]:
@@ -76,29 +69,21 @@ class DataArguments(GeneratedDatasetArguments):
 
 @dataclass
 class ModelArguments:
-    """The model: any sequence-to-sequence model to fine-tune, or a Transformer to train from scratch."""
+    """The model: a Transformer, trained from scratch. `recipes/translation.py` fine-tunes other models."""
 
     _argument_group_name = "model"
-    model_name_or_path: str = field(
-        default="transformer",
-        metadata={
-            "help": "A Hub id or folder of a model for one pair of languages (the recipe adds no prefix, as T5 "
-            "needs, and no language code, as mBART needs); or 'transformer', trained from scratch."
-        },
-    )
     max_length: int = field(
         default=128,
         metadata={"help": "Drop longer training pairs, and truncate test inputs and translations to this length."},
     )
-    vocab_size: int = field(default=37_000, metadata={"help": "transformer: largest size of the shared vocabulary."})
-    d_model: int = field(default=512, metadata={"help": "transformer: width."})
-    num_layers: int = field(default=6, metadata={"help": "transformer: layers of the encoder, and of the decoder."})
-    num_heads: int = field(default=8, metadata={"help": "transformer: attention heads."})
-    ffn_dim: int = field(default=2048, metadata={"help": "transformer: width of the feed-forward layers."})
-    dropout: float = field(default=0.1, metadata={"help": "transformer: dropout of each residual branch."})
+    vocab_size: int = field(default=37_000, metadata={"help": "Largest size of the shared vocabulary."})
+    d_model: int = field(default=512, metadata={"help": "Width."})
+    num_layers: int = field(default=6, metadata={"help": "Layers of the encoder, and of the decoder."})
+    num_heads: int = field(default=8, metadata={"help": "Attention heads."})
+    ffn_dim: int = field(default=2048, metadata={"help": "Width of the feed-forward layers."})
+    dropout: float = field(default=0.1, metadata={"help": "Dropout of each residual branch."})
 
     def __post_init__(self):
-        check.model_name(self.model_name_or_path, ["transformer"])
         check.at_least(1, self, "max_length", "vocab_size", "d_model", "num_layers", "num_heads", "ffn_dim")
         if self.d_model % (2 * self.num_heads):
             raise ValueError(f"d_model must be a multiple of 2 * num_heads, got {self.d_model} for {self.num_heads}")
@@ -111,19 +96,16 @@ ARGUMENTS = (DataArguments, ModelArguments, TranslationArguments, TranslationTra
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
     if data_args.given():
-        return load_parallel(
-            **data_args.source(seed), source_lang=data_args.source_lang, target_lang=data_args.target_lang
-        )
+        languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
+        other_test_file = data_args.other_test_file
+        return load_parallel(**data_args.location(), **languages, other_test_file=other_test_file, seed=seed)
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
 
 
 def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model, or train one, which is cached for the same texts."""
-    if model_args.model_name_or_path != "transformer":
-        check_seq2seq_model(model_args.model_name_or_path, model_args.max_length)
-        return AutoTokenizer.from_pretrained(model_args.model_name_or_path)
+    """Train a tokenizer, which is cached for the same texts."""
 
     def texts() -> Iterator[str]:
         for batch in splits["train"].iter(batch_size=10_000):
@@ -141,15 +123,13 @@ def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTraine
 
 
 def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    if model_args.model_name_or_path != "transformer":
-        # float32 even if the weights were saved in half precision: mixed precision needs them in full.
-        return AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path, dtype=torch.float32)
     sizes = ("max_length", "d_model", "num_layers", "num_heads", "ffn_dim", "dropout")
     return MarianMTModel(transformer_config(tokenizer, **{name: getattr(model_args, name) for name in sizes}))
 
 
 def main(argv: list[str]) -> list:
-    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    args = runs[0]
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
     with one_process_at_a_time(str(Path(args.output_dir).absolute())):
@@ -209,7 +189,7 @@ def main(argv: list[str]) -> list:
         settings |= {"save_strategy": args.save_strategy, "save_steps": args.save_steps}
     return train_each_loss(
         train_one,
-        args,
+        runs,
         recipe_args,
         settings=(data_args, model_args, settings),
         calibration_size=sum(map(len, encoded["validation"]["labels"])),

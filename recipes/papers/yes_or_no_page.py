@@ -2,7 +2,8 @@
 
     python recipes/papers/yes_or_no_page.py out/yes_or_no
 
-The text of the pages above the comment "What follows is written by ..." may be edited by hand and is kept.
+The tables go to recipes/papers/records/pages, and from there into the pages. What stands between no comments with a
+name is written by hand and is kept.
 """
 
 import argparse
@@ -15,9 +16,11 @@ from sklearn.metrics import average_precision_score
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from papers.figures.tables import mean_and_deviation, replace_rest, rows_table
+from papers import page_tables
+from papers.figures.tables import fill_page, mean_and_deviation
 
-ROOT = Path(__file__).parents[2] / "docs" / "results"
+# The texts of a page by name, and its tables: their titles and rows.
+Contents = tuple[dict[str, str], dict[str, tuple[list[str], list[list[str]]]]]
 
 
 def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -38,7 +41,7 @@ def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict
     return fits
 
 
-def goemotions(runs: list[dict]) -> str:
+def goemotions(runs: list[dict]) -> Contents:
     losses: dict[str, list[dict]] = {}
     for run in runs:
         losses.setdefault(run["settings"]["loss"], []).append(run)
@@ -74,12 +77,9 @@ def goemotions(runs: list[dict]) -> str:
         columns = list(zip(*scores, strict=True))
         cells = [mean_and_deviation(column, 1 if index < len(shares) else 0) for index, column in enumerate(columns)]
         decisions.append([loss, *cells])
-    calibration = rows_table(["Loss", "Correction", *(title for title, *_ in metrics.values())], rows)
-    return (
-        f"{made_of(runs)}\n## Calibration\n\n{calibration}\n"
-        f"`auto` takes: {'; '.join(auto)}.\n\n## Decisions\n\n"
-        f"{rows_table(['Loss', *shares, *counts], decisions)}"
-    )
+    titles = ["Loss", "Correction", *(title for title, *_ in metrics.values())]
+    tables = {"calibration": (titles, rows), "decisions": (["Loss", *shares, *counts], decisions)}
+    return {"runs": made_of(runs), "auto": "; ".join(auto)}, tables
 
 
 def mean_average_precision(logits: np.ndarray, labels: np.ndarray, questions: np.ndarray) -> float:
@@ -104,7 +104,7 @@ def estimated_share(logits: np.ndarray, old: float) -> float:
     return share
 
 
-def reranker(runs: list[dict]) -> str:
+def reranker(runs: list[dict]) -> Contents:
     found: dict[str, list[tuple]] = {}
     goals: dict[str, dict[str, list]] = {}
     estimates = []
@@ -168,11 +168,8 @@ def reranker(runs: list[dict]) -> str:
         ]
         for goal, cell in goals.items()
     ]
-    return (
-        f"{made_of(runs)}\n## Calibration\n\n{rows_table(['Probabilities', *formats], rows)}\n"
-        f"The share that EM estimates is {', '.join(estimates)}; the true one is {100 * share:.1f}%.\n\n"
-        f"## Thresholds\n\n{rows_table(titles, thresholds)}"
-    )
+    tables = {"calibration": (["Probabilities", *formats], rows), "thresholds": (titles, thresholds)}
+    return {"runs": made_of(runs), "estimates": ", ".join(estimates), "share": f"{100 * share:.1f}%"}, tables
 
 
 def made_of(runs: list[dict]) -> str:
@@ -185,7 +182,7 @@ def made_of(runs: list[dict]) -> str:
     sizes = sorted({min(sizes), max(sizes)})
     return (
         f"Runs: seeds of {listed}. {settings[0]['epochs']} epochs of {' to '.join(f'{size:,}' for size in sizes)} "
-        f"samples, PyTorch {settings[0]['torch']}. Numbers of several seeds are means ± standard deviations.\n"
+        f"samples, PyTorch {settings[0]['torch']}. Numbers of several seeds are means ± standard deviations."
     )
 
 
@@ -196,14 +193,17 @@ def main() -> None:
     for path in sorted(parser.parse_args().folder.glob("*_s*.npz")):
         with np.load(path) as file:
             runs.append(dict(file) | {"settings": json.loads(str(file["settings"]))})
-    for name, task, table in (("goemotions", "goemotions", goemotions), ("reranker", "trec_qa", reranker)):
+    for name, task, contents in (("goemotions", "goemotions", goemotions), ("reranker", "trec_qa", reranker)):
         own = [run for run in runs if run["settings"]["task"] == task]
         if task == "trec_qa":
             own = [run for run in own if run["settings"]["loss"] == "cross_entropy"]
         if not own:  # that page stays as it is
             continue
-        page = ROOT / f"{name}.md"
-        replace_rest(page, "yes_or_no_page.py", table(own))
+        texts, tables = contents(own)
+        for title, (titles, rows) in tables.items():
+            page_tables.write_table(page_tables.PAGES / name / f"{title}.csv", titles, rows)
+        fill_page(page_tables.DOCS / f"{name}.md", texts)
+    page_tables.main()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from hf_focal import FocalTrainingArguments, parse_recipe
+from hf_focal.cli.recipe_arguments import parse_arguments, parse_losses
 
 
 @dataclass
@@ -47,6 +48,13 @@ def test_a_loss_that_changes_in_training_gets_its_own_metric(tmp_path):
     assert [run.metric_for_best_model for run in runs] == ["loss", "nll"]
 
 
+def test_a_comma_separates_losses_and_options_of_one():
+    text = " mmce:lam=8,weighted=true,brier,, flsd:thresholds=0.2/0.5,gammas=5/3/2,adafocal:bins=10,lam=2"
+    losses = parse_losses(text)
+    assert [loss.partition(":")[0] for loss in losses] == ["mmce", "brier", "flsd", "adafocal"]
+    assert parse_losses(",".join(losses)) == losses
+
+
 @pytest.mark.parametrize("losses", ["brier,brier", " , ", "flsd53,flsd53"])
 def test_losses_must_differ(tmp_path, losses):
     with pytest.raises(ValueError, match="losses must be different losses"):
@@ -56,6 +64,20 @@ def test_losses_must_differ(tmp_path, losses):
 def test_loss_and_losses_do_not_go_together(tmp_path):
     with pytest.raises(ValueError, match="losses must be given without loss"):
         parse(tmp_path, "--model=a", "--losses=brier", "--loss=flsd53")
+
+
+@dataclass
+class More:
+    folder: str
+    tables: list[str] = field(default_factory=list)
+
+
+def test_several_dataclasses_of_which_the_file_holds_what_is_required(tmp_path):
+    (tmp_path / "config.yaml").write_text("tables: [a, 2]\nmodel: b\n")
+    argv = ["--config", str(tmp_path / "config.yaml"), "--folder", "x"]
+    assert parse_arguments((Recipe, More), argv) == (Recipe("b"), More("x", ["a", "2"]))
+    recipe, runs = parse_recipe((Recipe, More), FocalTrainingArguments, None, [*argv, f"--output_dir={tmp_path}"])
+    assert recipe == (Recipe("b"), More("x", ["a", "2"])) and len(runs) == 1
 
 
 @pytest.mark.parametrize(

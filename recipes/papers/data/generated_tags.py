@@ -1,9 +1,19 @@
-"""Generated sentences with a tag for each word; some tags are a hundred times rarer than others."""
+"""Generated sentences with a tag for each word; some tags are a hundred times rarer than others.
+
+``python -m papers.data.generated_tags DIR`` writes train.parquet, validation.parquet, test.parquet, and ``encoder``, a
+small tagger with random weights, to DIR.
+"""
+
+import sys
+from pathlib import Path
 
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
+from transformers import BertConfig, BertForTokenClassification, set_seed
 
 from .generated_topics import pseudo_word
+from .pretrained_models import label_options
+from .tokenizer_training import train_tag_tokenizer
 
 # Kinds of names, from the most to the least frequent, with the probability that such a name begins at a given word.
 _KINDS = {"PER": 0.06, "LOC": 0.03, "ORG": 0.015, "PROD": 0.004, "EVENT": 0.0015}
@@ -71,3 +81,32 @@ def _sentence(length: int, rng: np.random.Generator) -> tuple[list[str], list[in
 def _plain(rng: np.random.Generator) -> int:
     """Draw the number of a plain word, roughly by Zipf's law."""
     return int(_NUM_PLAIN ** rng.random()) - 1
+
+
+def write_tags(folder: Path, sizes: tuple[int, int, int] = (3000, 600, 3000), seed: int = 42) -> None:
+    """Write sentences to train, validate, and test with, and a Transformer encoder of 0.1 million random weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = {
+        name: generate_tags(size, seed=seed + number)
+        for number, (name, size) in enumerate(zip(("train", "validation", "test"), sizes, strict=True))
+    }
+    for name, split in splits.items():
+        split.to_parquet(folder / f"{name}.parquet")
+    tokenizer = train_tag_tokenizer(splits["train"]["tokens"])
+    tokenizer.save_pretrained(folder / "encoder")
+    set_seed(seed)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=128,
+        pad_token_id=tokenizer.pad_token_id,
+        **label_options(TAG_NAMES),
+    )
+    BertForTokenClassification(config).save_pretrained(folder / "encoder")
+
+
+if __name__ == "__main__":
+    write_tags(Path(sys.argv[1]))

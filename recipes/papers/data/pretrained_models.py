@@ -1,22 +1,11 @@
-"""Checks of pretrained models, and configuration options for their labels."""
+"""Kinds of pretrained models, and configuration options for their labels."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
-from hf_focal.tasks.input_encoding import model_positions
 from hf_focal.tasks.task import MULTI_LABEL, task_of_class
-
-
-def check_seq2seq_model(name: str, max_length: int) -> None:
-    """Raise `ValueError` if a model is not sequence-to-sequence, or has fewer positions than `max_length`."""
-    config = AutoConfig.from_pretrained(name)
-    if not config.is_encoder_decoder:
-        raise ValueError(
-            f"model_name_or_path must be a sequence-to-sequence model, got {name!r}, a {config.model_type}"
-        )
-    model_positions(config, max_length)
 
 
 def is_image_classifier(config: PreTrainedConfig) -> bool:

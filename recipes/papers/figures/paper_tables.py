@@ -120,7 +120,7 @@ def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
 
     Args:
         dataset: name of the dataset in rows.yaml.
-        settings: the run's settings, whose "model_name_or_path" tells the dataset's models apart.
+        settings: the run's settings, whose "model_name_or_path" tells several models of the dataset apart.
 
     Raises:
         ValueError: the run is of another network.
@@ -131,7 +131,7 @@ def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
         assert entry is not None
         configured = yaml.safe_load((TABLES.parent / "configs" / entry["config"]).read_text(encoding="utf-8"))
         networks[Path((configured | entry["model"]).get("model_name_or_path", model)).name] = model
-    network = Path(settings["model_name_or_path"]).name
+    network = Path(settings.get("model_name_or_path", model)).name
     if network not in networks:
         raise ValueError(f"runs of {dataset} must be of {', '.join(networks)}, got model_name_or_path {network!r}")
     return dataset, networks[network]

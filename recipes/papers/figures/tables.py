@@ -1,7 +1,8 @@
 """Tables of the results pages, and the places in the pages where scripts write them."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,20 +25,14 @@ def rows_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: Coll
     return "".join(f"| {' | '.join(line)} |\n" for line in (titles, lines, *rows))
 
 
-def replace_section(page: Path, name: str, text: str) -> None:
-    """Replace the text of a page between the comment that begins with `name` and the comment "end of `name`"."""
-    start, end = f"<!-- {name}: written by recipes/papers/results.py -->\n", f"<!-- end of {name} -->"
-    above, _, rest = page.read_text(encoding="utf-8").partition(start)
-    _, found, below = rest.partition(end)
-    if not found:
-        raise ValueError(f"{page} must have the comments {start.strip()} and {end}")
-    page.write_text(f"{above}{start}\n{text.rstrip()}\n\n{end}{below}", encoding="utf-8")
-
-
-def replace_rest(page: Path, script: str, text: str) -> None:
-    """Replace the text of a page after the comment that it is written by a script of recipes/papers."""
-    mark = f"<!-- What follows is written by recipes/papers/{script}. -->\n"
-    above, found, _ = page.read_text(encoding="utf-8").partition(mark)
-    if not found:
-        raise ValueError(f"{page} must have the comment {mark.strip()}")
-    page.write_text(f"{above}{mark}\n{text}", encoding="utf-8")
+def fill_page(page: Path, texts: Mapping[str, str]) -> None:
+    """Replace each text of a page between its comments ``<!-- NAME -->`` and ``<!-- /NAME -->``, in a line or not."""
+    content = page.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        pattern = re.compile(f"(<!-- {name} -->)(.*?)(<!-- /{name} -->)", re.DOTALL)
+        if not (places := pattern.findall(content)):
+            raise ValueError(f"{page} must have the comments <!-- {name} --> and <!-- /{name} -->")
+        is_block = "\n" in text or places[0][1].startswith("\n")
+        filled = f"\n\n{text.rstrip()}\n\n" if is_block else text
+        content = pattern.sub(lambda found, filled=filled: found[1] + filled + found[3], content)
+    page.write_text(content, encoding="utf-8")

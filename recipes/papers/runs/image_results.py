@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers.trainer_utils import PredictionOutput
 
-from hf_focal.losses import LossConfig
+from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import RESULTS_LEGEND
 
@@ -15,7 +15,6 @@ from ..figures.experiment_report import write_experiment_report
 from ..figures.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
 from .classifier_results import sample_tables
 from .loss_comparison import write_classifier_comparison
-from .output_folders import folder_of
 
 _FILE = "predictions.npz"
 
@@ -57,7 +56,7 @@ def write_image_comparison(
     write_classifier_comparison(report, results)
     if _several_labels(results[0]):
         return
-    folders = {result.loss: folder_of(LossConfig.parse(result.loss), report.parent) for result in results}
+    folders = {result.loss: loss_folder(report.parent, result.loss) for result in results}
     predictions = {loss: Predictions.load(folder / "report" / _FILE) for loss, folder in folders.items()}
     _write_examples(report, results, predictions, images, class_names, seed)
 

@@ -21,7 +21,7 @@ from ..figures.dynamics_figures import write_dynamics_comparison
 from ..figures.experiment_report import write_experiment_comparison
 from . import recipe_checks as check
 from .output_folders import claim_output_dir, default_training_settings, run_settings
-from .recipe_arguments import RecipeArguments, runs_of
+from .recipe_arguments import RecipeArguments
 from .recipe_command import after_start, print_written
 
 
@@ -35,7 +35,7 @@ def write_classifier_comparison(report: Path, results: Sequence[RunResult]) -> N
 
 def train_each_loss(
     train_one: Callable[[Any, str | None], Any],
-    args: FocalTrainingArguments,
+    runs: Sequence[FocalTrainingArguments],
     recipe_args: RecipeArguments,
     *,
     settings: Sequence[Any],
@@ -47,7 +47,7 @@ def train_each_loss(
     reusable: Callable[[Any], bool] = lambda result: True,
     next_steps: Sequence[str | None] = (),
 ) -> list:
-    """Train with `args.loss`, or with each loss of `recipe_args.compare`, and report the results.
+    """Train with the loss of each run, and report the results; several runs are compared.
 
     A run that has finished is not trained again; an interrupted run resumes from its last complete checkpoint. While
     runs are in progress, their folders are locked. All processes must call this.
@@ -56,9 +56,9 @@ def train_each_loss(
         train_one: function of a run's training arguments and the checkpoint to resume from, or None to train from the
             start. It trains, writes the report into "report" in the run's folder, with ``metrics.json`` as the last
             file, and returns the result.
-        args: training arguments from the command line.
+        runs: training arguments of each run. The folders of several runs are in one folder, which gets the comparison.
         recipe_args: recipe arguments from the command line.
-        settings: the dataclasses and mappings that determine the result, besides `args`.
+        settings: the dataclasses and mappings that determine the result, besides those of `runs`.
         num_classes: number of classes, to check the number of class weights of a loss; None for no check.
         calibration_size: size of the validation set, which must be at least AdaFocal's number of bins.
         unit: what `calibration_size` counts, such as "samples" or "words".
@@ -77,15 +77,17 @@ def train_each_loss(
         HubError: with `push_to_hub`, a repository cannot be created.
         SystemExit: a finished run cannot be published. The other runs are published first.
     """
-    runs = runs_of(args, recipe_args.compare)
     if num_classes is not None:
         check.class_weights(runs, num_classes)
     for run in runs:
         check.calibration_size(run, calibration_size, unit)
     if warning := few_samples(recipe_args.temperature_objective, calibration_size, unit):
         logging.warning("%s; set validation_size or another validation_file", warning)
+    args, folder = runs[0], Path(runs[0].output_dir)
+    if len(runs) > 1:
+        folder = folder.parent
     with args.main_process_first(desc="claiming the output folders"):
-        _claim(args, runs, settings)
+        _claim(folder, runs, settings)
     reports = [Path(run.output_dir) / "report" for run in runs]
     finished, results = [_read_result(report) for report in reports], []
     try:
@@ -98,8 +100,8 @@ def train_each_loss(
                     result = train_one(run, last_complete_checkpoint(run.output_dir))
                 results.append(result)
         with after_start("comparing the runs"):
-            if recipe_args.compare is not None:
-                reports.append(Path(args.output_dir) / "report")
+            if len(runs) > 1:
+                reports.append(folder / "report")
                 if args.process_index == 0:
                     compare(reports[-1], results)
             if args.process_index == 0:
@@ -108,7 +110,7 @@ def train_each_loss(
                 best, _ = min(zip(runs, results, strict=True), key=lambda pair: pair[1].post.get("nll", math.inf))
                 names = {"folder": best.output_dir, "quoted": shlex.quote(best.output_dir)}
                 steps = [step.format(**names) for step in next_steps if step is not None]
-                page = f"see the figures on one page: hf-focal report {shlex.quote(args.output_dir)}"
+                page = f"see the figures on one page: hf-focal report {shlex.quote(str(folder))}"
                 print("\nNext:", page, *steps, sep="\n  ")
     finally:
         unlock_all()
@@ -116,11 +118,11 @@ def train_each_loss(
     return results
 
 
-def _claim(args: FocalTrainingArguments, runs: Sequence[FocalTrainingArguments], settings: Sequence[Any]) -> None:
+def _claim(folder: Path, runs: Sequence[FocalTrainingArguments], settings: Sequence[Any]) -> None:
     """Claim the output folders, and create the Hub repositories to push to, so that a bad token fails early."""
-    write = args.process_index == 0
-    if runs[0] is not args:
-        claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
+    write = runs[0].process_index == 0
+    if len(runs) > 1:
+        claim_output_dir(folder, {"kind": "comparison"}, write)
     for run in runs:
         claim_output_dir(run.output_dir, run_settings(run, *settings), write, partial(default_training_settings, run))
         if run.push_to_hub and write:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from hf_focal.losses import LossConfig
 from hf_focal.utils.atomic_write import write_whole
 from hf_focal.utils.folder_lock import lock_folder
 
@@ -63,12 +61,13 @@ def claim_output_dir(
     if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
         new = settings.keys() - earlier.keys()
         earlier = {key: value for key, value in (defaults() if new else {}).items() if key in new} | earlier
-        _refuse_other_settings(folder, earlier, settings)
+        refuse_other_settings(folder, earlier, settings)
     elif write and settings != earlier:
         write_whole(path, json.dumps(settings, indent=2) + "\n")
 
 
-def _refuse_other_settings(folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def refuse_other_settings(folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if the earlier settings of the run in a folder differ from these settings."""
     different = [
         f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
         for key in {**settings, **earlier}
@@ -95,7 +94,7 @@ def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
         return False
     earlier = json.loads(path.read_text(encoding="utf-8"))
     known = {key: value for key, value in settings.items() if key in earlier}
-    _refuse_other_settings(folder, {key: earlier[key] for key in known}, known)
+    refuse_other_settings(folder, {key: earlier[key] for key in known}, known)
     return True
 
 
@@ -148,11 +147,6 @@ def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
         else:
             settings |= part
     return settings | training_settings(args) | {"num_processes": args.world_size}
-
-
-def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
-    """Return the folder of the run with `loss` in the folder of a comparison, `output_dir`."""
-    return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
 
 
 def files_of(arguments: Any) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Arguments that several recipes share."""
 
 import logging
-import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,33 +13,24 @@ from transformers.utils import logging as transformers_logging
 
 from hf_focal.calibration.cross_fitting import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
-from hf_focal.hub.hub_publishing import repository_of
-from hf_focal.losses import LOSSES, LossConfig
+from hf_focal.cli import recipe_arguments
 from hf_focal.tasks.heads import Head
-from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
+from hf_focal.tasks.splits import DataArguments
+from hf_focal.trainer import FocalTrainer
 
 from ..data.long_tails import long_tailed
 from . import published_mmce  # noqa: F401 (registers the loss)
 from . import recipe_checks as check
 from .class_weights_callback import ClassWeightsCallback
-from .output_folders import files_of, folder_of
+from .output_folders import files_of
 from .training_dynamics import DynamicsCallback
-from .yaml_arguments import parse_arguments
 
 
-@dataclass
-class DatasetArguments:
+@dataclass(kw_only=True)
+class DatasetArguments(DataArguments):
     """The data: a dataset on the Hub, or files. If neither is given, some recipes have data of their own."""
 
     _argument_group_name = "data"  # in HfArgumentParser's help
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
-    train_file: str | None = field(default=None, metadata={"help": "A csv, json, jsonl or parquet file."})
-    validation_file: str | None = field(default=None, metadata={"help": "Default: split off the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "The data that the report is about."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Samples to split off the training data for validation. Default: a tenth."}
-    )
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "validation_size")
@@ -57,18 +47,13 @@ class DatasetArguments:
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
-    def source(self, seed: int) -> dict[str, Any]:
-        """Return the options of the loaders in `papers.data` that name the data and cut the validation split."""
-        named = {"dataset_name": self.dataset_name, "dataset_config_name": self.dataset_config_name}
-        return {**named, **self.files(), "validation_size": self.validation_size, "seed": seed}
-
     def card_names(self, default: str) -> dict[str, str | None]:
         """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
         train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
         return {"dataset": self.dataset_name or train or default, "test_dataset": test}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GeneratedDatasetArguments(DatasetArguments):
     """`DatasetArguments` for recipes that generate data if none is given."""
 
@@ -113,12 +98,9 @@ class LongTailArguments:
 
 @dataclass
 class RecipeArguments:
-    """Arguments that say which losses to compare and how to fit the temperature."""
+    """Arguments that say how to fit the temperature, and what to show."""
 
-    _argument_group_name = "comparison and temperature"
-    compare: str | None = field(
-        default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
-    )
+    _argument_group_name = "temperature"
     temperature_objective: str = field(
         default="nll",
         metadata={
@@ -140,7 +122,7 @@ class RecipeArguments:
 
 @dataclass
 class ClassifierArguments(RecipeArguments):
-    """Arguments that say which losses to compare, how to fit the temperature, and what to record during training."""
+    """Arguments that say how to fit the temperature, and what to record during training."""
 
     class_weights_steps: int | None = field(
         default=None,
@@ -223,8 +205,10 @@ class SampleClassifierArguments(ClassifierArguments):
             trainer.add_callback(callback)
 
 
-def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None) -> tuple[Any, ...]:
-    """Parse a recipe's command line into `dataclass_types`, check the arguments, and set up logging.
+def parse_recipe(
+    dataclass_types: Sequence[type], argv: Sequence[str], description: str | None
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Parse a recipe's command line with `hf_focal.parse_recipe`, check the arguments, and set up logging.
 
     Args:
         dataclass_types: the recipe's dataclasses of arguments. The last two are a `RecipeArguments` and a
@@ -232,53 +216,35 @@ def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], descripti
         argv: the command line without the program's name.
         description: the recipe's docstring, whose first line ``--help`` shows.
 
+    Returns:
+        The recipe's own arguments, and the training arguments of each run.
+
     Raises:
-        ValueError: an argument is out of range, or the losses are invalid, as in `runs_of`.
+        ValueError: an argument is out of range, or the losses are invalid or compared under DeepSpeed.
     """
-    parsed = parse_arguments(dataclass_types, argv, (description or "").partition("\n")[0])
-    recipe_args, args = parsed[-2:]
+    *own_types, training_arguments = dataclass_types
+    title = (description or "").partition("\n")[0]
+    recipe, runs = recipe_arguments.parse_recipe(own_types, training_arguments, title, argv)
+    args = runs[0]
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    if not recipe_args.verbose:
-        args.disable_tqdm = args.disable_tqdm or not sys.stderr.isatty()
+    if not recipe[-1].verbose:
+        for run in runs:
+            run.disable_tqdm = run.disable_tqdm or not sys.stderr.isatty()
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
         transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     check.training_arguments(args)
-    runs_of(args, recipe_args.compare)
-    return parsed
+    if len(runs) > 1 and args.deepspeed_plugin is not None:
+        raise ValueError(
+            f"losses must be one under DeepSpeed, which allows one training per process, got {len(runs)}: start one "
+            "run with --loss for each"
+        )
+    return recipe, runs
 
 
 def _no_load_report(record: logging.LogRecord) -> bool:
     """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
     return "LOAD REPORT" not in record.getMessage()
-
-
-def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrainingArguments]:
-    """Return the training arguments of each run: `args`, or one copy per loss in `compare`, with a folder of its own.
-
-    Raises:
-        ValueError: a loss is unknown, `loss` is given together with `compare`, or losses are compared under DeepSpeed.
-    """
-    if compare is None:
-        return [args]
-    if args.loss != type(args).loss:
-        raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {compare!r}")
-    if args.deepspeed_plugin is not None:
-        raise ValueError(
-            f"compare must not be given under DeepSpeed, which allows one training per process, got {compare!r}: "
-            "start one run with --loss for each"
-        )
-    changes: dict[str, Any] = {}
-    if args.metric_for_best_model == "loss" and args.save_strategy != "best":
-        # This is TrainingArguments' default for the first loss; the other losses have their own defaults.
-        changes = {"metric_for_best_model": None, "greater_is_better": None}
-    runs = []
-    for loss in parse_losses(compare):
-        changes |= {"loss": str(loss), "output_dir": str(folder_of(loss, args.output_dir))}
-        if args.push_to_hub:
-            changes["hub_model_id"] = f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"
-        runs.append(replace(args, **changes))
-    return runs
 
 
 def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
@@ -290,17 +256,3 @@ def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
         mapping[name] = value
     return mapping
-
-
-def parse_losses(text: str) -> list[LossConfig]:
-    """Parse a list of losses, such as ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
-
-    Commas also separate the options of one loss: an item that has a "=" but no ":" is an option of the preceding loss.
-    """
-    configs = [LossConfig.parse(item.strip()) for item in re.split(r",(?![^,:]*=)", text) if item.strip()]
-    if not configs:
-        raise ValueError(f"losses must name at least one of {', '.join(LOSSES)}, got {text!r}")
-    for index, config in enumerate(configs):
-        if config in configs[:index]:
-            raise ValueError(f"losses must differ from each other, got {config} twice in {text!r}")
-    return configs

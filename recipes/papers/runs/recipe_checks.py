@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
+from hf_focal.cli.main import OneLineParser
 from hf_focal.losses import LossConfig
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
 from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.trainer import FocalTrainingArguments
-
-from .yaml_arguments import overridden_config
 
 _logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def learning_rate(argv: Sequence[str], args: TrainingArguments, name: str, own: 
         ValueError: the learning rate or the gradient clipping comes from a config file whose own model, which the
             command line replaces, is of the other kind.
     """
-    overridden, config = overridden_config(argv)
+    overridden, config = _overridden_config(argv)
     model = overridden.get("model_name_or_path")
     wrong = [argument for argument in ("learning_rate", "max_grad_norm") if argument in config]
     usual = "to train it from scratch, learning_rate 1e-3 and max_grad_norm 0 are usual"
@@ -85,6 +85,17 @@ def learning_rate(argv: Sequence[str], args: TrainingArguments, name: str, own: 
     if args.optim.startswith("adam") and (args.learning_rate < 2e-4 if name in own else args.learning_rate > 3e-4):
         kind = "low" if name in own else "high"
         _logger.warning("learning_rate %g is unusually %s for %r: %s", args.learning_rate, kind, name, usual)
+
+
+def _overridden_config(argv: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of the config file that the command line overrides, and the file's other settings."""
+    parser = OneLineParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    path = parser.parse_known_args(argv)[0].config
+    config = {} if path is None else yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    given = {part.partition("=")[0] for part in argv}
+    overridden = {key: value for key, value in config.items() if f"--{key}" in given}
+    return overridden, {key: value for key, value in config.items() if key not in overridden}
 
 
 def training_arguments(args: TrainingArguments) -> None:

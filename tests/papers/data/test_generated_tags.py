@@ -1,9 +1,13 @@
 """Generated sentences with a tag for each word."""
 
+import re
 from collections import Counter
 
 import pytest
-from papers.data.generated_tags import TAG_NAMES, generate_tags
+from papers.data.generated_tags import TAG_NAMES, generate_tags, write_tags
+from recipe_modules import flags, import_recipe
+
+from hf_focal.reports import RunResult
 
 
 def test_tags_are_as_frequent_as_documented():
@@ -33,3 +37,15 @@ def test_the_same_seed_draws_the_same_sentences():
 def test_a_longest_sentence_shorter_than_the_shortest_is_refused():
     with pytest.raises(ValueError, match="max_words must be at least min_words 8, got 7"):
         generate_tags(1, max_words=7)
+
+
+def test_a_tagger_is_trained_on_the_files(tmp_path, monkeypatch, capsys):
+    write_tags(tmp_path, (150, 40, 150), seed=42)
+    files = {f"{name}_file": tmp_path / f"{name}.parquet" for name in ("train", "validation", "test")}
+    options = {"model_name_or_path": tmp_path / "encoder", "output_dir": tmp_path / "out", "learning_rate": 0.01}
+    options |= {"num_train_epochs": 2, "per_device_train_batch_size": 20, "save_strategy": "no", "use_cpu": "true"}
+    monkeypatch.setattr("sys.argv", ["token_classification.py", *flags(files | options), "--loss", "class_balanced"])
+    import_recipe("../token_classification").main()
+    result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
+    assert result.pre["num_samples"] == sum(map(len, generate_tags(150, seed=44)["tags"]))
+    assert re.search(r"^B-EVENT: accuracy [\d.]+%$", capsys.readouterr().out, re.MULTILINE)

@@ -1,7 +1,8 @@
 """Trained tokenizers."""
 
 import pytest
-from papers.data.tokenizer_training import train_bpe_tokenizer, train_word_tokenizer
+from papers.data.tokenizer_training import train_bpe_tokenizer, train_tag_tokenizer, train_word_tokenizer
+from transformers import AutoTokenizer
 
 TEXTS = ["The cat, the dog.", "the cat's [hat]\n\tcost $5!", "", "a-b a_b"]
 
@@ -69,3 +70,18 @@ def test_vocabulary_holds_every_character():
         train_bpe_tokenizer(["a b c"], vocab_size=6)
     assert len(train_bpe_tokenizer(["a b c"], vocab_size=7)) == 7
     assert len(train_bpe_tokenizer(["a b c"], vocab_size=50)) == 10
+
+
+WORDS = [["Anna", "sees", "Bonn"], ["he", "sings"], ["Bonn", "!"], ["so", "sings", "Anna"], ["no", "one"]]
+
+
+def test_the_tokenizer_of_words_keeps_them_as_they_are(tmp_path):
+    tokenizer = train_tag_tokenizer(WORDS, vocab_size=8)
+    assert len(tokenizer) == 8
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    for words in (["Anna", "sings", "!"], ["Bonn", "sings"]):
+        ids = loaded(words, is_split_into_words=True)["input_ids"]
+        assert len(ids) == len(words)
+        assert ids == loaded(" ".join(words))["input_ids"] == tokenizer(words, is_split_into_words=True)["input_ids"]
+    assert loaded(["anna"], is_split_into_words=True)["input_ids"] == [loaded.unk_token_id]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from papers.figures.tables import mean_and_deviation, replace_rest, replace_section, rows_table
+from papers.figures.tables import fill_page, mean_and_deviation, rows_table
 
 
 def test_a_cell_has_the_mean_and_the_deviation():
@@ -20,19 +20,15 @@ def test_a_table_of_rows():
     assert table == "| Loss | ECE % | chosen |\n| --- | ---: | --- |\n| `brier` | 1.0 | T |\n"
 
 
-def test_a_section_of_a_page_is_replaced(tmp_path):
-    page, mark = tmp_path / "page.md", "<!-- results: written by recipes/papers/results.py -->"
-    page.write_text(f"above\n{mark}\nold\n<!-- end of results -->\nbelow\n")
-    replace_section(page, "results", "newer\n")
-    assert page.read_text() == f"above\n{mark}\n\nnewer\n\n<!-- end of results -->\nbelow\n"
-    with pytest.raises(ValueError, match=r"page.md must have the comments <!-- tests: written by"):
-        replace_section(page, "tests", "new")
-
-
-def test_what_is_written_by_hand_is_kept(tmp_path):
-    page, mark = tmp_path / "page.md", "<!-- What follows is written by recipes/papers/some_page.py. -->\n"
-    page.write_text(f"By hand.\n{mark}old\n")
-    replace_rest(page, "some_page.py", "new\n")
-    assert page.read_text() == f"By hand.\n{mark}\nnew\n"
-    with pytest.raises(ValueError, match=r"page.md must have the comment <!-- What follows is written by .*/other.py"):
-        replace_rest(page, "other.py", "new")
+def test_numbers_and_blocks_of_a_page_are_filled_in(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "On <!-- n -->3<!-- /n --> tasks.\n\n<!-- t -->\nold\n<!-- /t -->\n\nAll <!-- n -->3<!-- /n -->.\n"
+    )
+    fill_page(page, {"n": r"4\1", "t": "| a |\n| b |\n"})
+    n = r"<!-- n -->4\1<!-- /n -->"
+    assert page.read_text() == f"On {n} tasks.\n\n<!-- t -->\n\n| a |\n| b |\n\n<!-- /t -->\n\nAll {n}.\n"
+    fill_page(page, {"t": "none yet"})
+    assert "<!-- t -->\n\nnone yet\n\n<!-- /t -->" in page.read_text()
+    with pytest.raises(ValueError, match=r"page.md must have the comments <!-- m --> and <!-- /m -->"):
+        fill_page(page, {"m": "1"})

@@ -34,10 +34,10 @@ from papers.data.pixel_format import PixelFormat
 from papers.figures.run_records import record_of
 from papers.runs.image_models import is_timm_architecture
 from papers.runs.recipe_command import run_recipe
-from papers.runs.yaml_arguments import parse_arguments
 from processes import output_of, start
 
 from hf_focal import LossConfig, Temperature
+from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.losses import class_balanced_weights
 from hf_focal.metrics import adaptive_calibration_error, expected_calibration_error
 from hf_focal.reports import RunResult
@@ -138,7 +138,7 @@ def trainers(monkeypatch):
 @pytest.fixture(scope="module")
 def compared(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    options = digits.files | {"augmentation": "crop", "compare": "cross_entropy,focal:gamma=3"}
+    options = digits.files | {"augmentation": "crop", "losses": "cross_entropy,focal:gamma=3"}
     with pytest.MonkeyPatch.context() as patch:
         trainers = record(patch)
         results = run(folder, **options)

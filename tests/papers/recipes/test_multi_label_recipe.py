@@ -214,8 +214,7 @@ def test_from_posts_to_the_page(tmp_path, monkeypatch):
         run(tmp_path / "runs" / f"s{seed}", **options, label_column="labels", seed=seed, loss="focal:gamma=2")
     monkeypatch.setattr(page, "RUNS", tmp_path / "records.csv")
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    mark = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->"
-    page.PAGE.write_text(f"By hand.\n{mark}\n", encoding="utf-8")
+    page.PAGE.write_text("By hand.\n<!-- runs -->\n\n<!-- /runs -->\n", encoding="utf-8")
     page.collect(tmp_path / "runs")
     page.write_page()
     records = read_records(page.RUNS)

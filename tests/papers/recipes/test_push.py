@@ -7,11 +7,10 @@ import re
 import pytest
 from hub_server import READER
 from huggingface_hub import ModelCard
-from papers.runs.output_folders import folder_of
 from recipe_modules import flags, import_recipe
 
+from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.hub.hub_publishing import HubError
-from hf_focal.losses import LossConfig
 
 TEXTS = {
     "num_generated": 90,
@@ -38,14 +37,14 @@ def line(folder, **options):
 
 @pytest.mark.slow
 def test_each_run_of_a_comparison_is_published(hub, recipe, tmp_path, capsys, monkeypatch):
-    argv = line(tmp_path / "texts", compare="flsd53,focal:gamma=1", hub_model_id="team/texts")
+    argv = line(tmp_path / "texts", losses="flsd53,focal:gamma=1", hub_model_id="team/texts")
     results = recipe.main(argv)
     printed = capsys.readouterr().out
     assert set(hub.repositories) == {"team/texts-flsd53", "team/texts-focal-gamma-1"}
     for result, name in zip(results, ("texts-flsd53", "texts-focal-gamma-1"), strict=True):
         held = hub.repositories[f"team/{name}"]
         assert {"README.md", "config.json", "report/metrics.json", "report/reliability_after.png"} <= set(held)
-        written = (folder_of(LossConfig.parse(result.loss), tmp_path / "texts") / "report").iterdir()
+        written = (loss_folder(tmp_path / "texts", result.loss) / "report").iterdir()
         assert {f"report/{path.name}" for path in written} <= set(held)  # nothing of it shows rows
         assert not [path for path, content in held.items() if str(tmp_path).encode() in content]
         config = json.loads(held["config.json"])

@@ -1,8 +1,10 @@
 """Every config file holds arguments of its recipe only, and `--help` shows those of the recipe first."""
 
 import pytest
-from papers.runs.yaml_arguments import parse_arguments
 from recipe_modules import FOLDER, import_recipe
+
+from hf_focal import FocalTrainingArguments
+from hf_focal.cli.recipe_arguments import parse_arguments, parse_recipe
 
 CONFIGS = {
     "image_classification": ["digits", "own_images", "cifar10/paper", "cifar10/resnet20_overfit"],
@@ -10,7 +12,6 @@ CONFIGS = {
     "semantic_segmentation": ["segmentation_demo", "cityscapes/segformer_b0", "synthia/segformer_b0"],
     "sst_trees": ["sst/tree_lstm", "sst/paper"],
     "text_classification": ["demo", "own_texts_cnn", "newsgroups/bert", "newsgroups/multi_label", "sst/encoder"],
-    "token_classification": ["tags_demo", "conll2003/encoder"],
     "translation": ["translation_demo", "multi30k/transformer_small", "wmt14/transformer_base"],
 }
 CONFIGS["text_classification"] += ["multi_label_demo", "../../configs/own_texts"]
@@ -32,6 +33,15 @@ def test_every_config_holds_arguments_of_its_recipe(name, config):
         assert (data_args.text_column, model_args.memory_size, args.optim) == ("tree", 150, "adagrad")
 
 
+@pytest.mark.parametrize("config", ["tags_demo", "conll2003/encoder"])
+def test_configs_of_tags_hold_arguments_of_the_recipe_for_tags(config):
+    recipe = import_recipe("../token_classification")
+    argv = ["--config", str(FOLDER / "configs" / f"{config}.yaml"), "--use_cpu", "true", "--output_dir", "out"]
+    argv += ["--model_name_or_path", "encoder"]
+    parsed, (args,) = parse_recipe(recipe.RecipeArguments, FocalTrainingArguments, None, argv)
+    assert parsed.tag_column == ("tags" if config == "tags_demo" else "ner_tags") and args.learning_rate < 0.01
+
+
 def test_help_hides_the_training_arguments(capsys):
     shown = []
     for option in ("--help", "--help-all"):
@@ -43,6 +53,6 @@ def test_help_hides_the_training_arguments(capsys):
 
 @pytest.mark.parametrize("available", [False, True])
 def test_the_config_trains_in_bfloat16_where_the_device_has_it(available, monkeypatch):
-    monkeypatch.setattr("papers.runs.yaml_arguments.is_torch_bf16_gpu_available", lambda: available)
+    monkeypatch.setattr("hf_focal.cli.recipe_arguments.is_torch_bf16_gpu_available", lambda: available)
     argv = ["--config", str(FOLDER.parent / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
     assert parse_arguments(import_recipe("text_classification").ARGUMENTS, argv)[-1].bf16 is available

@@ -4,18 +4,16 @@ import importlib.util
 import json
 import re
 import shlex
-import sys
 
 import pytest
 import yaml
 from datasets import Dataset
 from papers.data.generated_topics import generate_topics
 from papers.figures.run_records import record_of
-from papers.runs import launcher as launches
-from papers.runs.yaml_arguments import parse_arguments
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import LossConfig
+from hf_focal.cli.recipe_arguments import parse_arguments
 
 recipe = import_recipe("reproduce")
 
@@ -38,7 +36,7 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
     losses = ["cross_entropy", "brier", "mmce", "label_smoothing_0.05", "flsd_53"]
     assert [(run.seed, run.loss) for run in plan.runs] == [(seed, loss) for seed in (4, 5) for loss in losses]
     assert {(cell.dataset, cell.model) for cell in plan.tables["mukhoti2020:1"]} == {("cifar10", "resnet50")}
-    job = plan.runs[-1].job
+    job = plan.runs[-1]
     assert job.folder == tmp_path / "cifar10" / "resnet50" / "flsd_53" / "seed_5"
     assert job.recipe == FOLDER / "image_classification.py"
     assert job.options == {
@@ -49,7 +47,7 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
         "loss": "flsd53",
         "seed": 5,
     }
-    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "published_mmce:lam=2"
+    assert next(run for run in plan.runs if run.loss == "mmce").options["loss"] == "published_mmce:lam=2"
 
 
 def newsgroups_files(folder):
@@ -64,12 +62,12 @@ def test_data_and_overrides_go_to_the_runs(tmp_path):
     overrides = "num_train_epochs=2 optim=sgd"
     options = {"rows": "20_newsgroups/gp_cnn", "data": f"20_newsgroups={data}", "overrides": overrides, "seeds": "1"}
     run = prepare(tmp_path / "out", **options).runs[0]
-    assert run.job.options["train_file"] == data / "train.parquet"
-    assert run.job.options["embeddings_file"] == data / "glove.6B.100d.txt"
-    assert "dataset_name" not in run.job.options
-    assert (run.job.options["num_train_epochs"], run.job.options["optim"]) == ("2", "sgd")
-    assert run.job.settings["num_train_epochs"] == "2"
-    assert str(data) not in json.dumps(run.job.settings)
+    assert run.options["train_file"] == data / "train.parquet"
+    assert run.options["embeddings_file"] == data / "glove.6B.100d.txt"
+    assert "dataset_name" not in run.options
+    assert (run.options["num_train_epochs"], run.options["optim"]) == ("2", "sgd")
+    assert run.settings["num_train_epochs"] == "2"
+    assert str(data) not in json.dumps(run.settings)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +101,10 @@ def test_a_finished_run_of_another_configuration_or_other_data_is_refused(tmp_pa
     rows = tmp_path / "recipes" / "tables" / "rows.yaml"
     rows.write_text(rows.read_text().replace("hub:", "files: {train_file: train.csv}\n    hub:"))
     options = {"losses": "focal_3", "seeds": "1", "data": f"news={data}", "overrides": None}
-    job = recipe.prepare(fake_argv(tmp_path, **options)).runs[0].job
-    job.result.parent.mkdir(parents=True)
-    job.result.touch()
-    saved = job.folder / "launches.json"
-    saved.write_text(json.dumps({"settings": job.settings, "launches": []}))
+    job = recipe.prepare(fake_argv(tmp_path, **options)).runs[0]
+    (job.folder / "report").mkdir(parents=True)
+    (job.folder / "report" / "metrics.json").touch()
+    (job.folder / "launch.json").write_text(json.dumps(job.settings))
     recipe.prepare(fake_argv(tmp_path, **options))
     if change == "configuration":
         (tmp_path / "recipes" / "configs" / "news" / "small.yaml").write_text("num_train_epochs: 3\n")
@@ -115,43 +112,20 @@ def test_a_finished_run_of_another_configuration_or_other_data_is_refused(tmp_pa
         (data / "train.csv").write_text("new")
     else:
         options["overrides"] = "num_train_epochs=3"
-    message = r"content of train_file \w{64} there" if change == "data" else "num_train_epochs 50 there, 3 now"
-    with pytest.raises(ValueError, match=f"focal_3 seed 1 with {message}"):
-        recipe.prepare(fake_argv(tmp_path, **options))
-    # A folder of an earlier version, which did not save what the files hold.
-    without = {key: value for key, value in job.settings.items() if key != "contents"}
-    saved.write_text(json.dumps({"settings": without, "launches": []}))
-    if change != "override":
+    message = r"content of train_file: '\w{64}' there" if change == "data" else "num_train_epochs: '50' there, '3' now"
+    with pytest.raises(ValueError, match=message):
         recipe.prepare(fake_argv(tmp_path, **options))
 
 
-@pytest.mark.parametrize(
-    ("settings", "devices", "processes", "expected"),
-    [
-        ({"per_device_train_batch_size": 128}, 1, 4, {"per_device_train_batch_size": 32}),
-        ({"max_tokens_per_batch": 3500}, 8, 2, {"gradient_accumulation_steps": 4}),
-        (
-            {"max_tokens_per_batch": 3500, "gradient_accumulation_steps": "2"},
-            8,
-            1,
-            {"gradient_accumulation_steps": 16},
-        ),
-        ({"max_tokens_per_batch": 3500}, 8, 16, {"max_tokens_per_batch": 1750}),
-    ],
-)
-def test_the_batch_stays_the_same(settings, devices, processes, expected):
-    assert recipe.same_batch(settings, devices, processes) == expected
-
-
-def test_several_processes_share_the_batch_but_not_mmce(tmp_path, monkeypatch):
-    monkeypatch.setattr(launches.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(launches.torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    plan = prepare(tmp_path, losses="flsd_53 brier", seeds="1", processes_per_run="2")
-    assert plan.devices == ["0,1"]
-    assert {run.job.options["per_device_train_batch_size"] for run in plan.runs} == {64}
-    with pytest.raises(ValueError, match=r"processes_per_run must be 1 for mmce, .*, got 2"):
-        prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
+def test_one_process_accumulates_the_batches_of_several(tmp_path):
+    data = tmp_path / "wmt"
+    data.mkdir()
+    for name in ("train", "validation", "test"):
+        (data / f"{name}.parquet").touch()
+    options = {"table": "mukhoti2020:3", "rows": None, "seeds": "1", "data": f"wmt14_en_de={data}"}
+    assert {run.options["gradient_accumulation_steps"] for run in prepare(tmp_path, **options).runs} == {8}
+    options["overrides"] = "gradient_accumulation_steps=2"
+    assert {run.options["gradient_accumulation_steps"] for run in prepare(tmp_path, **options).runs} == {16}
 
 
 # The tables and what runs them
@@ -200,7 +174,7 @@ def test_bert_has_a_recipe_and_files_of_its_own(tmp_path):
     plan = prepare(
         tmp_path, table="adafocal2022:1", rows=rows, losses="flsd_53", seeds="1", data=f"20_newsgroups={tmp_path}"
     )
-    jobs = {run.model: run.job for run in plan.runs}
+    jobs = {run.model: run for run in plan.runs}
     assert jobs["bert"].recipe.name == "text_classification.py" and jobs["gp_cnn"].recipe.name == "newsgroups.py"
     assert jobs["bert"].options["train_file"].name == "train_body.parquet"
     assert "embeddings_file" in jobs["gp_cnn"].options and "embeddings_file" not in jobs["bert"].options
@@ -209,11 +183,6 @@ def test_bert_has_a_recipe_and_files_of_its_own(tmp_path):
 
 # Runs and pages, with a fake recipe
 
-LAUNCHER = """
-import subprocess, sys
-first = next(i for i, part in enumerate(sys.argv[1:], start=1) if part.endswith(".py"))
-sys.exit(subprocess.run([sys.executable, *sys.argv[first:]]).returncode)
-"""
 # Dies in the first start of seed 2 of each loss.
 FAKE = """
 import pathlib, sys
@@ -254,10 +223,8 @@ def fake(tmp_path, monkeypatch):
     (recipes / "tables" / "paper.csv").write_text(TABLE)
     (recipes / "tables" / "rows.yaml").write_text(yaml.safe_dump(ROWS))
     (recipes / "configs" / "news" / "small.yaml").write_text("num_train_epochs: 50\n")
-    (tmp_path / "launcher").write_text(LAUNCHER)
     monkeypatch.setattr(recipe, "RECIPES", recipes)
     monkeypatch.setattr(recipe, "TABLES", recipes / "tables")
-    monkeypatch.setattr(launches, "LAUNCHER", (sys.executable, str(tmp_path / "launcher")))
 
 
 def fake_argv(tmp_path, **options):
@@ -270,11 +237,11 @@ def num_starts(tmp_path):
 
 @pytest.mark.slow
 def test_the_same_command_again_runs_nothing_that_is_finished(tmp_path, fake, capsys):
-    assert recipe.main(fake_argv(tmp_path, attempts=1)) == 1
-    problem = "news/cnn focal_3 seed 2: to resume (died with exit code 1: RuntimeError: out of memory)"
+    assert recipe.main(fake_argv(tmp_path)) == 1
+    problem = "news/cnn focal_3 seed 2: to resume (exit code 1: RuntimeError: out of memory)"
     assert problem in capsys.readouterr().out
     assert num_starts(tmp_path) == 6
-    assert recipe.main(fake_argv(tmp_path, attempts=1)) == 0
+    assert recipe.main(fake_argv(tmp_path)) == 0
     assert num_starts(tmp_path) == 8
     assert recipe.main(fake_argv(tmp_path)) == 0
     assert num_starts(tmp_path) == 8
@@ -285,32 +252,13 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path, fake, capsys):
     printed = capsys.readouterr().out
     assert "to run     news/cnn focal_3 seed 3" in printed
     assert "no recipe  news/big" in printed
-    assert "6 of 6 runs to do, 1 at a time." in printed
-    assert "news/cnn: 6 runs, time unknown, as no such run is finished" in printed
+    assert "6 of 6 runs to do." in printed
     command = shlex.split(printed.strip().splitlines()[-1])
     assert command[command.index("--num_train_epochs") + 1] == "5"
     assert not (tmp_path / "out").exists()
 
 
-def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
-    past = recipe.prepare(fake_argv(tmp_path, seeds="1 2", output_dir=tmp_path / "past")).runs
-    # 100 and 200 seconds for 5 epochs, the second with a start that died; one that is not finished does not count.
-    for run, seconds in zip(past, ([100], [150, 50], [9999]), strict=False):
-        run.job.folder.mkdir(parents=True)
-        kept = {"settings": run.job.settings, "launches": [{"seconds": value, "exit_code": 0} for value in seconds]}
-        (run.job.folder / "launches.json").write_text(json.dumps(kept))
-    for run in past[:2]:
-        run.job.result.parent.mkdir()
-        run.job.result.write_text("{}")
-    options = {"overrides": "num_train_epochs=15", "timings": tmp_path / "past"}
-    plan = recipe.prepare(fake_argv(tmp_path, **options))
-    assert list(recipe.estimate(plan).values()) == pytest.approx([450] * 6)
-    recipe.main([*fake_argv(tmp_path, **options, jobs="2"), "--dry_run"])
-    assert "news/cnn: 6 runs, about 0.8 hours" in (printed := capsys.readouterr().out)
-    assert "All: about 0.4 hours" in printed
-
-
-# Once with a real recipe and a real launcher
+# Once with a real recipe
 
 
 @pytest.mark.slow
@@ -326,23 +274,22 @@ def test_a_real_row_that_dies_and_is_resumed(tmp_path, capsys):
     overrides += " save_total_limit=2"  # with 1 only the best checkpoint is left
     options = {"rows": "20_newsgroups/gp_cnn", "data": f"20_newsgroups={data}", "overrides": overrides}
     options |= {"losses": "flsd_53", "seeds": "1"}
-    command = argv(tmp_path / "out", **options, attempts="1")
+    command = argv(tmp_path / "out", **options)
     folder = tmp_path / "out" / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_1"
     folder.mkdir(parents=True)
     (folder / "report").touch()  # a file: the run cannot write its report, after all the training
 
     code, log = recipe.main(command), (folder / "launch.log").read_text()
     assert code == 1, log
-    assert "gp_cnn flsd_53 seed 1: to resume (died with exit code 1: FileExistsError" in capsys.readouterr().out, log
+    assert "gp_cnn flsd_53 seed 1: to resume (exit code 1: FileExistsError" in capsys.readouterr().out, log
     (folder / "report").unlink()
     code, log = recipe.main(command), (folder / "launch.log").read_text()
     assert code == 0, log
 
-    assert [launch["exit_code"] for launch in launches.history(folder)["launches"]] == [1, 0]
     trained = re.findall(r"^epoch ([\d.]+): training loss", log, re.M)
     assert [float(epoch) for epoch in trained] == [1, 2]  # once: the second start went on from the last checkpoint
     settings = json.loads((folder / "run.json").read_text())
-    assert (settings["num_processes"], settings["mixed_precision"]) == (1, "no")  # not the launcher file's bf16
+    assert (settings["num_processes"], settings["mixed_precision"]) == (1, "no")
     assert record_of(folder)["loss"] == "flsd53"
 
 

@@ -64,7 +64,7 @@ def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
     monkeypatch.setattr(results, "RECORDS", records)
     results.main([])
     text = (copy / "docs" / "results" / "newsgroups.md").read_text(encoding="utf-8")
-    section = text.split("<!-- 20_newsgroups: ")[1].split("<!-- end of 20_newsgroups -->")[0]
+    section = text.split("<!-- 20_newsgroups -->")[1].split("<!-- /20_newsgroups -->")[0]
     assert f"| cross-entropy | {100 * first['before']['ece']:.2f} | 17.92° | 3.70 | 3.4 |" in section
     assert (copy / "docs" / "results" / "20_newsgroups_errors.png").stat().st_size > 10_000
     assert "There are no runs yet." in (copy / "docs" / "results" / "sst.md").read_text(encoding="utf-8")
@@ -153,14 +153,23 @@ def test_every_committed_run_has_a_name_of_its_own():
         names = [results.run_name(task, record) for record in read_records(results.RECORDS / f"{task}.csv")]
         assert names == sorted(set(names))
     # Their pages have scripts of their own.
-    others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft", "many_tasks"}
+    others = {
+        "fine_tuning",
+        "corrections",
+        "multi_label",
+        "calibrate_existing",
+        "csv_to_hub",
+        "sft",
+        "many_tasks",
+        "pages",
+    }
     assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
 
 
 def test_the_page_of_corrections_is_that_of_the_committed_runs():
     written = corrections.tables(read_records(corrections.RECORDS))
     page = (results.DOCS / "corrections.md").read_text(encoding="utf-8")
-    assert page.partition("corrections.py. -->\n\n")[2] == written
+    assert page.partition("<!-- runs -->\n\n")[2] == f"{written}\n<!-- /runs -->\n"
 
 
 def test_corrected_runs_have_names_of_their_own():

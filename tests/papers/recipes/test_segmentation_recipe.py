@@ -7,10 +7,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from dense_recipes import command_line
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from PIL import Image as PILImage
-from recipe_modules import REPORT, NoTrainer, import_recipe
+from recipe_modules import REPORT, NoTrainer, flags, import_recipe
 from transformers import (
     AutoImageProcessor,
     AutoModelForSemanticSegmentation,
@@ -28,16 +27,18 @@ recipe = import_recipe("semantic_segmentation")
 # Networks that have learnt next to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 NAMES = ",".join(SHAPE_NAMES)
+QUICK = {"num_train_epochs": 2, "learning_rate": "0.01", "per_device_train_batch_size": 8}
+QUICK |= {"per_device_eval_batch_size": 8, "save_strategy": "no", "use_cpu": "true", "disable_tqdm": "true"}
 
 
 def run(folder, **options):
-    return recipe.main(command_line(folder, **options))
+    return recipe.main(flags({"output_dir": folder, **QUICK, **options}))
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    options = {"num_generated": 16, "validation_size": 6, "compare": "cross_entropy,recall"}
+    options = {"num_generated": 16, "validation_size": 6, "losses": "cross_entropy,recall"}
     return folder, options, run(folder, **options)
 
 

@@ -66,9 +66,7 @@ def test_the_page_tells_mean_and_deviation_and_keeps_what_is_written_by_hand(tmp
             folder.mkdir(parents=True)
             (folder / "run.json").write_text(json.dumps(run))
     page.collect(tmp_path / "out")
-    page.PAGE.write_text(
-        "# By hand\n\n<!-- What follows is written by recipes/papers/sft_page.py. -->\nold", encoding="utf-8"
-    )
+    page.PAGE.write_text("# By hand\n\n<!-- runs -->\nold\n<!-- /runs -->\n", encoding="utf-8")
     page.write_page()
     text = page.PAGE.read_text(encoding="utf-8")
     assert text.startswith("# By hand\n\n") and "old" not in text

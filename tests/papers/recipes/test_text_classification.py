@@ -9,12 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
-from papers.runs.recipe_arguments import runs_of
-from papers.runs.yaml_arguments import parse_arguments
 from recipe_modules import FOLDER, REPORT, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import (
@@ -29,6 +26,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
+from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.reports import RunResult
 
 recipe = import_recipe("text_classification")
@@ -75,7 +73,7 @@ def compared(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "FocalTrainer", Recording)
-        results = run(folder, compare="cross_entropy,focal:gamma=3")
+        results = run(folder, losses="cross_entropy,focal:gamma=3")
     logits = {"cross_entropy": predicted[0].predictions, "focal_gamma_3": predicted[-1].predictions}
     return SimpleNamespace(folder=folder, results=results, logits=logits)
 
@@ -116,19 +114,19 @@ def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared):
 
 def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys):
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    again = run(compared.folder, compare="cross_entropy,focal:gamma=3", logging_steps=7)
+    again = run(compared.folder, losses="cross_entropy,focal:gamma=3", logging_steps=7)
     assert [result.pre["ece"] for result in again] == [result.pre["ece"] for result in compared.results]
     assert "| focal:gamma=3 |" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"other settings \(learning_rate: 0.01 there, 0.1 now\)"):
-        run(compared.folder, compare="cross_entropy", learning_rate=0.1)
+        run(compared.folder, losses="cross_entropy", learning_rate=0.1)
     with pytest.raises(ValueError, match=r"other settings \(num_generated: 120 there, 130 now\)"):
-        run(compared.folder, compare="cross_entropy", num_generated=130)
+        run(compared.folder, losses="cross_entropy", num_generated=130)
     with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
-        run(compared.folder, compare="cross_entropy", adam_epsilon=10)
+        run(compared.folder, losses="cross_entropy", adam_epsilon=10)
     with pytest.raises(ValueError, match="kind: 'comparison' there, 'run' now"):
         run(compared.folder, loss="brier")
     with pytest.raises(ValueError, match="kind: 'run' there, 'comparison' now"):
-        run(compared.folder / "cross_entropy", compare="brier,flsd53")
+        run(compared.folder / "cross_entropy", losses="brier,flsd53")
 
 
 def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path):
@@ -218,61 +216,6 @@ def test_files_with_labels_in_words(tmp_path):
         run(tmp_path / "out", **options)
 
 
-def write_pairs(path, size, seed):
-    """Questions and sentences, whose label says whether they have a topic in common."""
-    first, second = generate_topics(size, seed=seed, num_topics=2), generate_topics(size, seed=seed + 9, num_topics=2)
-    labels = [int(one == two) for one, two in zip(first["label"], second["label"], strict=True)]
-    columns = {"question": first["text"][:], "sentence": second["text"][:], "label": labels}
-    Dataset.from_dict(columns).to_parquet(path)
-    return path
-
-
-def test_pairs_of_texts(encoder, tmp_path):
-    files = {
-        f"{name}_file": write_pairs(tmp_path / f"{name}.parquet", 40, i) for i, name in enumerate(("train", "test"))
-    }
-    options = files | {"text_column": "question", "text_pair_column": "sentence", "validation_size": 20}
-    (result,) = run(tmp_path / "out", **options, model_name_or_path=encoder, num_train_epochs=1)
-    assert result.pre["num_samples"] == 40
-    # The trained model has seen both texts: it gives the reported NLL for pairs.
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    test = Dataset.from_parquet(str(files["test_file"]), cache_dir=str(tmp_path))
-    texts = [test[name][:] for name in ("question", "sentence")]
-    batch = tokenizer(*texts, truncation=True, max_length=40, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        nll = torch.nn.functional.cross_entropy(model(**batch).logits.double(), torch.tensor(test["label"][:]))
-    assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
-    with pytest.raises(ValueError, match=r"text_pair_column must be .* got 'sentense'; did you mean 'sentence'\?"):
-        run(tmp_path / "error", **options | {"text_pair_column": "sentense"}, model_name_or_path=encoder)
-    with pytest.raises(ValueError, match="text_pair_column must be a different column from text_column, got"):
-        run(tmp_path / "error", **options | {"text_pair_column": "question"}, model_name_or_path=encoder)
-
-
-def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("papers.runs.lora_arguments.is_peft_available", lambda: False)
-    with pytest.raises(ValueError, match="lora_r needs PEFT, which is not installed, got 4: pip install peft"):
-        run(tmp_path / "out", model_name_or_path=encoder, lora_r=4)
-    with pytest.raises(ValueError, match="lora_r needs a pretrained model_name_or_path, got 4 for 'gp_cnn'"):
-        run(tmp_path / "out", lora_r=4)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
-    (result,) = run(
-        tmp_path / "out", model_name_or_path=encoder, lora_r=4, lora_target_modules="query", num_train_epochs=1
-    )
-    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    before = BertModel.from_pretrained(encoder)
-    assert type(tuned) is BertForSequenceClassification
-    assert tuned.config.calibration["temperature"] == result.temperature.value
-    layers = [model.encoder.layer[0].attention.self for model in (before, tuned.bert)]
-    assert not torch.equal(layers[0].query.weight, layers[1].query.weight)
-    assert torch.equal(layers[0].key.weight, layers[1].key.weight)
-
-
 def test_a_long_tail_is_cut_of_the_training_texts_alone():
     balanced, tailed = (
         recipe.load_data(recipe.DataArguments(num_generated=300, imbalance=imbalance), seed=0)
@@ -349,7 +292,7 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
             {"temperature_objective": "nlll"},
             "temperature_objective must be one of ece, adaece, nll, got 'nlll'; did you mean 'nll'?",
         ),
-        ({"loss": "mmce", "compare": "brier"}, "loss and compare must not be given together, got 'mmce' and 'brier'"),
+        ({"loss": "mmce", "losses": "brier"}, "losses must be given without loss, got 'brier' and 'mmce'"),
         ({"model_name_or_path": "gpcnn"}, "got 'gpcnn'; did you mean 'gp_cnn'?"),
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
@@ -370,11 +313,11 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"metric_for_best_model": "zzz"}, "metric_for_best_model must be one of loss, "),
         ({"report_to": "zzz"}, "report_to must be one of none"),
         (
-            {"compare": "brier,class_balanced:weights=1/2/3"},
+            {"losses": "brier,class_balanced:weights=1/2/3"},
             "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
         ),
         (
-            {"compare": "brier,adafocal", "validation_size": 14},
+            {"losses": "brier,adafocal", "validation_size": 14},
             "the validation set must hold at least 15 samples for adafocal, got 14",
         ),
     ],
@@ -438,12 +381,3 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
     run(folder, loss="focal:gamma=3")
     with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
         run(folder, loss="focal:gamma=3", adam_epsilon=10)
-
-
-def test_defaults_that_depend_on_the_loss_are_those_of_each_loss(tmp_path):
-    argv = ["--compare", "brier,focal:schedule=5/3/2", "--load_best_model_at_end", "--output_dir", str(tmp_path)]
-    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch", "--use_cpu", "true"]
-    *_, recipe_args, args = recipe.parse_recipe(recipe.ARGUMENTS, argv, None)
-    runs = runs_of(args, recipe_args.compare)
-    assert [run.metric_for_best_model for run in runs] == ["loss", "nll"]
-    assert [run.greater_is_better for run in runs] == [False, False]

@@ -16,7 +16,7 @@ def test_next_steps_name_a_folder_with_braces_as_python_and_the_shell_read_it(tm
 
     train_each_loss(
         train_one,
-        FocalTrainingArguments(folder, use_cpu=True),
+        [FocalTrainingArguments(folder, use_cpu=True)],
         RecipeArguments(),
         settings=(),
         calibration_size=1000,
