@@ -1,4 +1,4 @@
-"""The two rules of structure: losses and metrics stand alone, and the package does not import the recipes."""
+"""The rules of structure: folders import those above them only, and the package does not import the recipes."""
 
 import ast
 import subprocess
@@ -23,6 +23,35 @@ def test_the_package_does_not_import_the_recipes():
     recipes = {"recipes", "papers"} | {path.stem for path in (ROOT / "recipes").glob("*.py")}
     wrong = {str(path): {name for name in imported_modules(path) if name.split(".")[0] in recipes} for path in files}
     assert {path: names for path, names in wrong.items() if names} == {}
+
+
+# Each imports only those before it, as the picture in docs/architecture.md shows; the first two are used by all.
+LAYERS = (
+    *("utils", "validation", "losses", "metrics", "calibration", "choices", "tasks", "recommendation", "reports"),
+    *("hub", "scores", "trainer", "sources", "workflow", "cli"),
+)
+
+
+def imported_layers(path: Path) -> set[str]:
+    """The folders and modules of the package that a file imports anywhere, except its own."""
+    package = ("hf_focal", *path.relative_to(ROOT / "hf_focal").parts[:-1])
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found |= {".".join((*base, name)).split(".")[1] for name in names}
+    return found - {*package[1:2]}
+
+
+def test_folders_import_only_those_above_them():
+    wrong = []
+    for path in sorted((ROOT / "hf_focal").rglob("*.py")):
+        layer = (path.relative_to(ROOT / "hf_focal").parts[0]).removesuffix(".py")
+        if layer not in ("__init__", "__main__"):
+            above = LAYERS[: LAYERS.index(layer)]
+            wrong += [f"{path}: {name}" for name in imported_layers(path) - {layer} if name not in above]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("package", ["losses", "metrics"])
