@@ -23,6 +23,7 @@ from transformers import (
 
 from hf_focal.reports.run_results import known_loss
 from hf_focal.sources.model import ModelSource, loss_of, public_name
+from hf_focal.sources.source import Data
 from hf_focal.tasks.heads import task_of_config
 from hf_focal.validation import InputError
 
@@ -115,7 +116,7 @@ def several_languages(tmp_path):
 
 def encoded_by(folder, **options):
     trained = ModelSource(folder, None, 1, 15, options)
-    source, rows = trained.load("dataset", str(folder / "rows.json"), None, "test")
+    source, rows = trained.load(Data("dataset", str(folder / "rows.json")))
     return trained.processor, trained.encode(source, rows)[0]
 
 
@@ -153,7 +154,7 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
         part.save_pretrained(tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
     trained = ModelSource(tmp_path, None, 1, 15, {"max_length": 50})
-    source, rows = trained.load("dataset", str(tmp_path / "rows.json"), None, "test")
+    source, rows = trained.load(Data("dataset", str(tmp_path / "rows.json")))
     (encoded,) = trained.encode(source, rows)
     # As in "cat xyz mat" within a text; only the first token of a word has its label.
     assert encoded["input_ids"] == tokenizer(" cat xyz mat")["input_ids"]
