@@ -280,6 +280,12 @@ def read_labels(
         lengths = labels.value_lengths().to_numpy(zero_copy_only=False) if len(labels) else np.array([])
         flat = labels.flatten()
         if (lengths == size).all() and (hot := _hot(flat, size)) is not None:
+            if size > 1 and names not in ((), tuple(map(str, range(size)))) and not numbered:
+                raise InputError(
+                    "label_column",
+                    f"must hold names of {shown(names)}, got lists of 0 and 1 in {columns[0]!r} of {rows.source}, "
+                    f"whose order is unknown: give classes in this order, or columns label_{names[0]}, ... of 0 and 1",
+                )
             return (hot, names, "numbers") if size > 1 else (hot[:, 0], names, "numbers")
         if flat.null_count:
             raise InputError("label_column", f"must have no missing labels in the lists of {columns[0]!r}, got one")

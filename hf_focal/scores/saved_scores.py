@@ -15,8 +15,8 @@ def write_scores(path: str | Path, scores: Scores) -> None:
     """Write logits, labels, and what identifies the rows as a parquet file.
 
     The columns are ``logit_<class>``, or one column ``logits`` of lists if the classes have no names; ``label``, by
-    name if the classes have names, or ``labels``, lists of a 0 or 1 for each label (null if unknown); ``row``; and, if
-    there are any, ``cluster`` and ``group``.
+    name if the classes have names, or, for several labels, ``label_<name>`` or lists ``labels`` of a 0 or 1 for each
+    (null if unknown); ``row``; and, if there are any, ``cluster`` and ``group``.
 
     Raises:
         InputError: there are only confidences.
@@ -44,4 +44,7 @@ def _labels(scores: Scores) -> dict[str, Any]:
         return {"label": pa.array(names[labels] if len(names) > 1 else labels)}
     if scores.num_classes == 1:
         return {"label": pa.array(labels[:, 0], from_pandas=True)}
+    if len(scores.score_names) == scores.num_classes:
+        columns = zip(scores.score_names, labels.T, strict=True)
+        return {f"label_{name}": pa.array(column, from_pandas=True) for name, column in columns}
     return {"labels": pa.array([pa.array(row, from_pandas=True).to_pylist() for row in labels])}

@@ -520,6 +520,15 @@ def test_the_command_takes_kind_and_link(tmp_path, capsys):
     assert f"{100 * ERROR:.2f}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("pattern", ["prob_{}", "pairs"])
+def test_lists_of_zero_and_one_have_no_order_beside_named_columns(pattern):
+    columns = {"scores": pipeline_rows(NAMES)} if pattern == "pairs" else columns_of(PROBABILITIES)
+    columns["label"] = [*np.eye(3, dtype=int)[LABELS]]
+    with pytest.raises(InputError, match=r"label_column must hold names of .* whose order is unknown: give classes"):
+        read_scores(pd.DataFrame(columns))
+    check_figures(pd.DataFrame(columns), classes=tuple(NAMES))
+
+
 def test_reading_imports_neither_transformers_nor_datasets():
     code = "import sys, hf_focal; hf_focal.read_scores({'logits': [[1.0, 2.0]], 'label': [0]})\n"
     code += "print({'transformers', 'datasets'} & {*sys.modules})"
