@@ -99,7 +99,8 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     columns["T"] = [
         f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
-    columns = {title: columns[title] for title in (name, "ECE %", "T")} | columns  # what readers look for first
+    first = [title for title in (name, "ECE %", "T") if title in columns]  # what readers look for
+    columns = {title: columns[title] for title in first} | columns
     sizes = [(run.parts.class_balance, run.pre.get("num_samples")) for run in results]
     errors = {1 - balance.largest / size for balance, size in sizes if balance and size is not None}
     if len(errors) == 1:  # with several values, the runs have different test sets

@@ -107,6 +107,8 @@ def test_what_a_run_lacks_is_a_dash():
     assert "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |" in table.splitlines()
     alone = results_table([run]).splitlines()  # without the column of what no run has
     assert "Classwise" not in alone[0] and alone[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | 20.00 |"
+    without = {"error": 0.5}
+    assert results_table([replace(run, pre=without, post=without)]).splitlines()[0] == "| Loss | T | Error % |"
 
 
 def test_labels_with_their_errors_and_temperatures(tmp_path):
