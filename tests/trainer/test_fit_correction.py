@@ -10,6 +10,7 @@ from tiny_models import EVAL, BagOfWords, logits_of, rows, tensors, tiny_bert, t
 from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration import CalibrationFit
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
+from hf_focal.reports.result_sections import CrossFit
 from hf_focal.scores.correction_files import read_correction
 from hf_focal.tasks.heads import Head
 
@@ -121,7 +122,7 @@ def test_finish_keeps_the_fit_unless_another_is_asked_for(method, tmp_path, caps
     fit = trainer.fit
     result = trainer.finish(EVAL)
     assert trainer.fit is fit and fit.method == method and str(fit) in capsys.readouterr().out
-    assert (result.details.get("calibration") == fit.to_dict()) == (method == "vector")
+    assert result.fit.cross_fit == (CrossFit(**fit.to_dict()) if method == "vector" else None)
     assert Correction.load(tmp_path / "correction.json") == fit.correction
     trainer.finish(EVAL, method="matrix")
     assert trainer.fit.method == Correction.load(tmp_path / "correction.json").method == "matrix"
