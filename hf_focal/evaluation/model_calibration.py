@@ -70,8 +70,8 @@ def calibrate_model(
         objective: what a temperature minimizes, "nll" or "ece".
         calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
-            `fit_correction`). By default "auto" for a classifier of whole samples with more than two classes, one
-            label per sample, and at least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
+            `fit_correction`). By default "auto" for a classifier of whole samples with one softmax and at least 50
+            samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
             thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is
@@ -135,9 +135,8 @@ def calibrate_model(
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         if calibration is None:
-            has_choice = trained.takes_affine and objective == "nll" and not per_label
-            classes = trained.config.num_labels if has_choice else 2
-            calibration = default_correction(classes, len(samples))
+            has_choice = trained.takes_affine and trained.link == "softmax" and objective == "nll" and not per_label
+            calibration = default_correction(has_choice, len(samples))
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if new_prior is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..calibration.cross_fitting import scaling_name
+from ..calibration.cross_fitting import AS_IT_IS, scaling_name
 from ..tasks.task import unit_of
 from .markdown_tables import METRICS, Cell, columns_table
 from .number_format import format_interval, format_number
@@ -42,7 +42,7 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
     if fit := details.get("calibration"):
         before, after = fit["before"], fit["after"]
         chosen = fit.get("chosen", fit["method"])
-        kind = "no correction" if chosen == "none" else scaling_name(chosen)
+        kind = "no correction" if chosen == "none" else scaling_name(chosen, fit.get("strength", 1.0))
         top = f" (and {fit['changed_top_labels']:,} top labels)" if "changed_top_labels" in fit else ""
         # A prior shift changes more.
         changed = "" if "prior_shift" in details else f"; {fit['changed_predictions']:,} predictions{top} change"
@@ -53,7 +53,9 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
         )
         if "description" in fit:
             lines.append(fit["description"])
-        if fit.get("reason"):
+        if fit.get("reason") and chosen == "none":
+            lines.append(f"No correction: {AS_IT_IS}. {fit['reason'][0].upper()}{fit['reason'][1:]}.")
+        elif fit.get("reason"):
             lines.append(f"Chosen by auto: {chosen}, because {fit['reason']}.")
         lines += [
             f"{title} {before[name]:.4f} = {parts[0]:.4f} calibration + {parts[1]:.4f} refinement."

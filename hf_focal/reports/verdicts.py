@@ -179,7 +179,7 @@ def _advice(result: RunResult) -> str:
             return "more samples to fit to would help"
         return f"{result.correction} was fitted on data unlike these: fit it on data like these, or shift the prior"
     if details.get("calibration", {}).get("method") == "none":
-        return "no correction lowered the cross-fitted NLL, so the scores say little of these labels"
+        return "no correction clearly lowered the cross-fitted NLL, so fit it on more data like these"
     if method is None and details.get("was_calibrated"):
         return "the correction in its weights was fitted on data unlike these, so fit one on data like these"
     if result.link == "softmax":
