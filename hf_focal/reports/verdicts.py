@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
+from ..calibration.cross_fitting import AS_IT_IS
 from ..tasks.task import unit_of
 from .number_format import format_interval, format_number
 from .run_results import RunResult, mean_and_share
@@ -238,7 +239,8 @@ def verdict(result: RunResult) -> list[str]:
     if result.method is None:
         ece = f"{format_number(result.pre.get('ece'), 100, 2)}%"
         interval = format_interval(result.pre_intervals.get("ece"), 100, 2)
-        return [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
+        lines = [headline, f"The ECE on {samples_of(result)} is {ece}{interval}."]
+        return lines + list(filter(None, [uncorrected_verdict(result)]))
     details, fitted, unit = result.details, result.correction, unit_of(result.details.get("task", ""))
     if _same_rows(result) and "prior_shift" in details:
         return [
@@ -260,6 +262,14 @@ def verdict(result: RunResult) -> list[str]:
             f"{unit} unlike these, or on {unit} that the model was trained on."
         )
     return lines
+
+
+def uncorrected_verdict(result: RunResult) -> str:
+    """Say that "auto" left the model as it is; "" if there is a correction, or if none was tried."""
+    fit = result.details.get("calibration", {})
+    if fit.get("method") != "none" or not fit.get("reason"):
+        return ""
+    return f"No correction: {AS_IT_IS}, as far as {fit['num_samples']:,} samples show."
 
 
 def headline_of(result: RunResult) -> str:
