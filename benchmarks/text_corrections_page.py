@@ -28,15 +28,17 @@ def figures() -> pd.DataFrame:
     cells["none"] = cells["none_error"] = 0.0
     parts = []
     for name in TITLES:
-        part = cells[["set", "samples", "draw"]].assign(method=name, change=cells[name], above=cells[name] - cells["sms"])
+        part = cells[["set", "samples", "draw"]].assign(
+            method=name, change=cells[name], above=cells[name] - cells["sms"]
+        )
         part["harm"] = (cells[name] > HARM) & (cells[name] > cells[f"{name}_error"])
         part["win"] = np.where(part["above"].abs() <= TIE, 0.5, part["above"] < 0)
         parts.append(part)
     rows = pd.concat(parts, ignore_index=True)
-    # Tasks are shared out evenly by their names: rules were chosen on one half, and confirmed on the other.
+    # Tasks are shared out evenly by their names.
     tasks = sorted(table.loc[cells["set"].unique(), "task"].unique())
     rows["task"] = rows["set"].map(table["task"])
-    rows["half"] = np.where(rows["task"].isin(tasks[::2]), "chosen on", "confirmed on")
+    rows["half"] = np.where(rows["task"].isin(tasks[::2]), "first half", "second half")
     return rows.assign(shifted=rows["set"].map(table["shift"]) != "")
 
 
@@ -54,7 +56,10 @@ def percent(values: pd.Series) -> str:
 
 
 def table_of(rows: pd.DataFrame, size: int) -> list[str]:
-    lines = ["| Method | NLL - without | NLL - SMS | wins against SMS % | harm % |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| Method | NLL - without | NLL - SMS | wins against SMS % | harm % |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
     for name, title in TITLES.items():
         own = rows[(rows["method"] == name) & (rows["samples"] == size)]
         low, high = interval(own["above"], own["task"])
@@ -80,10 +85,10 @@ def page(rows: pd.DataFrame) -> str:
         f"{percent(of('auto_0.2', 100)['harm'])}%.",
         f"Its mean NLL minus that of SMS is {auto['above'].mean():.4f} [{low:.4f}, {high:.4f}], and it is lower in "
         f"{percent(auto['win'])}% of the draws.",
-        f"On the tasks that the rule was not chosen on, the difference is "
-        f"{of('auto', 100, halves['confirmed on'])['above'].mean():.4f}, and it wins "
-        f"{percent(of('auto', 100, halves['confirmed on'])['win'])}%: its gain over SMS is not confirmed, its low "
-        "harm is.",
+        f"On the second half of the tasks, without shift, the difference is "
+        f"{of('auto', 100, halves['second half'])['above'].mean():.4f}, and it wins "
+        f"{percent(of('auto', 100, halves['second half'])['win'])}%: its gain over SMS is "
+        "only on the first half, its low harm on both.",
         "With 50 samples, caution costs more than it saves: see the second table.",
         f"No rule was better everywhere: under shift, T alone has the lowest NLL, and `auto` harms in "
         f"{percent(of('auto', 500, rows[rows['shifted']])['harm'])}% of the draws of 500 samples, because no rule can "
@@ -141,8 +146,8 @@ def page(rows: pd.DataFrame) -> str:
         "both had fitted. The corrections are those of the library, fitted by the same code for speed. Their fits of "
         "the other methods differ by more where logits separate or say nothing (T at the end of its range).",
         "- Other penalties: those of vector and matrix scaling are SMS's, K/n and K(K-1)/n, and unchanged.",
-        "- Both halves were looked at while the sets were being measured, so the confirmation is not "
-        "blind.",
+        "- A blind confirmation. About 40 rules were compared, and this one was taken after looking at both halves of "
+        "the tasks and at the simulation, so all figures of `auto` here are on data that chose it.",
     ]
     return "\n".join(lines) + "\n"
 
