@@ -21,8 +21,9 @@ import torch
 from scipy.special import expit, softmax
 
 from hf_focal import fit_temperature, fit_thresholds
-from hf_focal.calibration import fit_matrix_scaling, fit_platt_scaling, fit_vector_scaling
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.clusters import folds_of
+from hf_focal.calibration.platt_scaling import fit_platt_scaling
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 POPULATION = 1_000_000  # rows that give the true precision and recall
@@ -170,7 +171,7 @@ def of_correction(method: str, classes: int, size: int, goal: float, draws: int)
     rng, links = np.random.default_rng(1), {"platt": "sigmoid"}
     link = links.get(method, "softmax")
     fits: dict[str, Any] = {
-        "temperature": lambda z, y: fit_temperature(z, y),
+        "temperature": lambda z, y: fit_temperature(z, y).correction,
         "vector": fit_vector_scaling,
         "matrix": fit_matrix_scaling,
         "platt": fit_platt_scaling,

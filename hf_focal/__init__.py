@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
-    from .evaluation import calibrate_model as calibrate_model
-    from .evaluation import evaluate_model as evaluate_model
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
@@ -46,8 +44,6 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .reports import reliability_diagram as reliability_diagram
     from .scores import Scores as Scores
     from .scores import apply_correction as apply_correction
-    from .scores import calibrate_scores as calibrate_scores
-    from .scores import evaluate_scores as evaluate_scores
     from .scores import export_correction as export_correction
     from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
@@ -60,6 +56,12 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .trainer import loss_func as loss_func
     from .trainer.sft_trainer import FocalSFTConfig as FocalSFTConfig
     from .trainer.sft_trainer import FocalSFTTrainer as FocalSFTTrainer
+    from .workflow import calibrate as calibrate
+    from .workflow import calibrate_model as calibrate_model
+    from .workflow import calibrate_scores as calibrate_scores
+    from .workflow import evaluate as evaluate
+    from .workflow import evaluate_model as evaluate_model
+    from .workflow import evaluate_scores as evaluate_scores
 
 _NAMES = {
     "calibration": (
@@ -69,7 +71,6 @@ _NAMES = {
         *("apply_calibrated_generation", "calibrated_generation"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
-    "evaluation": ("calibrate_model", "evaluate_model"),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
     "metrics": (
         "CalibrationMetrics",
@@ -80,14 +81,7 @@ _NAMES = {
     ),
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
-    "scores": (
-        "Scores",
-        "apply_correction",
-        "calibrate_scores",
-        "evaluate_scores",
-        "export_correction",
-        "read_scores",
-    ),
+    "scores": ("Scores", "apply_correction", "export_correction", "read_scores"),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("DataArguments", "load_splits"),
     "trainer": (
@@ -95,6 +89,10 @@ _NAMES = {
         "loss_func",
     ),
     "trainer.sft_trainer": ("FocalSFTConfig", "FocalSFTTrainer"),
+    "workflow": (
+        *("calibrate", "calibrate_model", "calibrate_scores"),
+        *("evaluate", "evaluate_model", "evaluate_scores"),
+    ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

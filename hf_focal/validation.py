@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from numbers import Real
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,10 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return " ".join(filter(None, self.args))
+
+
+def one_line(error: BaseException) -> str:
+    return shorten(str(error), 400, placeholder=" ...")  # some messages of Transformers list all its models
 
 
 def require(condition: bool, argument: str, problem: str) -> None:

@@ -87,6 +87,7 @@ def main() -> None:
         result = trainer.finish(encoded["test"], dataset=recipe.data_name)
         for T in (1.0, result.temperature.value):
             search = {"max_length": recipe.max_length, "num_beams": recipe.num_beams, **calibrated_generation(T)}
+            search["renormalize_logits"] = True  # also at T = 1, so that only T differs
             ids = torch.from_numpy(trainer.predict(encoded["test"], **search).predictions)
             texts = tokenizer.batch_decode(ids.masked_fill(ids < 0, tokenizer.pad_token_id), skip_special_tokens=True)
             if args.process_index == 0:

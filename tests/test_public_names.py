@@ -9,6 +9,9 @@ import pytest
 
 import hf_focal
 
+HEAVY = {"transformers", "accelerate", "datasets"}  # which a table of scores does not need
+TABLE = "{'logits': [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0], [0.0, 3.0]] * 9, 'label': [0, 1, 1, 1] * 9}"
+
 
 def loaded_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter holds after `statement`."""
@@ -51,9 +54,25 @@ def test_an_unknown_name_is_an_attribute_error():
         ("from hf_focal import fit_temperature", {"transformers", "matplotlib", "datasets", "accelerate"}),
         ("from hf_focal import build_loss", {"transformers", "matplotlib", "datasets", "accelerate"}),
         ("from hf_focal import loss_func", {"matplotlib"}),
+        ("import hf_focal; hf_focal.evaluate_scores, hf_focal.calibrate_scores", HEAVY),
+        (f"import hf_focal\nhf_focal.evaluate_scores({TABLE})", HEAVY),
+        (f"import hf_focal\nhf_focal.calibrate_scores({TABLE})", HEAVY),
     ],
 )
 def test_what_an_import_leaves_alone(statement, absent):
     loaded = loaded_by(statement)
     assert "hf_focal" in loaded
     assert loaded & absent == set()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_a_command_for_a_table_leaves_alone_what_models_need(command, tmp_path):
+    table = tmp_path / "scores.csv"
+    table.write_text("prob_a,prob_b,label\n" + "0.9,0.1,a\n0.2,0.8,b\n0.7,0.3,b\n" * 9, encoding="utf-8")
+    line = [command, "--scores", str(table), "--output", str(tmp_path / "out")]
+    loaded = loaded_by(
+        f"import contextlib, io\nfrom hf_focal.cli.main import main\n"
+        f"with contextlib.redirect_stdout(io.StringIO()):\n    assert main({line!r}) == 0"
+    )
+    assert "hf_focal" in loaded and loaded & HEAVY == set()
+    assert (tmp_path / "out" / "report.html").exists()

@@ -30,7 +30,8 @@ def test_figures_of_tiny_sizes_and_bytes_of_two_processes(tmp_path):
     assert steps["Trainer"] == 0
     assert steps["flsd53"] == 8  # the number of labels
     assert steps["recall"] == 8 + 2 * 10 * 8  # and hits and samples of each class
-    for name, each_sample in (("FocalTrainer.evaluate", 4 + 4), ("fit_temperature, collected", 4 + 4 * 10 + 8)):
+    for name, each_sample in (("FocalTrainer.evaluate", 4 + 4), ("fit_temperature, collected", 4 + 4 * 10 + 8 + 8)):
+        # Scores, and for a fit the labels and the numbers of the rows.
         added = sent[name, 8_192, 10] - sent[name, 4_096, 10]  # one half by each process; besides, counts of batches
         assert added == pytest.approx(each_sample * 2_048, rel=0.2), name
     more_classes = sent["Trainer.evaluate", 4_096, 1_000] - sent["Trainer.evaluate", 4_096, 10]

@@ -56,7 +56,7 @@ class Correction:
             raise InputError("centered", f"must be True or False, got {self.centered!r}")
         if self.centered and not isinstance(A, Tensor):
             raise InputError("centered", f"must be False unless A is an array, got A = {A:.4g}")
-        if not self.centered and getattr(A, "ndim", 0) < 2 and not (torch.as_tensor(A) > 0).all():
+        if not self.centered and getattr(A, "ndim", 0) < 2 and not (torch.as_tensor(A, dtype=torch.float64) > 0).all():
             raise InputError("A", f"must be positive, got {A}")
         object.__setattr__(self, "A", A)
         object.__setattr__(self, "b", b if torch.as_tensor(b).any() else 0.0)

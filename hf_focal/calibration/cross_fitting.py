@@ -59,7 +59,8 @@ class CalibrationFit:
         reason: why "auto" chose the correction, in one line; "" if the method was given.
         changed_predictions: how many of the samples' predictions the correction changes; with a sigmoid, how many of
             the decisions at a probability of ½.
-        num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
+        num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split; 0
+            folds, and no `scores`, for a temperature that is not cross-fitted.
         chosen: the key of the correction in `scores`.
         changed_top_labels: with a sigmoid, of how many samples the most probable label changes.
         temperature: if the correction is a temperature, its fit to all samples, at its strength, or else None.
@@ -88,6 +89,18 @@ class CalibrationFit:
     clusters: np.ndarray | None = field(default=None, repr=False, compare=False)
     absent_classes: tuple[int, ...] = ()
     link: str = "softmax"
+
+    @classmethod
+    def of_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":
+        """Return the fit of a temperature that is not cross-fitted, such as one fitted to sums: it has no scores."""
+        before = {"nll": temperature.nll_before, "ece": temperature.ece_before}
+        size = temperature.num_samples
+        given: Any = {"temperature": temperature, "link": link}
+        return cls(temperature.correction, before, {}, {}, {}, "", 0, size, 0, "temperature", **given)
+
+    @property
+    def is_cross_fitted(self) -> bool:
+        return self.num_folds > 0
 
     def fit_thresholds(self, precision: float | None = None, **options: Any) -> Thresholds:
         """Choose thresholds of the corrected probabilities on the samples that the correction was fitted to.
@@ -384,11 +397,13 @@ def _choice(
 ) -> tuple[str, float, str]:
     """Return the correction that "auto" takes, its strength, and the reason."""
     logits = held_out["none"]
-    before, changes = _nll(logits, labels, link), {}
-    for name, corrected in held_out.items():
-        for strength in _STRENGTHS if name != "none" else ():
-            change = _nll(_between(logits, corrected, strength), labels, link) - before
-            changes[name, strength] = _mean_and_error(change, clusters)
+    before = _nll(logits, labels, link)
+    changes = {
+        (name, strength): _mean_and_error(_nll(_between(logits, corrected, strength), labels, link) - before, clusters)
+        for name, corrected in held_out.items()
+        for strength in _STRENGTHS
+        if name != "none"
+    }
     is_shown = p_value < _LEVEL or any(
         change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
@@ -412,7 +427,7 @@ def _shrunk_fit(
     if not isinstance(fitted, Temperature):
         return shrunk
     after = measured(shrunk)
-    value = float(Correction.temperature(fitted.value).shrunk(strength).T)
+    value = 1 / (strength / fitted.value + 1 - strength)
     values = tuple((1 / shrunk.A).tolist()) if fitted.values else ()
     return replace(fitted, value=value, values=values, ece_after=after["ece"], nll_after=after["nll"])
 

@@ -111,14 +111,14 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         rows = apply_correction(**arguments)
         print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
     elif "scores" in arguments:
-        from ..scores import calibrate_scores, evaluate_scores
+        from ..workflow import calibrate_scores, evaluate_scores
 
         function = evaluate_scores if command == "evaluate" else calibrate_scores
         _check_score_options(function, arguments)
         _measure(function, arguments)
     else:
-        from ..evaluation import calibrate_model, evaluate_model
         from ..scores.table_files import FORMATS
+        from ..workflow import calibrate_model, evaluate_model
 
         if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
             OneLineParser(prog=f"hf-focal {command}").error(
@@ -300,6 +300,9 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     output.add_argument("--private", action="store_true", help="make that repository private if it is new")
     for groups in (of_evaluate, of_calibrate):
+        groups["output"].add_argument(
+            "--save_scores", metavar="FILE", help="a new parquet file of the model's scores, for --scores"
+        )
         thresholds = groups["thresholds"]
         thresholds.add_argument(
             "--precision", type=float, metavar="P", help="choose thresholds above which P are right"

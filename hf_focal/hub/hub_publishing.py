@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # The files to publish, by their paths in the folder. Everything else stays local: training state, arguments, paths on
 # this machine, logs, and whatever shows samples of the data.
 _PUBLISHED = (
-    *("README.md", "temperature.json", "config.json", "generation_config.json", "adapter_config.json"),
+    *("README.md", "temperature.json", "correction.json"),
+    *("config.json", "generation_config.json", "adapter_config.json"),
     *(
         "model*.safetensors",
         "adapter_model*.safetensors",

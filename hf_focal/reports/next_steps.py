@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration.cross_fitting import AS_IT_IS
+from ..tasks.file_formats import is_file
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
-_OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output")
+_OF_EVALUATE = ("split", "coverage", "threshold_dataset", "threshold_split", "reference", "output", "save_scores")
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 
 
@@ -108,8 +109,6 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
 
 def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of `calibrate` for a model or scores that were evaluated, and a text about their data."""
-    from ..tasks.dataset_loading import is_file  # imports `datasets`
-
     rest = {key: value for key, value in given.items() if key not in _OF_EVALUATE} | {"output": _new_name(given)}
     if "scores" in given:
         arguments = {"scores": "held_out.csv", "test_scores": rest.pop("scores")}

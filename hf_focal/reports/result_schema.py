@@ -213,8 +213,8 @@ def _balance(value: Any, place: str) -> None:
 def _prior_shift(value: Any, place: str) -> None:
     lists = {"names": each(text, 1), "train_prior": each(given_number), "new_prior": each(given_number)}
     entries(lists, {"estimated_on": optional(text), "num_samples": count}, columns=True)(value, place)
-    if (value.get("estimated_on") and "num_samples" not in value) or "estimated_on" not in value:
-        raise ValueError(f"{place} must say what the shares are estimated on")
+    if value.get("estimated_on") and "num_samples" not in value:  # of version 0.2
+        raise ValueError(f"{place} must say on how many samples the shares are estimated")
 
 
 _DETAILS = entries(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
+from ..calibration import Correction
 from ..calibration.cross_fitting import AS_IT_IS
 from ..tasks.task import unit_of
 from .number_format import format_interval, format_number
@@ -97,7 +98,9 @@ def _ranking(result: RunResult) -> list[str]:
     """Say how well the scores tell the classes apart, whatever the most probable class is."""
     parts, balance = [], result.details.get("class_balance", {})
     recall, area, classes = result.post.get("macro_recall", nan), result.post.get("auroc", nan), balance.get("classes")
-    if not isnan(recall) and classes:
+    if not isnan(recall) and result.link == "sigmoid":
+        parts.append(f"its recall is {100 * recall:.1f}%")
+    elif not isnan(recall) and classes:
         parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {100 / classes:.1f}%")
     if not isnan(area):
         text = f"its AUROC is {100 * area:.1f}%, where guessing has 50%"
@@ -191,9 +194,9 @@ def _advice(result: RunResult) -> str:
 
 
 def _factor_warnings(result: RunResult) -> list[str]:
-    values = result.details.get("calibration", {}).get("correction", {})
-    if result.method == "platt":
-        factor, name = max([values.get("slope", 0.0), *values.get("slopes", ())]), "slope"
+    values = result.details.get("calibration", {}).get("correction")
+    if result.method == "platt" and values:
+        factor, name = float(Correction.from_dict(values).dense()[0].max()), "slope"
     elif result.method == "temperature":
         factor, name = 1 / min(getattr(result.temperature, "values", None) or [result.temperature.value]), "factor 1/T"
     else:

@@ -1,4 +1,4 @@
-"""Measurement and correction of scores that are in a file or a table, whatever model they come from.
+"""Scores of samples, whatever model they come from: reading, measuring, and correcting files of them.
 
 Names are imported on first use, so that reading a table imports no Transformers.
 """
@@ -7,30 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .correction_files import apply_correction
     from .onnx_export import export_correction
     from .schema import Schema
-    from .score_evaluation import apply_correction, calibrate_scores, evaluate_scores
     from .score_table import Scores, read_scores
 
 _MODULES = {
     "Schema": "schema",
     "Scores": "score_table",
     "read_scores": "score_table",
-    "apply_correction": "score_evaluation",
-    "calibrate_scores": "score_evaluation",
-    "evaluate_scores": "score_evaluation",
+    "apply_correction": "correction_files",
     "export_correction": "onnx_export",
 }
 
-__all__ = [
-    "Schema",
-    "Scores",
-    "apply_correction",
-    "calibrate_scores",
-    "evaluate_scores",
-    "export_correction",
-    "read_scores",
-]
+__all__ = ["Schema", "Scores", "apply_correction", "export_correction", "read_scores"]
 
 
 def __getattr__(name: str) -> Any:

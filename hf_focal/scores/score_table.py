@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from ..calibration import CalibrationFit, Correction, fit_correction, fit_temperature
+from ..calibration.clusters import are_clustered
+from ..calibration.thresholds import ThresholdSamples, samples_of
+from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .schema import Schema, decide, read_by_schema
@@ -16,6 +20,8 @@ from .table_files import ScoreRows, load
 # Columns that say which rows may depend on each other, or tell rows apart.
 _CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")
 _FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the rows are not cut by them
+_BATCH = 100_000  # samples that are measured at once
+_MOST_CLASSES = 1000  # with more, no classwise ECE
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class Scores:
         source: the name of the table in errors and reports.
         confidence: (N,) within [0, 1], where the other classes' scores are not known, or None.
         schema: what the columns of the table mean; None if the scores do not come from one.
+        has_classwise_metrics: whether the place of a score is a class, which has an ECE of its own. By default, unless
+            there are more than 1,000.
     """
 
     logits: np.ndarray
@@ -50,6 +58,15 @@ class Scores:
     source: str = "scores"
     confidence: np.ndarray | None = None
     schema: Schema | None = None
+    has_classwise_metrics: bool | None = None
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes or labels: the logits of a sample."""
+        return self.logits.shape[1]
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -71,6 +88,71 @@ class Scores:
     def kind(self) -> str:
         """What is known of the samples: "logits" or, without the scores of the classes, "confidence"."""
         return "logits" if self.confidence is None else "confidence"
+
+    def collected(self) -> "Scores":
+        """Return the scores themselves; a model's `ModelScores` runs its forward pass."""
+        return self
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure the calibration before and after a correction; the second is None without one."""
+        if self.confidence is not None:
+            metrics = CalibrationMetrics(num_bins, classwise=False)
+            metrics.update_from_confidences(self.confidence, self.known_labels)
+            return metrics, None
+        return self._measured(num_bins, None), None if correction is None else self._measured(num_bins, correction)
+
+    def _measured(self, num_bins: int, correction: Correction | None) -> CalibrationMetrics:
+        classwise = self.has_classwise_metrics
+        classwise = self.num_classes <= _MOST_CLASSES if classwise is None else classwise
+        metrics = CalibrationMetrics(num_bins, classwise=classwise, link=self.link)
+        for start in range(0, len(self), _BATCH):
+            logits = self.logits[start : start + _BATCH]
+            logits = logits if correction is None else correction.apply(logits)
+            metrics.update(logits, self.known_labels[start : start + _BATCH])
+        return metrics
+
+    def fit(
+        self,
+        method: str = "auto",
+        *,
+        objective: str = "nll",
+        per_label: bool = False,
+        num_bins: int = 15,
+        bias: bool = True,
+        cross_fit: bool = True,
+    ) -> CalibrationFit:
+        """Fit a correction to the scores.
+
+        Args:
+            method, per_label, num_bins, bias: as for `fit_correction`.
+            objective: what a temperature minimizes, "nll", "ece", or "adaece" (see `fit_temperature`). Only a fit by
+                NLL is cross-fitted.
+            cross_fit: whether to cross-fit a temperature; other corrections always are.
+
+        Raises:
+            InputError: there are no labels, or only confidences; another method than "temperature" with another
+                objective than "nll"; or what `fit_correction` and `fit_temperature` raise.
+        """
+        if self.confidence is not None:
+            raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
+        if objective != "nll" and method != "temperature":
+            raise InputError("objective", f"must be 'nll' for calibration {method!r}, got {objective!r}")
+        given: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
+        if objective == "nll" and (cross_fit or method != "temperature"):
+            return fit_correction(self.logits, self.known_labels, method, bias=bias, clusters=self.clusters, **given)
+        return CalibrationFit.of_temperature(
+            fit_temperature(self.logits, self.known_labels, objective, **given), self.link
+        )
+
+    def threshold_samples(self) -> ThresholdSamples:
+        """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
+        if self.confidence is not None:
+            raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
+        clusters = self.clusters if are_clustered(self.clusters) else None
+        samples = samples_of(self.logits, self.known_labels, self.link, clusters=clusters)
+        return replace(samples, are_independent=self.are_independent)
 
     def select(self, rows: np.ndarray) -> "Scores":
         """Return the samples at the indices, or where the mask is True."""

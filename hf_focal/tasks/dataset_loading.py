@@ -9,10 +9,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, load_dat
 from datasets.exceptions import DatasetGenerationError
 
 from ..validation import InputError
+from .file_formats import FORMATS, SUFFIXES, is_file
 from .input_errors import check_id_or_folder
-
-_FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-SUFFIXES = ", ".join(_FORMATS)
 
 
 class DatasetLocation(NamedTuple):
@@ -24,11 +22,6 @@ class DatasetLocation(NamedTuple):
     path: str
     config: str
     split: str
-
-
-def is_file(name: str | Path) -> bool:
-    """Return whether `name` stands for a file, which `load_file` loads, rather than for a dataset with splits."""
-    return Path(name).suffix.lower() in _FORMATS or Path(name).is_file()
 
 
 def dataset_location(argument: str, name: str, split: str | None, default: str) -> DatasetLocation:
@@ -121,7 +114,7 @@ def load_id_or_folder(argument: str, name: str, config: str | None, split: str |
 
 def load_file(argument: str, file: Path) -> Dataset:
     """Load exactly this file: `datasets` does not treat characters such as * in the path as patterns."""
-    kind = _FORMATS.get(file.suffix.lower())
+    kind = FORMATS.get(file.suffix.lower())
     if kind is None:
         raise InputError(argument, f"must end in {SUFFIXES}, got {str(file)!r}")
     if not file.is_file():

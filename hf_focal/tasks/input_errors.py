@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from textwrap import shorten
 from traceback import walk_tb
 
 from datasets.exceptions import DatasetGenerationError, DatasetsError
@@ -18,7 +17,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
-from ..validation import InputError
+from ..validation import InputError, one_line
 
 _USER_ERRORS = (ValueError, OSError, ImportError, DatasetsError)
 # The messages of these are clear without the error's type.
@@ -40,10 +39,6 @@ def check_id_or_folder(argument: str, name: str) -> None:
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and "://" not in name and not Path(name).exists():
         raise InputError(argument, f"must be an existing folder or a Hub id, got {name!r}")
-
-
-def one_line(error: BaseException) -> str:
-    return shorten(str(error), 400, placeholder=" ...")  # some messages of Transformers list all its models
 
 
 @contextmanager

@@ -63,9 +63,9 @@ def load_splits(
     *,
     dataset_name: str | None = None,
     dataset_config_name: str | None = None,
-    train_file: str | Path | None = None,
-    validation_file: str | Path | None = None,
-    test_file: str | Path | None = None,
+    train_file: str | Path | Dataset | None = None,
+    validation_file: str | Path | Dataset | None = None,
+    test_file: str | Path | Dataset | None = None,
     test_split: str = "test",
     validation_size: int | None = None,
     seed: int = 42,
@@ -82,8 +82,8 @@ def load_splits(
             "translation".
         dataset_name: a Hub id, or a folder that `load_dataset` understands. Give this or files.
         dataset_config_name: the configuration of `dataset_name`.
-        train_file, validation_file, test_file: csv, tsv, json, jsonl, or parquet files. Files with images hold their
-            bytes or paths.
+        train_file, validation_file, test_file: csv, tsv, json, jsonl, or parquet files, or datasets in their place.
+            Files with images hold their bytes or paths.
         test_split: the split of `dataset_name` to test on: "validation", for example, if "test" has no labels.
         validation_size: samples to cut from the training data if there is no validation split; by default a tenth (at
             least one of each label), and a hundredth of translations.
@@ -134,16 +134,21 @@ def load_splits(
 
 
 def _read(
-    dataset_name: str | None, config: str | None, files: Mapping[str, str | Path | None], test_split: str
+    dataset_name: str | None, config: str | None, files: Mapping[str, str | Path | Dataset | None], test_split: str
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
     """Return the splits by name, and the name of each of them in errors."""
-    given = {split: Path(file) for split, file in files.items() if file is not None}
+    given = {split: file for split, file in files.items() if file is not None}
     if dataset_name is None:
         for split in ("train", "test"):
             if split not in given:
                 raise InputError(f"{split}_file", "must be given with the other files, or else dataset_name, got None")
-        raw = {split: load_file(f"{split}_file", file) for split, file in given.items()}
-        return raw, {split: f"{split}_file {str(file)!r}" for split, file in given.items()}
+        loaded = {split for split, file in given.items() if isinstance(file, Dataset)}
+        raw = {
+            split: file if isinstance(file, Dataset) else load_file(f"{split}_file", Path(file))
+            for split, file in given.items()
+        }
+        names = {split: "" if split in loaded else f" {str(file)!r}" for split, file in given.items()}
+        return raw, {split: f"{split}_file{name}" for split, name in names.items()}
     if given:
         named = ", ".join(f"{split}_file" for split in given)
         raise InputError("dataset_name", f"must be given without files, got {dataset_name!r} and {named}")

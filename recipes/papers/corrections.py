@@ -4,12 +4,11 @@
 
 Each logits.npz has the arrays `test_logits` and `test_labels`, and the same arrays of a "validation" or "calibration"
 set. All corrections are fitted on that set, "auto" chooses among them by cross-fitting on that set, and everything is
-measured on the test set. The script writes one JSON file for each logits.npz to recipes/papers/records/corrections,
-and a table of all files there to corrections.md in the results folder.
+measured on the test set. The script adds a row for each logits.npz to recipes/papers/records/corrections.csv, and
+writes tables of all rows to corrections.md in the results folder.
 """
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 from textwrap import fill
@@ -19,8 +18,10 @@ import torch
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
-from hf_focal.utils.atomic_write import write_whole
+from papers.figures.run_records import add_records, read_records
+from papers.figures.tables import replace_rest, rows_table
 
+RECORDS = Path(__file__).parent / "records" / "corrections.csv"
 COLUMNS = {"before": "before", "temperature": "T", "vector": "vector", "matrix": "matrix", "auto": "auto"}
 METRICS = {"nll": ("NLL", 1, 3), "smooth_ece": ("smooth ECE, %", 100, 2), "aurc": ("AURC, %", 100, 2)}
 
@@ -73,56 +74,34 @@ def scores_of(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     return {name: values[name] for name in (*METRICS, "brier", "ece", "accuracy")}
 
 
-def page(results: list[dict]) -> str:
+def tables(results: list[dict]) -> str:
     lost = [result["test"]["auto"]["nll"] - result["test"][result["best_on_test"]]["nll"] for result in results]
     right = sum(loss <= 1e-4 for loss in lost)
     better = sum(result["test"]["auto"]["nll"] <= result["test"]["temperature"]["nll"] for result in results)
     gains = [result["test"]["temperature"]["smooth_ece"] - result["test"]["auto"]["smooth_ece"] for result in results]
-    lines = [
-        "# Corrections compared",
-        "",
-        fill(
-            f"This page compares corrections of {len(results)} sets of logits, which were saved by the runs on the "
-            "other results pages: a temperature (fitted by NLL), [vector and matrix scaling](../guides/decisions.md), "
-            'and "auto", which `fit_correction` chooses by cross-fitting on the validation set. All are fitted to '
-            "the validation set and measured on the test set; the best of each row is bold. "
-            "`recipes/papers/corrections.py` makes this page from saved logits, and "
-            "`recipes/papers/records/corrections` has the numbers.",
-            120,
-        ),
-        "",
-        fill(
-            f'**On {right} of {len(results)} sets, "auto" chose the correction with the smallest test NLL** (within '
-            f"0.0001), and on {better}, one that is no worse than the temperature. On average, its NLL is "
-            f"{np.mean(lost):.4f} nats above the smallest, and at most {max(lost):.4f}. Its smooth ECE is above that "
-            f"of the temperature on {sum(gain < 0 for gain in gains)} sets, and below it on "
-            f'{sum(gain > 0 for gain in gains)}. In these runs, "auto" chose the smallest cross-fitted NLL; now it '
-            "chooses the simplest correction within one standard error of the smallest.",
-            120,
-        ),
-        "",
-        fill(
-            "The name of a run has the data, the number of training samples and epochs if an encoder was fine-tuned, "
-            "the loss, and the seed. `adafocal_20` and `adafocal@5` update γ every 20 and 5 steps, and the other runs "
-            "of AdaFocal every epoch. `sst_exploratory` is an early run on SST that has no page.",
-            120,
-        ),
-    ]
+    summary = fill(
+        f'**On {right} of {len(results)} sets of logits, "auto" chose the correction with the smallest test NLL** '
+        f"(within 0.0001), and on {better}, one that is no worse than the temperature. On average, its NLL is "
+        f"{np.mean(lost):.4f} nats above the smallest, and at most {max(lost):.4f}. Its smooth ECE is above that "
+        f"of the temperature on {sum(gain < 0 for gain in gains)} sets, and below it on "
+        f"{sum(gain > 0 for gain in gains)}.",
+        120,
+    )
+    sections = [f"{summary}\n"]
     for metric, (title, factor, digits) in METRICS.items():
-        lines += ["", f"## {title}", "", "| run | classes | " + " | ".join(COLUMNS.values()) + " | chosen |"]
-        lines.append("| --- | ---: | " + "---: | " * len(COLUMNS) + "--- |")
+        rows = []
         for result in results:
             values = [round(factor * result["test"][name][metric], digits) for name in COLUMNS]
             cells = [f"**{value:.{digits}f}**" if value == min(values) else f"{value:.{digits}f}" for value in values]
-            lines.append(
-                f"| {result['run']} | {result['classes']} | " + " | ".join(cells) + f" | {result['auto']['method']} |"
-            )
-    lines += ["", "## Predictions that change", "", "| run | test samples | T | vector | matrix |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: |")
-    for result in results:
-        counts = " | ".join(str(result["changed_predictions"][name]) for name in ("temperature", "vector", "matrix"))
-        lines.append(f"| {result['run']} | {result['test_samples']:,} | {counts} |")
-    return "\n".join(lines) + "\n"
+            rows.append([result["run"], str(result["classes"]), *cells, result["auto"]["method"]])
+        table = rows_table(["run", "classes", *COLUMNS.values(), "chosen"], rows, ["chosen"])
+        sections.append(f"## {title}\n\n{table}")
+    rows = [
+        [result["run"], f"{result['test_samples']:,}", *map(str, result["changed_predictions"].values())]
+        for result in results
+    ]
+    table = rows_table(["run", "test samples", "T", "vector", "matrix"], rows)
+    return "\n".join([*sections, f"## Predictions that change\n\n{table}"])
 
 
 def main() -> None:
@@ -130,14 +109,11 @@ def main() -> None:
     parser.add_argument("logits", nargs="*", type=Path, help="logits.npz files; without any, only the page is written")
     parser.add_argument("--results", type=Path, default=Path("docs/results"), help="folder of the page")
     arguments = parser.parse_args()
-    folder = Path(__file__).parent / "records" / "corrections"
-    folder.mkdir(parents=True, exist_ok=True)
     for path, run in zip(arguments.logits, names_of(arguments.logits), strict=True):
         result = measure(path, run)
-        write_whole(folder / f"{result['run']}.json", json.dumps(result, indent=2) + "\n")
+        add_records(RECORDS, [result], lambda result: result["run"])
         print(result["run"], {name: round(scores["nll"], 4) for name, scores in result["test"].items()}, flush=True)
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    write_whole(arguments.results / "corrections.md", page(results))
+    replace_rest(arguments.results / "corrections.md", "corrections.py", tables(read_records(RECORDS)))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from transformers import AutoModelForImageClassification, PreTrainedModel, set_s
 
 from hf_focal import FocalTrainingArguments
 from hf_focal.tasks.dataset_loading import load_digits
-from papers.data.dataset_splits import label_names
-from papers.data.image_batches import ImageDataset, load_image_splits
+from papers.data.image_batches import ImageDataset
+from papers.data.labeled_splits import label_names, load_labeled
 from papers.data.pretrained_models import label_options
 from papers.runs import image_results
 from papers.runs import recipe_checks as check
@@ -78,7 +78,8 @@ ARGUMENTS = (DataArguments, ImageModelArguments, OptimizerArguments, SampleClass
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "image" and "label"."""
     if data_args.given():
-        splits = load_image_splits(
+        splits = load_labeled(
+            "image-classification",
             **data_args.source(seed),
             image_column=data_args.image_column,
             label_column=data_args.label_column,
@@ -144,7 +145,14 @@ def main(argv: list[str]) -> list:
         )
         names = data_args.card_names("scikit-learn's digits")
         return run_classifier(
-            trainer, checkpoint, recipe_args, images["test"], splits, names, write_report=write_report
+            trainer,
+            checkpoint,
+            recipe_args,
+            images["test"],
+            splits,
+            names,
+            keep_logits=not data_args.multi_label,
+            write_report=write_report,
         )
 
     return train_each_loss(

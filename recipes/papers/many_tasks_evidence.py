@@ -3,13 +3,14 @@
 The records are those of many_tasks.py and many_tasks_records.py; many_tasks_page.py writes pages from them.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
-RECORDS = Path(__file__).parent / "records" / "many_tasks"
+from papers.figures.run_records import read_records
+
+RECORDS = Path(__file__).parent / "records" / "many_tasks.csv"
 TASKS = {  # name, number of classes
     "custrev": ("customer reviews", 2),
     "mpqa": ("MPQA", 2),
@@ -38,7 +39,8 @@ ScoresByTask = dict[str, float]
 
 
 def load_records() -> list[dict]:
-    return [run for task in TASKS for run in json.loads((RECORDS / f"{task}.json").read_text(encoding="utf-8"))]
+    runs = read_records(RECORDS)
+    return [run for task in TASKS for run in runs if run["task"] == task]
 
 
 def usual(runs: Iterable[dict]) -> list[dict]:

@@ -1,12 +1,11 @@
-"""Write docs/results/fine_tuning.md, its appendix and figure, and text_ood.md from recipes/papers/records/many_tasks.
+"""Write docs/results/fine_tuning.md, its appendix and figure, and text_ood.md from records/many_tasks.csv.
 
     python recipes/papers/many_tasks_page.py
 
 The records are those of many_tasks.py and many_tasks_records.py. The appendix also shows the older runs in
-recipes/papers/records/fine_tuning.
+recipes/papers/records/fine_tuning.csv.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -16,6 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hf_focal.reports.figure_style import COLORS, finished
+from papers.figures.run_records import read_records
+from papers.figures.tables import rows_table
 from papers.many_tasks_evidence import (
     LOSSES,
     SELECTIONS,
@@ -41,7 +42,7 @@ from papers.many_tasks_evidence import (
     usual,
 )
 
-OLDER = Path(__file__).parent / "records" / "fine_tuning"
+OLDER = Path(__file__).parent / "records" / "fine_tuning.csv"
 DOCS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
 
@@ -59,11 +60,6 @@ def named(strategy: tuple[str, str]) -> str:
     return f"{NAMES.get(loss, loss)}, {NAMES.get(correction, correction)}"
 
 
-def table(header: list[str], rows: Iterable[list[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def task_table(runs: list[dict], value: Callable[[dict], float], digits: int = 3, factor: float = 1) -> str:
     columns = {loss: by_task([run for run in runs if run["loss"] == loss], value) for loss in LOSSES}
     columns = {loss: values for loss, values in columns.items() if values}
@@ -72,7 +68,7 @@ def task_table(runs: list[dict], value: Callable[[dict], float], digits: int = 3
         cells = [f"{factor * v[task]:.{digits}f}" if task in v else "–" for v in columns.values()]
         if set(cells) != {"–"}:
             rows.append([f"{TASKS[task][0]} ({TASKS[task][1]})", *cells])
-    return table(["Task (classes)", *(NAMES.get(loss, loss) for loss in columns)], rows)
+    return rows_table(["Task (classes)", *(NAMES.get(loss, loss) for loss in columns)], rows)
 
 
 def paragraph(text: str) -> str:
@@ -158,7 +154,7 @@ def auto_section(runs: list[dict]) -> str:
             rows.append([name, *cells])
         tasks = len({run["task"] for run in own})
         text += f"{title}, {tasks} tasks, {len(own)} runs:\n\n"
-        text += table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
+        text += rows_table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
     return text
 
 
@@ -175,7 +171,7 @@ def size_section(runs: list[dict], strategies: Iterable[tuple[str, str]]) -> str
                 values = by_task(own, lambda run, c=correction, s=size: nll(run, c, s))
                 cells.append(f"{average(difference(values, reference).values()):+.3f}")
             rows.append([named((loss, correction)), *cells])
-        text += f"{title}:\n\n" + table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
+        text += f"{title}:\n\n" + rows_table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
     return text
 
 
@@ -188,7 +184,7 @@ def shift_section(runs: list[dict]) -> str:
             cells += [f"{100 * average(run[c]['ece'] for run in own):.1f}" for c in ("none", "temperature", "vector")]
             rows.append([NAMES.get(loss, loss), str(len(own)), *cells])
     header = ["Loss", "seeds", *(f"{m}, {c}" for m in ("NLL", "ECE %") for c in ("nothing", "T", "vector"))]
-    return table(header, rows)
+    return rows_table(header, rows)
 
 
 def selection_rows(runs: list[dict]) -> Iterator[list[str]]:
@@ -214,7 +210,7 @@ def selection_differences(runs: list[dict]) -> str:
             pairs = [difference(*both) for both in zip(own, selected(runs, position), strict=True)]
             lower = f"{count_lower(pairs[1])} of {len(pairs[1])}"
             rows.append([f"minus {name}", shown(pairs[0], 2), shown(pairs[1], 4), lower])
-    return table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
+    return rows_table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
 
 
 def setting_rows(runs: list[dict]) -> Iterator[list[str]]:
@@ -253,7 +249,7 @@ def rerun_text(records: list[dict]) -> str:
 
 def older_sections() -> str:
     """Show the older runs on three tasks, whose batches were of 32 and whose precision was bfloat16."""
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(OLDER.glob("*.json"))]
+    runs = read_records(OLDER)
     groups: dict[tuple, dict[str, list[dict]]] = {}
     for run in runs:
         loss = "adafocal, every few steps" if "@" in run["loss"] else run["loss"]
@@ -293,7 +289,7 @@ def older_sections() -> str:
             "held-out samples by NLL."
         )
         + "\n"
-        + table(header, rows)
+        + rows_table(header, rows)
         + "\n### How many calibration samples\n\n"
         + paragraph(
             f"For the {len(curve)} older runs on MPQA, T was fitted by NLL or by ECE to random held-out samples, in "
@@ -301,7 +297,7 @@ def older_sections() -> str:
             "and the NLL of the test set worse."
         )
         + "\n"
-        + table(sizes, by_size)
+        + rows_table(sizes, by_size)
     )
 
 
@@ -387,7 +383,7 @@ def main_page(evidence: Evidence) -> str:
                 "Newsgroups, count as one. The rules are measured on the task that was left out of their choice."
             ),
             "## The table\n",
-            table(header, rows),
+            rows_table(header, rows),
             paragraph(
                 "Dual focal loss does not support several labels, so GoEmotions is left out of its rows, and the "
                 "rules do not choose it. Its low regret with T comes from the undertrained tasks banking77 and "
@@ -398,7 +394,8 @@ def main_page(evidence: Evidence) -> str:
                 "[The appendix](fine_tuning_appendix.md) has the setting, every task, smaller numbers of held-out "
                 "samples, shift, longer training, checkpoint selection, and the older runs. [Out-of-scope "
                 "texts](text_ood.md) has results on texts that belong to no class. `python "
-                "recipes/papers/many_tasks_page.py` writes all three pages from `recipes/papers/records/many_tasks`."
+                "recipes/papers/many_tasks_page.py` writes all three pages from "
+                "`recipes/papers/records/many_tasks.csv`."
             ),
         ]
     )
@@ -488,7 +485,7 @@ def appendix(evidence: Evidence) -> str:
     }
     header = ["Task, loss", "samples", "error %", "NLL", "NLL, T", "NLL, auto", "ECE %", "ECE %, T"]
     for name, own in other_settings(records).items():
-        text += [f"{titles[name]}:\n", table(header, setting_rows(own)), loss_gains(own)]
+        text += [f"{titles[name]}:\n", rows_table(header, setting_rows(own)), loss_gains(own)]
     if longer:
         text += [
             "## Which epoch to keep\n",
@@ -496,7 +493,7 @@ def appendix(evidence: Evidence) -> str:
                 "The runs of 10 epochs were measured after each epoch on the held-out samples and on the test set. "
                 "Each cell has the epoch that the held-out metric selects, its test error in %, and its NLL after T."
             ),
-            table(["Task, loss", *SELECTIONS], selection_rows(longer)),
+            rows_table(["Task, loss", *SELECTIONS], selection_rows(longer)),
             "The difference over tasks, with 95% intervals:\n",
             selection_differences(longer),
             paragraph(
@@ -537,7 +534,7 @@ def ood_page(records: list[dict]) -> str:
                 "is either the confidence (the maximum probability) or the energy (minus the log of the sum of the "
                 "exponentials of the logits). The corrections are fitted to 1,000 in-scope held-out samples."
             ),
-            table(header, rows),
+            rows_table(header, rows),
             paragraph(
                 "These models are undertrained (1,500 samples, 3 epochs, errors of about 55%), and this is only one "
                 "task, so the numbers say little about good models. The two losses differ little; what matters is the "

@@ -1,4 +1,4 @@
-"""Add the figures of finished runs of many_tasks.py to recipes/papers/records/many_tasks/, one JSON file per task.
+"""Add the figures of finished runs of many_tasks.py to recipes/papers/records/many_tasks.csv.
 
     python recipes/papers/many_tasks_records.py OUT
 
@@ -26,8 +26,9 @@ from scipy.special import logsumexp
 from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.figures.ood_metrics import detection_metrics, uncertainty
+from papers.figures.run_records import add_records, read_records
 
-RECORDS = Path(__file__).parent / "records" / "many_tasks"
+RECORDS = Path(__file__).parent / "records" / "many_tasks.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
 METRICS = ("error", "nll", "brier", "ece", "adaece", "smooth_ece", "aurc")
 DRAWS = {50: 5, 100: 5, 200: 3, 500: 2, 1000: 1}  # held-out samples: draws
@@ -150,26 +151,15 @@ def earlier_figures(run: dict) -> dict[str, float]:
 
 def main() -> None:
     warnings.filterwarnings("ignore", message="the fitted T|.* is no better than a temperature|.*fewer than")
-    RECORDS.mkdir(parents=True, exist_ok=True)
-    new: dict[str, list[Path]] = {}
+    known, new = {setting(run): run for run in read_records(RECORDS)}, []
     for path in sorted(Path(sys.argv[1]).glob("*/run.json")):
-        new.setdefault(json.loads(path.read_text(encoding="utf-8"))["task"], []).append(path)
-    for task, paths in new.items():
-        target = RECORDS / f"{task}.json"
-        kept = {setting(run): run for run in (json.loads(target.read_text()) if target.exists() else [])}
-        added = 0
-        for path in paths:
-            run = json.loads(path.read_text(encoding="utf-8"))
-            known = kept.get(setting(run))
-            if known and "draws" in known and known["seconds"] == run["seconds"]:  # this very run
-                continue
-            figures = record(path.parent)
-            if known:
-                figures["earlier"] = earlier_figures(known)
-            kept[setting(run)], added = figures, added + 1
-        lines = ",\n".join(json.dumps(run, separators=(",", ":")) for _, run in sorted(kept.items()))
-        target.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-        print(f"{task}: {len(kept)} runs, {added} of them new", flush=True)
+        run = json.loads(path.read_text(encoding="utf-8"))
+        earlier = known.get(setting(run))
+        if earlier and "draws" in earlier and earlier["seconds"] == run["seconds"]:  # this very run
+            continue
+        new.append(record(path.parent) | ({"earlier": earlier_figures(earlier)} if earlier else {}))
+    add_records(RECORDS, new, setting)
+    print(f"{len(new)} of the runs are new")
 
 
 if __name__ == "__main__":

@@ -1,57 +1,36 @@
 """Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels per post.
 
-    python recipes/papers/multi_label_page.py --collect out/multi_label    # finished runs, to one small file each
-    python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label
+    python recipes/papers/multi_label_page.py --collect out/multi_label    # adds finished runs to the records
+    python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label.csv
 
-The text of the page above the comment "What follows is written by ..." may be edited by hand and is kept.
+The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
 """
 
 import argparse
-import json
 from collections import defaultdict
 from pathlib import Path
 
-from hf_focal.losses import LossConfig
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import columns_table
 from hf_focal.reports.run_results import nan_for_null
-from papers.figures.paper_tables import mean_and_deviation
-from papers.figures.run_records import record_of, write_record
-from papers.runs.output_folders import folder_of
+from papers.figures.run_records import add_records, read_records, record_of, rounded
+from papers.figures.tables import mean_and_deviation, replace_rest
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS, PAGE = Path(__file__).parent / "records" / "multi_label", ROOT / "multi_label.md"
-MARK = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->\n"
-ABOVE = """# 20 Newsgroups with several labels per post
-
-Each post has 2 or 3 of 23 labels: the top-level category of its group ("rec"), its subject ("sport", which hockey and
-baseball share), and "rec or sci". The data are the by-date split without headers, footers, and quotes; 1,500 of the
-training posts are held out for the temperatures. The model is a CNN with one convolution, trained until it is
-overconfident (`recipes/papers/configs/newsgroups/multi_label.yaml`). T minimizes the NLL, and F1 is measured at a
-probability of ½. The macro ECE is the mean over the labels of the ECE of P(label).
-
-```
-python recipes/papers/label_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_labels
-python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/multi_label.yaml --seed 1 \\
-    --train_file out/newsgroups_labels/train.parquet --test_file out/newsgroups_labels/test.parquet \\
-    --compare cross_entropy,focal:gamma=2,class_balanced --output_dir out/multi_label/s1
-python recipes/papers/multi_label_page.py --collect out/multi_label
-python recipes/papers/multi_label_page.py
-```
-
-"""
+RUNS, PAGE = Path(__file__).parent / "records" / "multi_label.csv", ROOT / "multi_label.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}
 
 
 def collect(folder: Path) -> None:
-    """Write a record of each finished run below a folder to recipes/papers/records/multi_label."""
+    """Write a record of each finished run below a folder to recipes/papers/records/multi_label.csv."""
+    records = []
     for path in sorted(folder.rglob("report/metrics.json")):
         details = RunResult.load(path).details
-        record = record_of(path.parents[1]) | {key: details[key] for key in ("labels", "one_temperature")}
-        del record["labels"]["worst"]
-        name = folder_of(LossConfig.parse(record["loss"]), RUNS).name
-        write_record(record, RUNS / f"{name}_s{record['seed']}.json")
-        print(f"{name}_s{record['seed']}.json")
+        more = {key: details[key] for key in ("labels", "one_temperature")}
+        del more["labels"]["worst"]
+        records.append(record_of(path.parents[1]) | rounded(more))
+    add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))
+    print(f"{len(records)} runs")
 
 
 def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float, int]]) -> str:
@@ -61,7 +40,7 @@ def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float,
     """
     cells = [
         [
-            mean_and_deviation([factor * nan_for_null(run[stage][key]) for run in of_seeds], decimals)
+            mean_and_deviation((nan_for_null(run[stage][key]) for run in of_seeds), decimals, factor)
             for of_seeds in runs.values()
         ]
         for stage, key, factor, decimals in columns.values()
@@ -75,8 +54,8 @@ def label_table(runs: list[dict]) -> str:
     names = sorted(labels[0]["name"], key=lambda name: -labels[0]["frequency"][labels[0]["name"].index(name)])
 
     def column(key: str, factor: float, decimals: int) -> list[str]:
-        values = [[factor * nan_for_null(own[key][own["name"].index(name)]) for own in labels] for name in names]
-        return [mean_and_deviation(of_seeds, decimals) for of_seeds in values]
+        values = [[nan_for_null(own[key][own["name"].index(name)]) for own in labels] for name in names]
+        return [mean_and_deviation(of_seeds, decimals, factor) for of_seeds in values]
 
     titles = ["Label", "frequency %", "ECE % before T", "ECE % after its T", "F1 %", "T"]
     cells = [column("before", 100, 2), column("after", 100, 2), column("f1", 100, 1), column("temperature", 1, 2)]
@@ -85,8 +64,7 @@ def label_table(runs: list[dict]) -> str:
 
 def write_page() -> None:
     runs = defaultdict(list)
-    for path in sorted(RUNS.glob("*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for record in read_records(RUNS):
         runs[record["loss"]].append(record)
     if not runs:
         raise SystemExit(f"{RUNS} must have runs, got none: add them with --collect")
@@ -100,13 +78,12 @@ def write_page() -> None:
     sections.append(f"## The labels, with {first}\n\n{label_table(runs[first])}")
     seeds = ", ".join(f"{loss}: {len(of_seeds)}" for loss, of_seeds in runs.items())
     body = f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n" + "\n".join(sections)
-    above = PAGE.read_text(encoding="utf-8").partition(MARK)[0] if PAGE.exists() else ABOVE
-    PAGE.write_text(f"{above}{MARK}\n{body}", encoding="utf-8")
+    replace_rest(PAGE, "multi_label_page.py", body)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to recipes/papers/records/multi_label")
+    parser.add_argument("--collect", type=Path, help="a folder of runs to add to the records")
     options = parser.parse_args()
     if options.collect:
         collect(options.collect)

@@ -20,9 +20,9 @@ from transformers import (
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.reports import RunResult
+from papers.data.labeled_splits import load_labeled
 from papers.data.newsgroups import strip_posts
 from papers.data.pretrained_models import label_options
-from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
 from papers.models.gp_cnn import VARIANTS
@@ -86,9 +86,8 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with the stripped posts in "text" and their newsgroups in "label"."""
-    splits = load_splits(
-        **data_args.source(seed), text_column=data_args.text_column, label_column=data_args.label_column
-    )
+    columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
+    splits = load_labeled("text-classification", **data_args.source(seed), **columns)
     return data_args.cut_training_data(strip_posts(splits, data_args.strip), seed)
 
 

@@ -38,7 +38,7 @@ from transformers import (
 import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.corrections import folded_temperature
-from hf_focal.evaluation.trained_model import loss_of
+from hf_focal.sources.model import loss_of
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_encoding import input_length, model_positions
 from hf_focal.tasks.input_errors import check_id_or_folder

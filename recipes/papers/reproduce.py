@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from papers.figures.paper_tables import PaperCell, read_paper_tables
+from papers.figures.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
 from papers.runs import recipe_checks as check
 from papers.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history, same_batch
 from papers.runs.output_folders import contents
@@ -30,7 +30,6 @@ from papers.runs.recipe_command import after_start, run_recipe
 from papers.runs.yaml_arguments import parse_arguments
 
 RECIPES = Path(__file__).resolve().parent
-TABLES = RECIPES / "tables"
 # Arguments that overrides must not change.
 RESERVED = ("config", "loss", "compare", "seed", "output_dir")
 
@@ -102,7 +101,7 @@ def prepare(argv: list[str]) -> Plan:
     """Check the command line and plan the runs."""
     (arguments,) = parse_arguments((ReproduceArguments,), argv, description=__doc__.splitlines()[0])
     tables = select_cells(arguments)
-    rows_file = read_rows_file()
+    rows_file = read_rows(TABLES)
     data, overrides = named_values("data", arguments.data), named_values("overrides", arguments.overrides)
     for dataset in data:
         check.choice("data", dataset, [name for name, entry in rows_file["datasets"].items() if "files" in entry])
@@ -110,7 +109,7 @@ def prepare(argv: list[str]) -> Plan:
         if name in RESERVED:
             raise ValueError(f"overrides must not name {name}, which is the run's own, got {name}={overrides[name]}")
     names = dict.fromkeys(cell.name for cells in tables.values() for cell in cells)
-    entries = {(dataset, model): entry_of(rows_file, dataset, model) for dataset, model, _ in names}
+    entries = {(dataset, model): row_entry(rows_file, dataset, model) for dataset, model, _ in names}
     files = {row: data_files(arguments, entry, row[0], data) for row, entry in entries.items() if entry is not None}
     digests = {row: contents({key: str(file) for key, file in of_row.items()}) for row, of_row in files.items()}
     # One seed after the other: a budget that ends early leaves complete tables with fewer seeds.
@@ -151,31 +150,12 @@ def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
     return tables
 
 
-def read_rows_file() -> dict[str, Any]:
-    return yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
-
-
-# What a model can have of its own instead of its dataset's.
-_OF_A_ROW = ("recipe", "config", "files")
-
-
-def entry_of(rows_file: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any] | None:
-    """Return the entry of a row (a dataset and a model) in rows.yaml; None if there is no recipe for the row."""
-    entry = rows_file["datasets"].get(dataset)
-    if entry is None or model not in entry["models"]:
-        return None
-    of_model = entry["models"][model]
-    own = {key: of_model[key] for key in _OF_A_ROW if key in of_model}
-    options = {key: value for key, value in of_model.items() if key not in own}
-    return entry | own | {"model": options, "losses": rows_file["losses"] | entry.get("losses", {})}
-
-
 def data_files(
     arguments: ReproduceArguments, entry: Mapping[str, Any], dataset: str, data: Mapping[str, str]
 ) -> dict[str, Path]:
     """Return the data files of a dataset; {} if the dataset comes from the Hub.
 
-    `entry` is the entry of the dataset's rows, as in `entry_of`, and `data` has the folders that the user gave.
+    `entry` is the entry of the dataset's rows, as in `row_entry`, and `data` has the folders that the user gave.
     """
     if dataset not in data:
         if "hub" not in entry:
@@ -202,7 +182,7 @@ def make_run(
 ) -> CellRun:
     """Make the run with one seed of `name`, which is a dataset, a model, and a loss.
 
-    `entry` is the entry of the row, as in `entry_of`. `digests` are the digests of the data `files`.
+    `entry` is the entry of the row, as in `row_entry`. `digests` are the digests of the data `files`.
     """
     dataset, model, loss = name
     config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run

@@ -1,18 +1,16 @@
 """Write tables of our results beside the papers' results, tests over seeds, and figures, from the committed runs.
 
-    python recipes/papers/results.py [--record 20_newsgroups out/reproduce/20_newsgroups]
+    python recipes/papers/results.py [--record cifar10 out/reproduce/cifar10]
 
-This takes seconds. The numbers of each run are in recipes/papers/records/TASK/LOSS_sSEED.json. `--record` adds the
-finished runs below the given folders to the runs of a task. The papers' printed tables are in `recipes/papers/tables`.
+This takes seconds. The numbers of each run are in recipes/papers/records/TASK.csv. `--record` adds the finished runs
+below the given folders to the runs of a task, or of a dataset in the papers' tables, which are in
+`recipes/papers/tables`.
 """
 
 import argparse
 import functools
-import json
 import re
 from pathlib import Path
-
-import yaml
 
 from hf_focal import losses
 from hf_focal.calibration.cross_fitting import scaling_name
@@ -23,17 +21,18 @@ from papers.figures.bleu_results import temperatures_table
 from papers.figures.calibration_error_bars import calibration_error_bars
 from papers.figures.claims_tests import TRANSLATION_CLAIMS, claims_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
-from papers.figures.paper_tables import Runs, beside_the_paper, read_paper_tables
-from papers.figures.run_records import bins_of, record_of, write_record
+from papers.figures.paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
+from papers.figures.run_records import add_records, bins_of, read_records, record_of
+from papers.figures.tables import replace_section
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
+from papers.runs import recipe_checks as check
 
 PAPERS = Path(__file__).resolve().parent
-DOCS, TABLES, RECORDS = PAPERS.parents[1] / "docs" / "results", PAPERS / "tables", PAPERS / "records"
+DOCS, RECORDS = PAPERS.parents[1] / "docs" / "results", PAPERS / "records"
 
 # Task -> its title, its row in the papers' tables, and the page with its tables.
 CLASSIFICATION = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
-    "20_newsgroups_strided": ("20 Newsgroups, strided", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
     "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
@@ -44,7 +43,15 @@ TRANSLATION = {
     "multi30k_20_epochs": ("Multi30k, 20 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
     "multi30k_28_epochs": ("Multi30k, 28 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
 }
-TASKS = CLASSIFICATION | FINE_TUNED | TRANSLATION
+# The other rows of the papers' tables, in the papers' settings; those with runs have a section in reproduction.md.
+_HERE = {("20_newsgroups", "gp_cnn"), ("sst_binary", "tree_lstm")}
+ROWS = {
+    f"{dataset}_{model}": (f"{dataset}/{model}", (dataset, model), "reproduction.md")
+    for dataset, entry in read_rows()["datasets"].items()
+    for model in entry["models"]
+    if (dataset, model) not in _HERE
+}
+TASKS = CLASSIFICATION | FINE_TUNED | TRANSLATION | ROWS
 # Runs with `--dynamics`, which have figures instead of tables.
 DYNAMICS = {"cifar10_dynamics": ("CIFAR-10, dynamics", ("cifar10", "resnet50"), "dynamics.md")}
 # The losses in the figure of gradient norms; histograms of more losses would hide each other.
@@ -77,15 +84,13 @@ LOSSES = {
 }
 # Task -> the losses of its figure, with short titles.
 COMPARED = {
-    "20_newsgroups_strided": {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"},
+    "20_newsgroups": {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"},
     "sst_binary": {
         "cross_entropy": "cross-entropy",
         "label_smoothing_0.05": "label smooth.",
         "focal_3": "focal, γ = 3",
     },
 }
-# A second network on the data of another task -> that task.
-SECOND_NETWORKS = {"20 Newsgroups, strided": "20 Newsgroups"}
 
 # Metrics of Mukhoti et al.'s other tables, each with a table of its own below.
 OTHER_TABLES = {
@@ -94,6 +99,9 @@ OTHER_TABLES = {
     "Tables 11 and 12, MCE": [("mce", "pre_t"), ("mce", "post_t")],
     "As table 8, accuracy": [("top1", "pre_t"), ("top5", "pre_t")],
 }
+# One more for the rows whose paper prints these metrics.
+CONFIDENT = "Table 13, test images with a confidence of 99% or more"
+CONFIDENT_COLUMNS = [(metric, stage) for stage in ("pre_t", "post_t") for metric in ("s99_fraction", "s99_accuracy")]
 CAPTION = (
     "*Means over the seeds; lines are 90% intervals of a mean, for two seeds or more. Figure 6 of the blog post of\n"
     "Mukhoti et al. has intervals over the test samples of one run instead.*"
@@ -103,7 +111,7 @@ CAPTION = (
 @functools.cache
 def printed_names(dataset: str) -> dict[str, str]:
     """Return the names of the losses in the papers' tables of a dataset, by their configurations."""
-    rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
+    rows = read_rows()
     specs = rows["losses"] | rows["datasets"][dataset].get("losses", {})
     names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
     # With thousands of classes, PyTorch's convention is the papers'.
@@ -121,32 +129,86 @@ def name_of(task: str, record: dict) -> str:
     return name + (f"_{steps}" if steps else "")
 
 
-def record_runs(task: str, folder: Path) -> None:
-    """Write a record of each finished run below a folder to the runs of a task."""
+def run_name(task: str, record: dict) -> str:
+    return f"{name_of(task, record)}_s{record['seed']}"
+
+
+def task_of(name: str, record: dict) -> str:
+    """Return the task of a run that was recorded under a task's name, or under that of a dataset in rows.yaml."""
+    if name not in read_rows()["datasets"]:
+        check.choice("record", name, [*TASKS, *DYNAMICS, *read_rows()["datasets"]])
+        return name
+    row = row_of_run(name, record["settings"])
+    return next((task for task in CLASSIFICATION if task == name and row in _HERE), "_".join(row))
+
+
+def record_runs(name: str, folder: Path) -> None:
+    """Write a record of each finished run below a folder to the runs of a task, or of the rows of a dataset."""
+    new: dict[str, list[dict]] = {}
     for result in sorted(folder.rglob("report/metrics.json")):
         record = record_of(result.parents[1])
-        path = RECORDS / task / f"{name_of(task, record)}_s{record['seed']}.json"
-        write_record(record, path)
-        print(path)
+        new.setdefault(task_of(name, record), []).append(record)
+    for task, records in new.items():
+        add_records(RECORDS / f"{task}.csv", records, functools.partial(run_name, task))
+        print(f"{task}: {', '.join(run_name(task, record) for record in records)}")
 
 
-def replace_section(page: Path, name: str, text: str) -> None:
-    """Replace the text of a page between the comment that begins with `name` and the comment "end of `name`"."""
-    start, end = f"<!-- {name}: written by recipes/papers/results.py -->\n", f"<!-- end of {name} -->"
-    above, _, rest = page.read_text(encoding="utf-8").partition(start)
-    _, found, below = rest.partition(end)
-    if not found:
-        raise ValueError(f"{page} must have the comments {start.strip()} and {end}")
-    page.write_text(f"{above}{start}\n{text.rstrip()}\n\n{end}{below}", encoding="utf-8")
+def read_runs(task: str) -> Runs:
+    """Read the records of a task: loss -> seed -> the run's record."""
+    runs: dict[str, dict] = {}
+    for record in read_records(RECORDS / f"{task}.csv"):
+        runs.setdefault(name_of(task, record), {})[record["seed"]] = record
+    return runs
 
 
-def draw_dynamics(records: Path, folder: Path) -> None:
+def is_translation(task: str) -> bool:
+    return TASKS[task][1][0] == "wmt14_en_de"
+
+
+def section_of(task: str, runs: Runs) -> str:
+    """Write the tables of a task's runs beside the papers', and draw the figure that they name."""
+    title, row, _ = TASKS[task]
+    cells = {
+        path.stem: [cell for table in read_paper_tables(path).values() for cell in table if cell.name[:2] == row]
+        for path in TABLES.glob("*.csv")
+    }
+    columns = [("ece", "pre_t"), ("ece", "post_t")]
+    columns += [("bleu", "pre_t"), ("bleu", "post_t")] if is_translation(task) else [("error", "pre_t")]
+    text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
+    measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
+    if measured and cells["adafocal2022"]:
+        columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
+        table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
+        text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
+    if task not in FINE_TUNED and not is_translation(task):
+        tables = dict(OTHER_TABLES)
+        if task in ROWS and any(cell.metric == "s99_fraction" for cell in cells["mukhoti2020"]):
+            tables[CONFIDENT] = CONFIDENT_COLUMNS
+        for heading, columns in tables.items():
+            if columns[-1][0] == "top5" and row[0] == "sst_binary":  # two classes
+                continue
+            table = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES, temperatures=False)
+            text += f"\n{heading}:\n\n{table}"
+        calibration_error_bars(runs, LOSSES, DOCS / f"{task}_errors.png")
+        text += f"\n![Three calibration errors of each loss, before and after T]({task}_errors.png)\n\n{CAPTION}\n"
+    if any("bleu" in record for of_seeds in runs.values() for record in of_seeds.values()):
+        text += f"\n{claims_table({title: runs}, claims=TRANSLATION_CLAIMS)}\n{temperatures_table(runs, LOSSES)}"
+    return text
+
+
+def other_rows() -> str:
+    """Write the sections of `ROWS`."""
+    runs = {task: read_runs(task) for task in ROWS}
+    sections = [f"### {ROWS[task][0]}\n\n{section_of(task, of_task)}" for task, of_task in runs.items() if of_task]
+    return "\n".join(sections) or "There are no runs yet."
+
+
+def draw_dynamics(runs: Runs, folder: Path) -> None:
     """Draw the figures of runs with `--dynamics`, seed 1 of each loss, and those of cross-entropy alone."""
     histories = {}
     for loss, title in LOSSES.items():
-        file = records / f"{loss}_s1.json"
-        if file.exists():
-            history = json.loads(file.read_text(encoding="utf-8"))["dynamics_history"]
+        if loss in runs:
+            history = runs[loss][1]["dynamics_history"]
             if loss not in WITH_GRADIENTS:
                 history = [{name: entry[name] for name in entry if name != "gradient_norms"} for entry in history]
             histories[title.partition(", γ updated")[0]] = history
@@ -179,48 +241,21 @@ def main(argv: list[str] | None = None) -> None:
         for folder in folders:
             record_runs(task, Path(folder))
 
-    papers = {path.stem: read_paper_tables(path) for path in TABLES.glob("*.csv")}
-    tasks: dict[str, Runs] = {}
-    for task, (title, row, page) in TASKS.items():
-        runs: dict = {}
-        for file in sorted((RECORDS / task).glob("*.json")):
-            record = json.loads(file.read_text(encoding="utf-8"))
-            runs.setdefault(name_of(task, record), {})[record["seed"]] = record
-        if not runs:
-            replace_section(DOCS / page, task, "There are no runs yet.")
-            continue
-        if task in CLASSIFICATION:
+    tasks = {}
+    for task, (title, _, page) in TASKS.items():
+        runs = read_runs(task)
+        if task not in ROWS:
+            replace_section(DOCS / page, task, section_of(task, runs) if runs else "There are no runs yet.")
+        if runs and task in (CLASSIFICATION | ROWS) and not is_translation(task):
             tasks[title] = runs
-        cells = {
-            paper: [cell for table in tables.values() for cell in table if cell.name[:2] == row]
-            for paper, tables in papers.items()
-        }
-        columns = [("ece", "pre_t"), ("ece", "post_t")]
-        columns += [("bleu", "pre_t"), ("bleu", "post_t")] if task in TRANSLATION else [("error", "pre_t")]
-        text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
-        measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
-        if measured and cells["adafocal2022"]:
-            columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
-            table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
-            text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
-        if task in CLASSIFICATION:
-            for heading, columns in OTHER_TABLES.items():
-                if columns[-1][0] == "top5" and task == "sst_binary":  # two classes
-                    continue
-                table = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES, temperatures=False)
-                text += f"\n{heading}:\n\n{table}"
-            calibration_error_bars(runs, LOSSES, DOCS / f"{task}_errors.png")
-            text += f"\n![Three calibration errors of each loss, before and after T]({task}_errors.png)\n\n{CAPTION}\n"
-        if any("bleu" in record for of_seeds in runs.values() for record in of_seeds.values()):
-            text += f"\n{claims_table({title: runs}, claims=TRANSLATION_CLAIMS)}\n{temperatures_table(runs, LOSSES)}"
-        replace_section(DOCS / page, task, text)
-        if task in COMPARED:
+        if task in COMPARED and COMPARED[task].keys() <= runs.keys():
             seed = min(set.intersection(*(set(runs[loss]) for loss in COMPARED[task])))
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
             draw_panels(panels, DOCS / f"{task}.png")
-    replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks, SECOND_NETWORKS))
+    replace_section(DOCS / "reproduction.md", "rows", other_rows())
+    replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
     for task in DYNAMICS:
-        draw_dynamics(RECORDS / task, DOCS / task)
+        draw_dynamics(read_runs(task), DOCS / task)
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, scaling_name(calibrated.method): calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")

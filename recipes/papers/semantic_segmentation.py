@@ -31,11 +31,11 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalTrainingArguments
+from hf_focal import FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.pretrained_models import label_options
-from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes, load_mask_splits
+from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes
 from papers.models import DeepLabV3Config
 from papers.runs import recipe_checks as check
 from papers.runs.classifier_results import class_tables, run_dense_classifier, write_class_comparison
@@ -137,12 +137,9 @@ ARGUMENTS = (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingAr
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "image" and "mask"."""
     if data_args.given():
-        return load_mask_splits(
-            **data_args.source(seed),
-            image_column=data_args.image_column,
-            mask_column=data_args.mask_column,
-            test_split=data_args.test_split,
-        )
+        columns = {"image_column": data_args.image_column, "mask_column": data_args.mask_column}
+        source = data_args.source(seed) | {"test_split": data_args.test_split}
+        return load_splits("semantic-segmentation", **source, **columns)[0]
     return data_args.generate(generate_shapes, seed)
 
 

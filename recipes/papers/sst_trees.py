@@ -15,9 +15,9 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.reports import RunResult
+from papers.data.labeled_splits import load_labeled
 from papers.data.pretrained_models import label_options
-from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, load_trees_or_table, train_leaf_tokenizer
-from papers.data.text_splits import load_splits
+from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer, trees_or_file
 from papers.models import TreeLSTMConfig
 from papers.runs import recipe_checks as check
 from papers.runs.classifier_results import run_classifier, sample_tables
@@ -67,12 +67,9 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with trees in the column "text" and the roots' labels in "label"."""
-    return load_splits(
-        **data_args.source(seed),
-        text_column=data_args.text_column,
-        label_column=data_args.label_column,
-        read_file=load_trees_or_table,
-    )
+    source = data_args.source(seed) | {name: trees_or_file(file) for name, file in data_args.files().items()}
+    columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
+    return load_labeled("text-classification", **source, **columns)
 
 
 def build_model(

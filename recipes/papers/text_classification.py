@@ -30,11 +30,10 @@ from transformers import (
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.reports import RunResult
 from hf_focal.tasks.input_encoding import input_length
-from papers.data.dataset_splits import label_names
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
+from papers.data.labeled_splits import label_names, load_labeled
 from papers.data.pretrained_models import label_options
-from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
 from papers.runs import recipe_checks as check
@@ -103,7 +102,8 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with the columns "text", "label", and, for pairs, "text_pair"."""
     if data_args.given():
-        splits = load_splits(
+        splits = load_labeled(
+            "text-classification",
             **data_args.source(seed),
             text_column=data_args.text_column,
             text_pair_column=data_args.text_pair_column,

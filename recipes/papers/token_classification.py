@@ -29,13 +29,13 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from hf_focal.tasks.input_encoding import input_length
 from papers.data.generated_tags import generate_tags
 from papers.data.pretrained_models import label_options
 from papers.data.tokenizer_training import train_tag_tokenizer
-from papers.data.word_tags import encode_tags, load_tag_splits, tag_names
+from papers.data.word_tags import encode_tags, tag_names
 from papers.runs import recipe_checks as check
 from papers.runs.classifier_results import class_tables, run_dense_classifier, write_class_comparison
 from papers.runs.loss_comparison import train_each_loss
@@ -84,9 +84,9 @@ ARGUMENTS = (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingAr
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "tokens" and "tags"."""
     if data_args.given():
-        return load_tag_splits(
-            **data_args.source(seed), token_column=data_args.token_column, tag_column=data_args.tag_column
-        )
+        columns = {"token_column": data_args.token_column, "tag_column": data_args.tag_column}
+        splits, _ = load_splits("token-classification", **data_args.source(seed), **columns)
+        return splits.rename_column("labels", "tags")
     return data_args.generate(generate_tags, seed)
 
 

@@ -14,7 +14,9 @@ On several GPUs: `accelerate launch --num_processes 4 recipes/papers/translation
 Running the same command again resumes an interrupted run and reuses a finished one.
 """
 
+import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +46,7 @@ from papers.runs.checkpoint_averaging import average_last_checkpoints
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.recipe_arguments import GeneratedDatasetArguments, parse_recipe
 from papers.runs.recipe_command import run_recipe
+from papers.runs.shared_work import one_process_at_a_time
 from papers.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
 from papers.runs.translation_results import measure_translator, translation_summary
 
@@ -117,12 +120,24 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
 
 
 def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model, or train one, which is cached for the same texts."""
     if model_args.model_name_or_path != "transformer":
         check_seq2seq_model(model_args.model_name_or_path, model_args.max_length)
         return AutoTokenizer.from_pretrained(model_args.model_name_or_path)
-    batches = splits["train"].iter(batch_size=10_000)
-    texts = (text for batch in batches for side in ("source", "target") for text in batch[side])
-    return train_bpe_tokenizer(texts, model_args.vocab_size, model_args.max_length)
+
+    def texts() -> Iterator[str]:
+        for batch in splits["train"].iter(batch_size=10_000):
+            yield from (*batch["source"], *batch["target"])
+
+    digest = hashlib.sha256(f"{model_args.vocab_size} {model_args.max_length}".encode())
+    for text in texts():
+        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    with one_process_at_a_time(digest.hexdigest()) as saved:
+        if not saved.is_dir():
+            tokenizer = train_bpe_tokenizer(texts(), model_args.vocab_size, model_args.max_length)
+            tokenizer.save_pretrained(saved.with_suffix(".half"))
+            saved.with_suffix(".half").rename(saved)
+        return AutoTokenizer.from_pretrained(saved)
 
 
 def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -137,7 +152,7 @@ def main(argv: list[str]) -> list:
     data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
-    with args.main_process_first(desc="loading the data"):
+    with one_process_at_a_time(str(Path(args.output_dir).absolute())):
         splits = load_data(data_args, args.seed)
         tokenizer = load_tokenizer(model_args, splits)
         encoded = DatasetDict(

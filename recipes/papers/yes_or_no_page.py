@@ -15,25 +15,15 @@ from sklearn.metrics import average_precision_score
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from hf_focal.reports.markdown_tables import columns_table
+from papers.figures.tables import mean_and_deviation, replace_rest, rows_table
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-MARK = "<!-- What follows is written by recipes/papers/yes_or_no_page.py. -->\n"
 
 
 def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     metrics = CalibrationMetrics(link="sigmoid")
     metrics.update(logits, labels)
     return metrics.compute()
-
-
-def number(values: list[float], factor: float = 1, decimals: int = 2) -> str:
-    """Format the mean over runs, and the standard deviation if there are several."""
-    values = [factor * value for value in values if not np.isnan(value)]
-    if not values:
-        return "–"
-    deviation = f" ± {np.std(values, ddof=1):.{decimals}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{decimals}f}{deviation}"
 
 
 def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict:
@@ -52,20 +42,15 @@ def goemotions(runs: list[dict]) -> str:
     losses: dict[str, list[dict]] = {}
     for run in runs:
         losses.setdefault(run["settings"]["loss"], []).append(run)
-    rows: dict[str, list] = {
-        title: [] for title in ("Loss", "Correction", "NLL", "ECE %", "macro ECE %", "macro F1 %")
-    }
-    decisions: dict[str, list] = {
-        title: []
-        for title in (
-            *("Loss", "micro F1 % at ½", "macro F1 % at ½", "micro F1 % at thresholds", "macro F1 % at thresholds"),
-            *("labels with a threshold for precision 50%", "of these, precision on the test set >= 50%"),
-        )
-    }
+    rows, decisions = [], []
+    metrics = {"nll": ("NLL", 1, 4), "ece": ("ECE %", 100, 2), "macro_ece": ("macro ECE %", 100, 2)}
+    metrics["macro_f1"] = ("macro F1 %", 100, 1)
+    shares = ["micro F1 % at ½", "macro F1 % at ½", "micro F1 % at thresholds", "macro F1 % at thresholds"]
+    counts = ["labels with a threshold for precision 50%", "of these, precision on the test set >= 50%"]
     auto = []
     for loss, of_seeds in losses.items():
         found: dict[str, list[dict]] = {}
-        scores: dict[str, list[float]] = {title: [] for title in list(decisions)[1:]}
+        scores = []
         for run in of_seeds:
             fit, test = (run["validation_logits"], run["validation_labels"]), (run["test_logits"], run["test_labels"])
             for name, correction in corrections(*fit, per_label=True).items():
@@ -80,35 +65,20 @@ def goemotions(runs: list[dict]) -> str:
             precise = fit_thresholds(*fit, precision=0.5)
             reached, _ = precise.measure(*test)
             kept = np.array([value is not None for value in precise.values])
-            values = [before["micro_f1"], before["macro_f1"], 2 * hits.sum() / total.sum(), np.mean(2 * hits / total)]
-            for title, value in zip(scores, values, strict=False):
-                scores[title].append(100 * value)
-            titles = list(scores)
-            scores[titles[4]].append(kept.sum())
-            scores[titles[5]].append((reached[kept] >= 0.5).sum())
-        for name, metrics in found.items():
-            cells = [
-                loss,
-                name,
-                *(
-                    number([m[key] for m in metrics], factor, decimals)
-                    for key, factor, decimals in (
-                        ("nll", 1, 4),
-                        ("ece", 100, 2),
-                        ("macro_ece", 100, 2),
-                        ("macro_f1", 100, 1),
-                    )
-                ),
-            ]
-            for title, cell in zip(rows, cells, strict=True):
-                rows[title].append(cell)
-        decisions["Loss"].append(loss)
-        for index, (title, values) in enumerate(scores.items()):
-            decisions[title].append(number(values, decimals=1 if index < 4 else 0))
+            of_labels = [2 * hits.sum() / total.sum(), np.mean(2 * hits / total)]
+            met = [kept.sum(), (reached[kept] >= 0.5).sum()]
+            scores.append([100 * value for value in (before["micro_f1"], before["macro_f1"], *of_labels)] + met)
+        for name, own in found.items():
+            cells = [mean_and_deviation((m[key] for m in own), d, factor) for key, (_, factor, d) in metrics.items()]
+            rows.append([loss, name, *cells])
+        columns = list(zip(*scores, strict=True))
+        cells = [mean_and_deviation(column, 1 if index < len(shares) else 0) for index, column in enumerate(columns)]
+        decisions.append([loss, *cells])
+    calibration = rows_table(["Loss", "Correction", *(title for title, *_ in metrics.values())], rows)
     return (
-        f"{made_of(runs)}\n## Calibration\n\n{columns_table(list(rows), list(rows.values()))}\n"
+        f"{made_of(runs)}\n## Calibration\n\n{calibration}\n"
         f"`auto` takes: {'; '.join(auto)}.\n\n## Decisions\n\n"
-        f"{columns_table(list(decisions), list(decisions.values()))}"
+        f"{rows_table(['Loss', *shares, *counts], decisions)}"
     )
 
 
@@ -135,7 +105,6 @@ def estimated_share(logits: np.ndarray, old: float) -> float:
 
 
 def reranker(runs: list[dict]) -> str:
-    columns = {title: [] for title in ("Probabilities", "MAP %", "NLL", "ECE %", "mean probability %")}
     found: dict[str, list[tuple]] = {}
     goals: dict[str, dict[str, list]] = {}
     estimates = []
@@ -173,11 +142,13 @@ def reranker(runs: list[dict]) -> str:
                     cell[key].append(float(part))
             else:
                 cell["reason"].append(fit.reasons[0])
+    formats = {"MAP %": (2, 100), "NLL": (4, 1), "ECE %": (2, 100), "mean probability %": (1, 100)}
+    rows = []
     for name, values in found.items():
-        parts = [[row[index] for row in values] for index in range(4)]
-        cells = [name, number(parts[0], 100), number(parts[1], 1, 4), number(parts[2], 100), number(parts[3], 100, 1)]
-        for title, cell in zip(columns, cells, strict=True):
-            columns[title].append(cell)
+        columns = zip(*values, strict=True)
+        rows.append(
+            [name, *(mean_and_deviation(own, *how) for own, how in zip(columns, formats.values(), strict=True))]
+        )
     titles = [
         "Precision wanted",
         "seeds with a threshold",
@@ -186,22 +157,21 @@ def reranker(runs: list[dict]) -> str:
         "recall on the test set %",
         "without one",
     ]
-    table: list[list] = [[] for _ in titles]
-    for goal, cell in goals.items():
-        cells = [
+    thresholds = [
+        [
             goal,
             f"{len(cell['threshold'])} of {len(runs)}",
-            number(cell["threshold"], 1, 3),
-            number(cell["precision"], 100, 1),
-            number(cell["recall"], 100, 1),
+            mean_and_deviation(cell["threshold"], 3),
+            mean_and_deviation(cell["precision"], 1, 100),
+            mean_and_deviation(cell["recall"], 1, 100),
             "; ".join(cell["reason"]) or "–",
         ]
-        for column, text in zip(table, cells, strict=True):
-            column.append(text)
+        for goal, cell in goals.items()
+    ]
     return (
-        f"{made_of(runs)}\n## Calibration\n\n{columns_table(list(columns), list(columns.values()))}\n"
+        f"{made_of(runs)}\n## Calibration\n\n{rows_table(['Probabilities', *formats], rows)}\n"
         f"The share that EM estimates is {', '.join(estimates)}; the true one is {100 * share:.1f}%.\n\n"
-        f"## Thresholds\n\n{columns_table(titles, table)}"
+        f"## Thresholds\n\n{rows_table(titles, thresholds)}"
     )
 
 
@@ -233,8 +203,7 @@ def main() -> None:
         if not own:  # that page stays as it is
             continue
         page = ROOT / f"{name}.md"
-        above = page.read_text(encoding="utf-8").partition(MARK)[0]
-        page.write_text(above + MARK + "\n" + table(own), encoding="utf-8")
+        replace_rest(page, "yes_or_no_page.py", table(own))
 
 
 if __name__ == "__main__":

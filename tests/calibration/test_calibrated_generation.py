@@ -280,7 +280,7 @@ def test_a_checkpoint_generates_with_the_temperature_of_its_config(tmp_path):
     assert generate(model, **options) == expected
     model.save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())["calibration"]
-    assert saved == {"temperature": 4.0, **{k: v for k, v in fitted.to_dict().items() if k != "value"}}
+    assert saved == {"temperature": 4.0}
 
     loaded = MarianMTModel.from_pretrained(tmp_path, dtype=torch.float64)
     assert generate(loaded, **options) == plain

@@ -99,7 +99,7 @@ def test_evaluate_prints_a_table(capsys, texts, tmp_path):
     printed = capsys.readouterr().out
     rows = [cells.split("|")[1].strip() for cells in printed.splitlines() if cells.startswith("| ")]
     errors = ["ECE %", "AdaECE %", "smooth ECE %", "classwise ECE %", "MCE %"]
-    assert rows[2:] == ["error %", "NLL", *errors, "Brier score", "AURC %"]
+    assert rows[2:] == ["error %", "macro recall %", "NLL", *errors, "Brier score", "AURC %"]
     assert f"Written to {out}" in printed and (out / "report" / "metrics.json").is_file()
 
 
@@ -112,6 +112,7 @@ def test_an_unknown_option_is_reported_by_its_command(capsys):
 
 def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    line += ["--calibration", "temperature"]
     assert main([*line, "--test-dataset", str(texts.test), "--objective=nll", "--output", str(tmp_path / "m")]) == 0
     printed = capsys.readouterr().out
     assert "(nll): ECE " in printed and "| before" in printed and "after, T = " in printed
@@ -249,7 +250,7 @@ def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
-    monkeypatch.setattr("hf_focal.evaluation.trained_model.encode_inputs", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.sources.model.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
@@ -305,7 +306,7 @@ def test_a_hub_that_cannot_be_reached(capsys, texts, reached):
 @pytest.mark.usefixtures("reached")
 def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_path):
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
-    assert main([*line, "--push_to_hub", "me/calibrated"]) == 0
+    assert main([*line, "--calibration", "temperature", "--push_to_hub", "me/calibrated"]) == 0
     assert f"\nPublished: {hub.url}/me/calibrated\n" in capsys.readouterr().out
     held = hub.repositories["me/calibrated"]
     assert {"README.md", "model.safetensors", "temperature.json", "report/metrics.json"} < held.keys()
@@ -338,7 +339,7 @@ def test_a_card_names_the_whole_id(texts, hub):
 @pytest.mark.usefixtures("reached")
 def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr("hf_focal.evaluation.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.sources.model.ModelScores.fit", lambda *_: 1 / 0)
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
     assert "the token has no permission to write there" in error_of(capsys, line)
 
@@ -371,13 +372,14 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
     write_report(tmp_path / "run" / "report", RunResult.measure("flsd53", fitted, logits, labels))
     data = ["--dataset", str(texts.test), *texts.arguments]
-    assert main(["calibrate", str(texts.folder), *data, "--output", str(tmp_path / "calibrated")]) == 0
+    to = ["--calibration", "temperature", "--output", str(tmp_path / "calibrated")]
+    assert main(["calibrate", str(texts.folder), *data, *to]) == 0
     assert main(["evaluate", str(texts.folder), *data, "--output", str(tmp_path / "evaluated")]) == 0
     capsys.readouterr()
     folders = [str(tmp_path / name) for name in ("run", "calibrated", "evaluated")]
     assert main(["report", *folders, "--output", str(tmp_path / "page.html")]) == 0
-    table, *_, written = capsys.readouterr().out.splitlines()
-    assert table.startswith("| Model | ") and written == f"Written to {tmp_path / 'page.html'}"
+    *lines, written = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("| Model | ") for line in lines) and written == f"Written to {tmp_path / 'page.html'}"
     page = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8").replace("<wbr>", ""))
     names = re.findall(r'<th scope="row">(.*?)</th>', page)
     assert names == ["flsd53", "(majority class)", "model (calibrated)", "model (evaluated)", "(majority class)"]

@@ -112,6 +112,7 @@ def test_a_folder_that_is_not_there():
 # What a model is, and what belongs to it.
 MODEL = (
     *("README.md", "config.json", "generation_config.json", "temperature.json", "adapter_config.json"),
+    "correction.json",
     *("model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "merges.txt", "chat_template.jinja"),
     *("preprocessor_config.json", "processor_config.json", "additional_chat_templates/tool_use.jinja"),

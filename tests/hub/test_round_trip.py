@@ -4,6 +4,7 @@ Here models are built, their logits z computed in float32, T folded in and the r
 loads it in a process of its own by plain Auto classes; what it finds has to be softmax(z / T), computed in float64.
 """
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,7 @@ def build_classifier(name):
         model.timm_model.init_weights()
     elif name in OWN:
         model_class, config = OWN[name]
+        config = copy.deepcopy(config)  # a correction is recorded in it
         torch.manual_seed(0)
         config.num_labels = 3
         model = model_class(config)

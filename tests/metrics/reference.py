@@ -159,6 +159,14 @@ def means(probabilities, labels):
         return values.mean() if len(values) else np.nan
 
     found = {"accuracy": mean(correct), "error": 1 - mean(correct), "confidence": mean(confidence)}
+    predicted = probabilities.argmax(axis=1)
+    recalls = [mean(predicted[labels == label] == label) for label in np.unique(labels)]
+    if probabilities.shape[1] <= 256:  # with more, no counts by class are kept
+        found["macro_recall"] = np.mean(recalls) if recalls else np.nan
+    if probabilities.shape[1] == 2:
+        log_odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
+        pairs = np.sign(log_odds[labels == 1][:, None] - log_odds[labels == 0])
+        found["auroc"] = (1 + pairs.mean()) / 2 if pairs.size else np.nan
     if probabilities.shape[1] > 5:
         found["top5_accuracy"] = mean((top5 == labels[:, None]).any(axis=1))
     for name, values in (("nll", nll), ("entropy", entropy), ("confidence", confidence)):

@@ -20,6 +20,8 @@ from transformers import (
     SegformerModel,
 )
 
+from hf_focal import FocalSeq2SeqTrainer
+
 
 def metrics(folder):
     return json.loads((folder / "report" / "metrics.json").read_text())
@@ -121,6 +123,10 @@ def test_a_wrong_mask_is_found_before_training(monkeypatch, tmp_path, segformer)
 
 
 def test_translations(monkeypatch, tmp_path, capsys):
+    searches, predict = [], FocalSeq2SeqTrainer.predict
+    monkeypatch.setattr(
+        FocalSeq2SeqTrainer, "predict", lambda *args, **search: searches.append(search) or predict(*args, **search)
+    )
     tokenizer = save_tokenizer(tmp_path / "marian", eos_token="[SEP]", bos_token="[CLS]")
     layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     sizes = {
@@ -152,4 +158,7 @@ def test_translations(monkeypatch, tmp_path, capsys):
     )
     AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "focal_gamma_1")
     assert capsys.readouterr().out.count("BLEU = ") == 4
+    # At T = 1, too, scores are normalized again where the model forbids tokens: only T differs.
+    assert [search["renormalize_logits"] for search in searches] == [True] * 4
+    assert ["logits_processor" in search for search in searches] == [False, True] * 2
     assert len((tmp_path / "out" / "cross_entropy" / "translations_T1.txt").read_text().split("\n")) == 6

@@ -5,14 +5,10 @@ import re
 
 import pytest
 from datasets import Dataset
-from papers.data.image_batches import load_image_splits
-from papers.data.parallel_corpora import load_parallel
-from papers.data.segmentation_masks import load_mask_splits
-from papers.data.sentiment_trees import load_trees_or_table
-from papers.data.text_splits import load_splits
+from papers.data.sentiment_trees import trees_or_file
 from papers.data.unlabeled_inputs import load_images, load_texts
-from papers.data.word_tags import load_tag_splits
 
+from hf_focal import load_splits
 from hf_focal.tasks.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
 from hf_focal.validation import InputError
 
@@ -64,26 +60,29 @@ def test_a_pattern_is_no_file(tmp_path):
 
 
 ROWS = {
-    load_splits: {"text": ["a", "b"] * 4, "label": [0, 1] * 4},
-    load_image_splits: {"image": [PIXEL] * 8, "label": [0, 1] * 4},
-    load_mask_splits: {"image": [PIXEL] * 8, "mask": [PIXEL] * 8},
-    load_tag_splits: {"tokens": [["a", "b"]] * 8, "tags": [["x", "y"]] * 8},
-    load_parallel: {"en": ["a"] * 8, "de": ["b"] * 8},
+    "text-classification": {"text": ["a", "b"] * 4, "label": [0, 1] * 4},
+    "image-classification": {"image": [PIXEL] * 8, "label": [0, 1] * 4},
+    "semantic-segmentation": {"image": [PIXEL] * 8, "mask": [PIXEL] * 8},
+    "token-classification": {"tokens": [["a", "b"]] * 8, "tags": [["x", "y"]] * 8},
+    "translation": {"source": ["a"] * 8, "target": ["b"] * 8},
 }
 
 
-@pytest.mark.parametrize(("load", "ending"), [*((load, "JSONL") for load in ROWS), (load_image_splits, "parquet")])
-def test_every_loader_reads_the_file_that_is_named(load, ending, tmp_path):
-    rows = Dataset.from_dict(ROWS[load])
-    for name, kept in ((f"train[1].{ending}", rows), (f"train1.{ending}", rows.select([0]))):
+@pytest.mark.parametrize(
+    ("task", "ending"), [*((task, "JSONL") for task in ROWS), ("image-classification", "parquet")]
+)
+def test_every_task_reads_the_file_that_is_named(task, ending, tmp_path):
+    rows = Dataset.from_dict(ROWS[task])
+    for name, kept in ((f"train[1].{ending}", rows), (f"train1.{ending}", rows.select([0, 1]))):
         if ending == "parquet":
             kept.to_parquet(tmp_path / name)
         else:
             lines = [{key: "a.png" if value == PIXEL else value for key, value in row.items()} for row in kept]
             (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
-    languages = {"source_lang": "en", "target_lang": "de"} if load is load_parallel else {}
-    splits = load(train_file=tmp_path / f"train[1].{ending}", validation_size=2, **languages)
-    assert sum(map(len, splits.values())) == 8
+    splits, _ = load_splits(
+        task, train_file=tmp_path / f"train[1].{ending}", test_file=tmp_path / f"train1.{ending}", validation_size=2
+    )
+    assert {name: len(split) for name, split in splits.items()} == {"train": 6, "validation": 2, "test": 2}
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl", "parquet"])
@@ -99,12 +98,8 @@ def test_a_suffix_may_have_capitals(ending, hub, tmp_path, monkeypatch):
 
 def test_trees_may_have_capitals(tmp_path):
     (tmp_path / "train.TXT").write_text("(1 (2 a) (0 b))\n(3 (2 c) (4 d))\n" * 4)
-    assert (
-        load_splits(train_file=tmp_path / "train.TXT", validation_size=2, read_file=load_trees_or_table)[
-            "train"
-        ].num_rows
-        == 6
-    )
+    assert trees_or_file(str(tmp_path / "train.TXT")).num_rows == 8
+    assert trees_or_file(str(tmp_path / "train.csv")) == str(tmp_path / "train.csv")
 
 
 @pytest.mark.parametrize("name", ["patients.txt", "team/patients", "patients.csv"])
@@ -112,7 +107,7 @@ def test_no_path_that_exists_is_asked_of_the_hub(name, hub, tmp_path, monkeypatc
     write(tmp_path / name, "secret")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"dataset_name must be a Hub id or a folder, got the file '{name}'"):
-        load_splits(name)
+        load_splits("text-classification", dataset_name=name)
     for named in (name, f"{name}:default:train"):
         if named != "patients.csv":  # which is a file of rows
             with pytest.raises(ValueError, match=r"dataset must (end in .csv|be a Hub id or a folder, got the file)"):

@@ -1,4 +1,4 @@
-"""Samples as the inputs of trained models; the models themselves are in tests/evaluation."""
+"""Samples as the inputs of trained models; the models themselves are in tests/sources."""
 
 import pytest
 from datasets import Dataset

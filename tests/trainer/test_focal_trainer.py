@@ -323,7 +323,8 @@ def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, capl
     expected = fit_temperature(logits_of(trainer.model, EVAL), tensors(EVAL)[1], objective=objective, num_bins=10)
     assert list(fitted.to_dict()) == list(expected.to_dict())
     for name, value in expected.to_dict().items():
-        assert getattr(fitted, name) == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
+        found = fitted.to_dict()[name]
+        assert found == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
     assert trainer.temperature is fitted
     test = rows(30, seed=3)
     metrics, logits = trainer.evaluate(test), logits_of(trainer.model, test)

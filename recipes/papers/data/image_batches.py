@@ -6,72 +6,21 @@ and the image: resuming training, or changing the number of workers or processes
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from PIL import Image as PILImage
 from torch import Tensor
 from torch.nn import functional as F
 
 from hf_focal.tasks.batches import open_image
-from hf_focal.tasks.column_selection import Column
 
-from .dataset_splits import labeled_splits, read_splits
-from .label_set_splits import label_set_splits
 from .pixel_format import PixelFormat
 
 AUGMENTATIONS = ("none", "crop", "resized_crop")
 _PADDING = 4  # zero pixels around an image for "crop"
-
-
-def load_image_splits(
-    dataset_name: str | None = None,
-    dataset_config_name: str | None = None,
-    train_file: str | Path | None = None,
-    validation_file: str | Path | None = None,
-    test_file: str | Path | None = None,
-    *,
-    image_column: str = "image",
-    label_column: str = "label",
-    multi_label: bool = False,
-    test_split: str = "test",
-    validation_size: int | None = None,
-    seed: int = 42,
-) -> DatasetDict:
-    """Load the train, validation, and test splits of an image classification dataset.
-
-    Args:
-        dataset_name: a Hub id, or a folder that `load_dataset` understands, such as one with the files
-            ``train/cat/1.png`` and ``test/dog/2.png``. The dataset must have the splits "train" and `test_split`. Give
-            this or `train_file`.
-        dataset_config_name: the configuration of `dataset_name`.
-        train_file, validation_file, test_file: parquet files; or csv, json, or jsonl files with paths to images.
-        image_column: a column of images, which are the bytes of image files or paths to image files.
-        label_column: a column of `ClassLabel`, integers 0..K-1, or strings (numbered in alphabetical order).
-        multi_label: whether images have several labels. If so, `label_column` and the column "label" are as in
-            `label_set_splits`.
-        test_split: the split of `dataset_name` to use as the test set: for example, "valid" if the labels of "test"
-            are secret.
-        validation_size: number of training samples that become "validation" if the data has no validation split; a
-            tenth by default. These samples are drawn at random, stratified by label unless `multi_label`.
-        seed: seed of the draw of these samples.
-
-    Returns:
-        `DatasetDict` of "train", "validation", and "test", whose columns are "image" (undecoded) and "label"
-        (`ClassLabel`, the same in all splits).
-
-    Raises:
-        FileNotFoundError, ValueError: as in `load_splits`, with images instead of texts.
-    """
-    files = {"train": train_file, "validation": validation_file, "test": test_file}
-    raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
-    images = [Column("image_column", image_column, "image", "images")]
-    if multi_label:
-        return label_set_splits(raw, sources, images, label_column, validation_size, seed)
-    return labeled_splits(raw, sources, images, label_column, validation_size, seed)
 
 
 def decode_images(split: Dataset, size: int) -> Tensor:
@@ -112,7 +61,7 @@ class ImageDataset(torch.utils.data.Dataset):
     """Images and labels that a `DataLoader` reads in whole batches, with `collate` as its `collate_fn`.
 
     Args:
-        split: a split from `load_image_splits`.
+        split: a split with the columns "image" and "label".
         pixels: the model's pixel format. Without augmentation, the middle square of each image is used.
         augmentation: "crop" (a crop at a random position, up to 4 pixels beyond the edges, where pixels are 0),
             "resized_crop" (a random crop of 8% to 100% of the area, with an aspect ratio of 3:4 to 4:3), or "none".

@@ -2,71 +2,47 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, Value
 
+from hf_focal import load_splits
 from hf_focal.tasks.column_selection import Column, flatten_translations, select_columns
-from hf_focal.tasks.dataset_loading import SUFFIXES, is_file, load_file
-
-from .dataset_splits import check_disjoint, cut_validation, read_splits
+from hf_focal.tasks.dataset_loading import load_file
+from hf_focal.tasks.file_formats import SUFFIXES, is_file
 
 _logger = logging.getLogger(__name__)
 
 
 def load_parallel(
-    dataset_name: str | None = None,
-    dataset_config_name: str | None = None,
-    train_file: str | Path | None = None,
-    validation_file: str | Path | None = None,
-    test_file: str | Path | None = None,
-    other_test_file: str | Path | None = None,
-    *,
-    source_lang: str,
-    target_lang: str,
-    validation_size: int | None = None,
-    seed: int = 42,
+    *, source_lang: str, target_lang: str, other_test_file: str | None = None, **arguments: Any
 ) -> DatasetDict:
-    """Load the train, validation, and test splits of a parallel corpus.
+    """Load the train, validation, and test splits of a parallel corpus with `hf_focal.load_splits`.
 
-    A split has either one column per language, named after the language (``en``, ``de``), or, as corpora on the Hub
-    do, a column ``translation`` of mappings ``{"en": ..., "de": ...}``.
-
-    Training pairs with a blank sentence are dropped before the validation split is cut, since such pairs teach
-    nothing; the number of dropped pairs is logged. All pairs of given validation and test sets are kept.
+    Pairs with a blank sentence are dropped from the training split, since they teach nothing; their number is logged.
 
     Args:
-        dataset_name: a Hub id, or a folder that `load_dataset` understands; it must have the splits "train" and
-            "test". Give this or `train_file`.
-        dataset_config_name: configuration of the dataset, such as "de-en".
-        train_file, validation_file, test_file: csv, json, jsonl, or parquet files; or the common prefix of two text
-            files with one sentence per line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. Empty
-            csv cells are null. Without `test_file`, there is no "test".
+        source_lang, target_lang: the names of the two languages, which are those of the columns, or the keys of a
+            column "translation".
         other_test_file: a second test set, which becomes the split "other_test".
-        source_lang, target_lang: the names of the two languages.
-        validation_size: number of training pairs that become "validation" if the data has no validation split; a
-            hundredth by default.
-        seed: seed of the draw of these pairs.
+        **arguments: as for `load_splits`. Files may also be the common prefix of two text files with one sentence per
+            line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``.
 
     Returns:
         `DatasetDict` of "train", "validation", "test", and, if `other_test_file` is given, "other_test", with the
         columns "source" and "target" (string).
 
     Raises:
-        FileNotFoundError: a file does not exist.
-        ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
-            split is empty; text files are not UTF-8 or have unequal numbers of lines; sentences are null, not strings,
-            or all blank; two splits hold the same pairs; or the validation split cannot be cut.
+        FileNotFoundError, ValueError: as in `load_splits`; also if text files are not UTF-8 or have unequal numbers of
+            lines, or all training pairs have a blank sentence.
     """
-    files = {"train": train_file, "validation": validation_file, "test": test_file}
-    raw, sources = read_splits(
-        dataset_name, dataset_config_name, files, lambda name, file: load_pairs(name, file, source_lang, target_lang)
-    )
-    splits = DatasetDict({s: select_pairs(sources[s], raw[s], source_lang, target_lang) for s in raw})
-    check_disjoint(splits, sources, "pairs", "source", "target")
-    splits["train"] = _drop_blank(sources["train"], splits["train"])
-    splits = cut_validation(splits, sources["train"], validation_size, seed, part=100)
+    for name in ("train_file", "validation_file", "test_file"):
+        if (file := arguments.get(name)) is not None and not is_file(Path(file)):
+            arguments[name] = load_pairs(name, file, source_lang, target_lang)
+    splits, _ = load_splits("translation", source_column=source_lang, target_column=target_lang, **arguments)
+    splits["train"] = _drop_blank("the training data", splits["train"])
     if other_test_file is not None:
         other = load_pairs("other_test_file", other_test_file, source_lang, target_lang)
         where = f"other_test_file {str(other_test_file)!r}"

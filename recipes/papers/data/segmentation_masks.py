@@ -9,65 +9,18 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from PIL import Image as PILImage
 from torch import Tensor
 from transformers import AutoImageProcessor
 
 from hf_focal.tasks.batches import open_image
-from hf_focal.tasks.column_selection import Column
-
-from .dataset_splits import check_disjoint, cut_validation, read_splits, select_splits
 
 IGNORED = 255
-
-
-def load_mask_splits(
-    dataset_name: str | None = None,
-    dataset_config_name: str | None = None,
-    train_file: str | Path | None = None,
-    validation_file: str | Path | None = None,
-    test_file: str | Path | None = None,
-    *,
-    image_column: str = "image",
-    mask_column: str = "mask",
-    test_split: str = "test",
-    validation_size: int | None = None,
-    seed: int = 42,
-) -> DatasetDict:
-    """Load the train, validation, and test splits of a dataset for semantic segmentation.
-
-    Args:
-        dataset_name: an id on the Hub, or a folder that `load_dataset` reads, with the splits "train" and
-            `test_split`. Give this or `train_file`.
-        dataset_config_name: configuration of the dataset.
-        train_file, validation_file, test_file: parquet files; or csv, json, or jsonl files with paths to images.
-        image_column, mask_column: the column of images and the column of masks.
-        test_split: the split of `dataset_name` to test on, such as "validation" if the labels of "test" are secret.
-        validation_size: number of training samples that become "validation" if the data has no validation split; a
-            tenth by default.
-        seed: seed of the draw of these samples.
-
-    Returns:
-        `DatasetDict` of "train", "validation", and "test", with the undecoded columns "image" and "mask".
-
-    Raises:
-        FileNotFoundError, ValueError: as in `load_splits`, with images and masks instead of texts and labels.
-    """
-    files = {"train": train_file, "validation": validation_file, "test": test_file}
-    raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
-    columns = (
-        Column("image_column", image_column, "image", "images"),
-        Column("mask_column", mask_column, "mask", "images"),
-    )
-    splits = select_splits(raw, sources, *columns)
-    check_disjoint(splits, sources, "images", "image")
-    return cut_validation(splits, sources["train"], validation_size, seed)
 
 
 @dataclass(frozen=True)
@@ -114,7 +67,7 @@ def count_classes(split: Dataset, num_classes: int, source: str, size: tuple[int
     """Count the pixels of each class in a split, and check all images and masks of the split.
 
     Args:
-        split: a split of `load_mask_splits`.
+        split: a split with the columns "image" and "mask".
         num_classes: number of classes, K.
         source: name of the split in error messages.
         size: (height, width) that images are resized to; if None, all images of the split must have the same size.
@@ -179,7 +132,7 @@ class MaskDataset(torch.utils.data.Dataset):
     """Images and masks as inputs and labels of a model. Each sample is decoded on access.
 
     Args:
-        split: a split of `load_mask_splits`.
+        split: a split with the columns "image" and "mask".
         pixels: format of the model's inputs.
         crop_size: (height, width) of random crops; None to use whole images.
         flip: whether to flip half of the images horizontally.

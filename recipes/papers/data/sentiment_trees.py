@@ -13,8 +13,6 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_focal.tasks.dataset_loading import load_file
-
 # Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
@@ -160,12 +158,9 @@ def load_trees(path: str | Path) -> Dataset:
     return Dataset.from_dict(columns, Features(tree=Value("string"), text=Value("string"), label=label))
 
 
-def load_trees_or_table(argument: str, file: Path) -> Dataset:
-    """Read a .txt file with `load_trees`, and other files with `load_file`.
-
-    `load_splits` takes this function as `read_file`.
-    """
-    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
+def trees_or_file(file: str) -> Dataset | str:
+    """Return what `load_splits` takes: the trees of a .txt file, or another file as it is."""
+    return load_trees(file) if file.lower().endswith(".txt") and Path(file).is_file() else file
 
 
 def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:

@@ -93,12 +93,7 @@ TRANSLATION_CLAIMS = (
 )
 
 
-def claims_table(
-    tasks: Mapping[str, Runs],
-    second_networks: Mapping[str, str] | None = None,
-    level: float = 0.05,
-    claims: Iterable[Claim] = CLAIMS,
-) -> str:
+def claims_table(tasks: Mapping[str, Runs], level: float = 0.05, claims: Iterable[Claim] = CLAIMS) -> str:
     """Test each claim on each task. Return a Markdown table of p-values and of differences, in the unit of the metric.
 
     If at least two tasks have two or more seeds, each claim also has a row "mean of the tasks". For this row, the
@@ -106,8 +101,6 @@ def claims_table(
 
     Args:
         tasks: title of the task -> loss -> seed -> the run's record.
-        second_networks: title -> the title of another task on the same data. For the mean of the tasks, the first one
-            does not count where the other one has two or more seeds.
         level: significance level. A claim is "shown" if the p-value of its t-test is smaller.
         claims: the claims to test.
     """
@@ -115,9 +108,6 @@ def claims_table(
     for claim in claims:
         of_tasks = {title: pairs for title, runs in tasks.items() if (pairs := claim.differences(runs))}
         tested = {title: pairs for title, pairs in of_tasks.items() if len(pairs) > 1}
-        for second, first in (second_networks or {}).items():
-            if first in tested:
-                tested.pop(second, None)
         if len(tested) > 1:
             shared = sorted(set.intersection(*map(set, tested.values())))
             of_tasks["mean of the tasks"] = {
@@ -128,6 +118,8 @@ def claims_table(
             verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < level else "not shown"
             numbers = [_signed(test.mean), _bounds(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
             rows.append([claim.text, title, str(test.size), *numbers, verdict])
+    if not rows:
+        return "No claim has runs of both of its losses.\n"
     titles = ["Claim", "Task", "seeds", "difference", "95% interval", "p, t-test", "p, Wilcoxon", ""]
     return columns_table(titles, list(zip(*rows, strict=True)))
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import yaml
 
 from hf_focal.reports.markdown_tables import MISSING, columns_table
 
+from .tables import mean_and_deviation
+
+TABLES = Path(__file__).resolve().parents[1] / "tables"
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]  # loss -> seed -> the run's record
 
@@ -92,6 +95,48 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
     return tables
 
 
+def read_rows(folder: Path = TABLES) -> dict[str, Any]:
+    """Read the rows.yaml of a folder, which says how the rows and losses of the papers' tables are run."""
+    return yaml.safe_load((folder / "rows.yaml").read_text(encoding="utf-8"))
+
+
+# What a model can have of its own instead of its dataset's.
+_OF_A_ROW = ("recipe", "config", "files")
+
+
+def row_entry(rows: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any] | None:
+    """Return the entry of a row (a dataset and a model) in rows.yaml; None if there is no recipe for the row."""
+    entry = rows["datasets"].get(dataset)
+    if entry is None or model not in entry["models"]:
+        return None
+    of_model = entry["models"][model]
+    own = {key: of_model[key] for key in _OF_A_ROW if key in of_model}
+    options = {key: value for key, value in of_model.items() if key not in own}
+    return entry | own | {"model": options, "losses": rows["losses"] | entry.get("losses", {})}
+
+
+def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the dataset and the model of the row of the papers' tables that a run belongs to.
+
+    Args:
+        dataset: name of the dataset in rows.yaml.
+        settings: the run's settings, whose "model_name_or_path" tells the dataset's models apart.
+
+    Raises:
+        ValueError: the run is of another network.
+    """
+    rows, networks = read_rows(), {}
+    for model in rows["datasets"][dataset]["models"]:
+        entry = row_entry(rows, dataset, model)
+        assert entry is not None
+        configured = yaml.safe_load((TABLES.parent / "configs" / entry["config"]).read_text(encoding="utf-8"))
+        networks[Path((configured | entry["model"]).get("model_name_or_path", model)).name] = model
+    network = Path(settings["model_name_or_path"]).name
+    if network not in networks:
+        raise ValueError(f"runs of {dataset} must be of {', '.join(networks)}, got model_name_or_path {network!r}")
+    return dataset, networks[network]
+
+
 def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
     """Return the value of a metric in a record, in the unit that the paper prints; NaN if it was not measured.
 
@@ -108,15 +153,6 @@ def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
         name, metrics = _STAGES[stage], record["equal_mass"] or {}
     value = metrics.get(name)
     return math.nan if value is None else factor * value
-
-
-def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
-    """Format values as "mean ± standard deviation", with the divisor n - 1. Values that are NaN are left out."""
-    values = [value for value in values if not math.isnan(value)]
-    if not values:
-        return MISSING
-    mean = f"{np.mean(values):.{decimals}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
 
 
 def beside_the_paper(

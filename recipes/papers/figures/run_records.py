@@ -1,7 +1,15 @@
-"""Records of finished runs: small JSON files, kept in the repository, from which tables and figures are made."""
+"""Records of finished runs, kept in the repository as one table an experiment, from which pages are made.
 
+A record is a nested dictionary of JSON values. NAME.csv has a row for each run and a column for each value, such as
+"before/ece"; NAME.settings.json has the values that all runs share. A cell is JSON, or a string without its quotes; an
+empty cell is a value that the run does not have.
+"""
+
+import csv
+import io
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +30,8 @@ _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 def record_of(folder: str | Path) -> dict[str, Any]:
     """Return a finished run's record: its settings, its metrics before and after T, and its reliability bins before T.
 
+    Floats are rounded to seven digits, and NaN becomes None.
+
     If the run fitted T by AdaECE or saved its logits, "equal_mass" has the T that minimizes the AdaECE of the
     validation set, and the AdaECE of the test set before and after this T, as in table 1 of Ghosh et al. 2022. If the
     run was measured by a `DynamicsCallback`, "dynamics_history" has the measurements.
@@ -34,7 +44,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     bins = {name: getattr(result.pre_bins, name) for name in ("edges", "count", "confidence", "accuracy")}
     history = result.details.get("dynamics_history")
-    return {
+    record = {
         "loss": result.loss,
         "seed": run["seed"],
         "settings": {key: _without_folder(key, value) for key, value in run.items() if value not in _NOT_SET},
@@ -48,13 +58,64 @@ def record_of(folder: str | Path) -> dict[str, Any]:
         **(_by_temperature(result) if isinstance(result, TranslationResult) else {}),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
+    return rounded(record)
 
 
-def write_record(record: dict[str, Any], path: str | Path) -> None:
-    """Write a record as JSON, with one line per key. Floats are rounded to seven digits, and NaN becomes null."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_rounded(record), ensure_ascii=False, separators=(",", ":"))
-    write_whole(path, text.replace(',"', ',\n"') + "\n")
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Read the records of an experiment, given the path of its CSV file; none if there is no such file."""
+    if not path.is_file():
+        return []
+    shared = json.loads(path.with_suffix(".settings.json").read_text(encoding="utf-8"))
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [_nested(shared | {name: _value(cell) for name, cell in row.items() if cell}) for row in rows]
+
+
+def add_records(path: Path, records: Iterable[dict[str, Any]], name_of: Callable[[dict[str, Any]], Any]) -> None:
+    """Add records to an experiment's CSV file, in the order of their names; those of the same name are replaced."""
+    named = {name_of(record): record for record in (*read_records(path), *records)}
+    rows = [{key: _cell(value) for key, value in _flat(named[name])} for name in sorted(named)]
+    one = len(rows) == 1
+    shared = {k: _value(v) for k, v in rows[0].items() if not one and all(row.get(k) == v for row in rows)}
+    varying = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in shared]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path.with_suffix(".settings.json"), json.dumps(shared, indent=0, ensure_ascii=False) + "\n")
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(varying)
+    writer.writerows([row.get(key, "") for key in varying] for row in rows)
+    write_whole(path, table.getvalue())
+
+
+def _flat(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{above}{name}/")
+        else:
+            yield f"{above}{name}", value
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for name, value in values.items():
+        *folders, last = name.split("/")
+        place = record
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = value
+    return record
+
+
+def _cell(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) and value and _value(value) is value else text
+
+
+def _value(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
 
 
 def bins_of(record: dict[str, Any]) -> ReliabilityBins:
@@ -87,9 +148,10 @@ def _equal_mass(path: Path, result: RunResult) -> dict[str, float] | None:
     return {"temperature": value, "before": before, "after": after}
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Round the floats in a JSON value to seven digits; NaN becomes None."""
     if isinstance(value, float):
         return None if math.isnan(value) else float(f"{value:.7g}")
     if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, list) else value
+        return {key: rounded(part) for key, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, list) else value

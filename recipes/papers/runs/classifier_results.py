@@ -61,9 +61,9 @@ def run_classifier(
         write_report: writes the report, given its folder, the result, and the predictions of the test set.
     """
     trained = _train_and_correct(trainer, checkpoint, recipe_args, test_dataset)
+    of_validation = trainer.predict(trainer.eval_dataset) if keep_logits else None
     predictions = trainer.predict(test_dataset)
-    if keep_logits:
-        of_validation = trainer.predict(trainer.eval_dataset)
+    if of_validation is not None and trainer.args.process_index == 0:
         path = Path(trainer.args.output_dir) / "logits.npz"
         save_logits(path, {"validation": of_validation, "test": predictions})
     result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)

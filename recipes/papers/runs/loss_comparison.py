@@ -164,5 +164,5 @@ def _name_in_card(folder: Path, repo_id: str) -> None:
     """Make the code on the model card load the model from the Hub, also if the run had finished without a push."""
     card, text = folder / "README.md", (folder / "README.md").read_text("utf-8")
     for loads in ('model="{}"', 'from_pretrained("{}")'):
-        text = text.replace(loads.format(folder.absolute().name), loads.format(repo_id))
+        text = text.replace(loads.format(f"your-username/{folder.absolute().name}"), loads.format(repo_id))
     card.write_text(text, "utf-8")

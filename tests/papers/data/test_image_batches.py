@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Image
-from papers.data.dataset_splits import label_names
-from papers.data.image_batches import ImageDataset, collate, decode_images, load_image_splits, prepare_batch
+from papers.data.image_batches import ImageDataset, collate, decode_images, prepare_batch
+from papers.data.labeled_splits import label_names
 from papers.data.pixel_format import PixelFormat
 from PIL import Image as PILImage
 from transformers import BitImageProcessorPil
@@ -31,7 +31,7 @@ def png(pixels, **options):
 
 
 def split_of(images, labels=None, names=("cat", "dog")):
-    """A split as `load_image_splits` returns it, of the bytes of images."""
+    """A split with the columns "image" and "label", of the bytes of images."""
     rows = {"image": [{"bytes": image, "path": None} for image in images]}
     rows["label"] = [i % len(names) for i in range(len(images))] if labels is None else labels
     return Dataset.from_dict(rows, Features(image=Image(decode=False), label=ClassLabel(names=list(names))))
@@ -59,75 +59,6 @@ def write(tmp_path):
         return tmp_path / name
 
     return write
-
-
-def test_parquet_of_images(write):
-    features = Features(img=Image(), fine_label=ClassLabel(names=["b", "a", "unseen"]))
-    columns = {"img": [{"bytes": image, "path": None} for image in IMAGES], "fine_label": [0, 1, 1] * 20}
-    test = {name: values[:4][::-1] for name, values in columns.items()}
-    splits = load_image_splits(
-        train_file=write("train.parquet", columns, features),
-        test_file=write("test.parquet", test, features),
-        image_column="img",
-        label_column="fine_label",
-    )
-    assert [(name, len(split)) for name, split in splits.items()] == [("train", 54), ("validation", 6), ("test", 4)]
-    expected = Features(image=Image(decode=False), label=ClassLabel(names=["b", "a", "unseen"]))
-    assert all(split.features == expected for split in splits.values())
-    assert [image["bytes"] for image in splits["test"]["image"]] == IMAGES[3::-1]
-    assert splits["test"]["label"][:] == [0, 1, 1, 0]
-    assert Counter(splits["validation"]["label"]) == {0: 2, 1: 4}
-    both = [image["bytes"] for name in ("train", "validation") for image in splits[name]["image"]]
-    assert sorted(both) == sorted(IMAGES)
-
-
-def write_folder(folder, sizes):
-    """PNG files SPLIT/CLASS/NUMBER.png, so many of each class; their values tell them apart."""
-    value = 0
-    for split, count in sizes.items():
-        for label in ("cat", "dog"):
-            (folder / split / label).mkdir(parents=True)
-            for number in range(count):
-                value += 1
-                PILImage.new("L", (3, 3), value).save(folder / split / label / f"{number}.png")
-
-
-def test_files_of_paths(tmp_path):
-    write_folder(tmp_path, {"train": 5})
-    paths = sorted(map(str, tmp_path.rglob("*.png")))
-    rows = Dataset.from_dict({"file": paths, "animal": [path.split("/")[-2] for path in paths]})
-    rows.to_json(tmp_path / "train.jsonl")
-    splits = load_image_splits(
-        train_file=tmp_path / "train.jsonl", image_column="file", label_column="animal", validation_size=2
-    )
-    assert label_names(splits) == ["cat", "dog"]
-    values = decode_images(splits["train"], 3)[:, 0, 0, 0]
-    assert [int(value > 5) for value in values] == splits["train"]["label"][:]
-
-
-def rows_of(images, labels):
-    return {"image": [image and {"bytes": image, "path": None} for image in images], "label": labels}
-
-
-@pytest.mark.parametrize(
-    ("test", "message"),
-    [
-        (
-            {"img": [{"bytes": IMAGES[0], "path": None}], "label": ["cat"]},
-            r"image_column must be one of \['img', 'label'\], the columns of test_file .*; did you mean 'img'\?",
-        ),
-        ({"image": [1.5], "label": ["cat"]}, "image_column must hold images, got Value.'float64'. in 'image' of test"),
-        (
-            rows_of([IMAGES[0], None], ["cat", "dog"]),
-            "image_column must have no missing values, got 1 of 2 in 'image' of test",
-        ),
-        (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold samples of its own, got those of train_file"),
-    ],
-)
-def test_bad_test_files(write, test, message):
-    train = write("train.parquet", rows_of(IMAGES, LABELS))
-    with pytest.raises(ValueError, match=message):
-        load_image_splits(train_file=train, test_file=write("test.parquet", test))
 
 
 @pytest.mark.parametrize(("broken", "in_memory"), [(b"", False), (IMAGES[0][:-30], True), ("missing.png", False)])
@@ -313,19 +244,6 @@ def test_digits():
     assert found == Counter(wanted)
     assert max(found.values()) == 1
     assert load_digits(seed=1)["test"]["label"][:] != splits["test"]["label"][:]
-
-
-def test_a_folder_that_is_not_there_and_a_class_of_the_test_images_alone(tmp_path):
-    with pytest.raises(ValueError, match=r"dataset_name must be an existing folder or a Hub id, got '.*pets'"):
-        load_image_splits(str(tmp_path / "pets"))
-    for name in ("train/cat/1.png", "train/cat/2.png", "train/dog/1.png", "train/dog/2.png", "test/bird/1.png"):
-        path = tmp_path / "pets" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(IMAGES[len(list(tmp_path.rglob("*.png")))])
-    with pytest.raises(
-        ValueError, match=r"label_column must hold labels that train has, got 'bird' in 'label' of split"
-    ):
-        load_image_splits(str(tmp_path / "pets"))
 
 
 def test_workers_that_outlive_an_epoch_see_its_boxes():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datasets import Dataset, Features, Image
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
-from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes, load_mask_splits
+from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes
 from PIL import Image as PILImage
 from transformers import SegformerImageProcessorPil
 
@@ -60,29 +60,6 @@ def files(folder, **splits):
     for name, split in splits.items():
         split.to_parquet(folder / f"{name}.parquet")
     return {f"{name}_file": folder / f"{name}.parquet" for name in splits}
-
-
-def test_splits_of_files(tmp_path):
-    images = [png(noise()) for _ in range(12)]
-    masks = [png(classes()) for _ in range(12)]
-    train, test = split_of(images[:10], masks[:10], ("picture", "target")), split_of(images[10:], masks[10:])
-    test = test.rename_columns({"image": "picture", "mask": "target"})
-    given = files(tmp_path, train=train, test=test)
-    splits = load_mask_splits(**given, image_column="picture", mask_column="target", validation_size=3, seed=1)
-    assert {name: len(split) for name, split in splits.items()} == {"train": 7, "validation": 3, "test": 2}
-    pairs = dict(zip((image["bytes"] for image in images), (mask["bytes"] for mask in masks), strict=True))
-    for split in splits.values():
-        assert split.column_names == ["image", "mask"]
-        for row in split:
-            assert pairs[row["image"]["bytes"]] == row["mask"]["bytes"]
-    again = load_mask_splits(**given, image_column="picture", mask_column="target", validation_size=3, seed=1)
-    assert again["train"][:] == splits["train"][:]
-
-
-def test_splits_that_hold_the_same_images(tmp_path):
-    train = split_of([png(noise()) for _ in range(4)], [png(classes()) for _ in range(4)])
-    with pytest.raises(ValueError, match=r"test_file .* must hold images of its own, got those of train_file"):
-        load_mask_splits(**files(tmp_path, train=train, test=train.select([3, 2, 1, 0])))
 
 
 def test_classes_are_counted():

@@ -7,15 +7,15 @@ import torch
 from datasets import load_dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from papers.data.labeled_splits import load_labeled
 from papers.data.sentiment_trees import (
     TreeCollator,
     encode_trees,
     load_trees,
-    load_trees_or_table,
     parse_tree,
     train_leaf_tokenizer,
+    trees_or_file,
 )
-from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from transformers import AutoTokenizer
 
@@ -200,6 +200,6 @@ def test_files_of_trees(tmp_path):
         lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
         lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
-    splits = load_splits(**files, read_file=load_trees_or_table, validation_size=2)
+    files = {f"{name}_file": trees_or_file(str(tmp_path / f"{name}.txt")) for name in ("train", "test")}
+    splits = load_labeled("text-classification", **files, validation_size=2)
     assert splits["test"][0] == {"text": "word0 (", "label": 1}

@@ -79,18 +79,6 @@ def test_the_table_tests_each_claim_on_each_task_and_on_their_mean(tasks):
     assert rows["(d)", "news"][1] == "-8.00"
 
 
-def test_a_second_network_counts_for_the_mean_only_without_the_first(tasks):
-    tasks["news, small"] = {"flsd_53": tasks["news"]["cross_entropy"], "cross_entropy": tasks["news"]["flsd_53"]}
-    second = {"news, small": "news"}
-    without = rows_of(claims_table({title: tasks[title] for title in ("news", "trees")}))
-    rows = rows_of(claims_table(tasks, second))
-    assert rows["(a)", "news, small"][1] == "+11.00"
-    assert rows["(a)", "mean of the tasks"] == without["(a)", "mean of the tasks"]
-    # One seed of the first network is too few.
-    tasks["news"] = {loss: {0: of_seeds[0]} for loss, of_seeds in tasks["news"].items()}
-    assert rows_of(claims_table(tasks, second))["(a)", "mean of the tasks"][1] == f"{((12 - 1) + (10 + 2)) / 4:+.2f}"
-
-
 def test_claims_of_a_higher_bleu_compare_the_losses_the_other_way_round():
     runs = {
         loss: {

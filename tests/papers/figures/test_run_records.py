@@ -2,11 +2,15 @@
 
 import dataclasses
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from papers.figures.run_records import bins_of, record_of, write_record
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from papers.figures.run_records import add_records, bins_of, read_records, record_of
 
 from hf_focal import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error
@@ -49,11 +53,11 @@ def test_a_record_has_the_dynamics_that_were_measured(folder):
 
 def test_a_record_has_the_settings_and_what_was_measured(folder, tmp_path):
     path, result, arrays = folder
-    write_record(record_of(path), tmp_path / "records" / "focal_3_s5.json")
-    text = (tmp_path / "records" / "focal_3_s5.json").read_text()
-    assert len(text) < 5000
-    assert "/home" not in text
-    record = json.loads(text)
+    file = tmp_path / "records" / "experiment.csv"
+    add_records(file, [record_of(path)], str)
+    assert len(file.read_text()) < 6000
+    assert "/home" not in file.read_text()
+    (record,) = read_records(file)
     assert (record["loss"], record["seed"], record["best_checkpoint"]) == ("focal:gamma=3", 5, "checkpoint-7")
     assert record["settings"]["train_file"] == "train.parquet"
     assert record["settings"]["model_name_or_path"] == "encoder"
@@ -71,6 +75,35 @@ def test_a_record_has_the_settings_and_what_was_measured(folder, tmp_path):
     after = adaptive_calibration_error(arrays["test_logits"] / temperature, arrays["test_labels"])
     assert record["equal_mass"]["temperature"] == pytest.approx(temperature)
     assert record["equal_mass"]["after"] == pytest.approx(after, rel=1e-5)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text("ab.", max_size=2), values, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), JSON), min_size=1, max_size=4))
+def test_records_are_read_as_they_were_written(records):
+    records = [{**record, "seed": seed} for seed, record in enumerate(records)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "experiment.csv")
+        for record in reversed(records):
+            add_records(file, [record], lambda record: record["seed"])
+        assert json.dumps(read_records(file), sort_keys=True) == json.dumps(records, sort_keys=True)
+
+
+def test_what_all_runs_share_is_in_a_file_of_its_own(tmp_path):
+    records = [{"loss": "brier", "seed": seed, "settings": {"bf16": True, "lr": 0.1}} for seed in (2, 1)]
+    add_records(tmp_path / "runs.csv", records, lambda record: record["seed"])
+    assert (tmp_path / "runs.csv").read_text() == "seed\n1\n2\n"
+    shared = {"loss": "brier", "settings/bf16": True, "settings/lr": 0.1}
+    assert json.loads((tmp_path / "runs.settings.json").read_text()) == shared
+    other = {"loss": "mmce", "seed": 2, "settings": {"bf16": False}}
+    add_records(tmp_path / "runs.csv", [other], lambda record: record["seed"])
+    assert read_records(tmp_path / "runs.csv") == [records[1], other]
 
 
 def test_a_t_of_equal_mass_needs_no_logits(folder):

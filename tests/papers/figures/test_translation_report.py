@@ -11,7 +11,7 @@ import pytest
 from matplotlib.image import imread
 from papers.figures.bleu_and_ece_figure import temperature_curves
 from papers.figures.bleu_results import TranslationResult, temperatures_table, translation_table
-from papers.figures.run_records import record_of, write_record
+from papers.figures.run_records import add_records, read_records, record_of
 from papers.figures.translation_report import write_curves_csv, write_translation_report
 from scipy import stats
 
@@ -118,13 +118,12 @@ def test_the_curves_are_the_measured_ones_where_bleu_was_measured(tmp_path):
 
 def test_the_table_of_temperatures_has_the_mean_changes_of_recorded_runs(tmp_path):
     (tmp_path / "report").mkdir()
-    runs = {}
     for seed, (half, one) in enumerate([(25.0, 26.0), (24.0, 27.0), (26.0, 26.4)]):
         result = result_of("focal:gamma=1", 1.3, (0.02, 0.01), (one, 25.5), more_bleu={0.5: half, 0.75: 1.0})
         result.save(tmp_path / "report" / "metrics.json")
         (tmp_path / "run.json").write_text(json.dumps({"seed": seed}))
-        write_record(record_of(tmp_path), tmp_path / "record.json")
-        runs[seed] = json.loads((tmp_path / "record.json").read_text())
+        add_records(tmp_path / "records.csv", [record_of(tmp_path)], lambda record: record["seed"])
+    runs = dict(enumerate(read_records(tmp_path / "records.csv")))
     without = {name: value for name, value in runs[0].items() if name != "bleu"}
     table = temperatures_table({"focal_1": runs | {42: without}}, {"cross_entropy": "CE", "focal_1": "focal"})
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]

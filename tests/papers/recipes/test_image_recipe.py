@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "trainer"))
 import papers.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
+from papers.figures.run_records import record_of
 from papers.runs.image_models import is_timm_architecture
 from papers.runs.recipe_command import run_recipe
 from papers.runs.yaml_arguments import parse_arguments
@@ -38,6 +39,7 @@ from processes import output_of, start
 
 from hf_focal import LossConfig, Temperature
 from hf_focal.losses import class_balanced_weights
+from hf_focal.metrics import adaptive_calibration_error, expected_calibration_error
 from hf_focal.reports import RunResult
 from hf_focal.tasks.dataset_loading import load_digits
 
@@ -154,9 +156,23 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
         assert result.pre["num_samples"] == NUM_TEST
         assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
         assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
-    rows = (compared.folder / "report" / "table.md").read_text().strip().splitlines()[2:4]
+    lines = (compared.folder / "report" / "table.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ")][2:4]  # after the titles
     assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=3"]
     assert (compared.folder / "report" / "comparison.png").stat().st_size > 1000
+
+
+def test_the_logits_of_a_run_are_kept_for_the_equal_mass_errors(compared):
+    """The papers' configurations fit T by ECE; table 1 of Ghosh et al. 2022 needs the T with the lowest AdaECE."""
+    for result, name in zip(compared.results, compared.logits, strict=True):
+        with np.load(compared.folder / name / "logits.npz") as arrays:
+            logits, labels = arrays["test_logits"], arrays["test_labels"]
+            assert len(arrays["validation_logits"]) == len(arrays["validation_labels"]) == 40
+        np.testing.assert_array_equal(logits, compared.logits[name].float())
+        assert expected_calibration_error(logits, labels) == pytest.approx(result.pre["ece"], abs=1e-5)
+        measured = record_of(compared.folder / name)["equal_mass"]
+        assert measured["before"] == pytest.approx(result.pre["adaece"], abs=1e-5)
+        assert measured["after"] == pytest.approx(adaptive_calibration_error(logits / measured["temperature"], labels))
 
 
 def pil_images(split):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from papers.figures.run_records import add_records, read_records
 from papers.many_tasks_evidence import best_strategy
 from recipe_modules import import_recipe
 
@@ -117,14 +118,14 @@ def finished_run(folder, seconds):
 @pytest.mark.filterwarnings("ignore")
 def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     run, arrays = finished_run(tmp_path / "out", 1.5)
-    monkeypatch.setattr(records, "RECORDS", tmp_path)
+    monkeypatch.setattr(records, "RECORDS", tmp_path / "records.csv")
     monkeypatch.setattr(records, "DRAWS", {50: 2, 1000: 1})
     monkeypatch.setattr(records.sys, "argv", ["many_tasks_records.py", str(tmp_path / "out")])
     main_figures = {"none": {"error": 0.5, "nll": 2.0}, "temperature": {"nll": 1.5}, "seconds": {"training": 9}}
     known = [{**run, **main_figures, "seed": seed} for seed in (1, 2)]
-    (tmp_path / "task.json").write_text(json.dumps(known))
+    add_records(records.RECORDS, known, records.setting)
     records.main()
-    joined = json.loads((tmp_path / "task.json").read_text())
+    joined = read_records(records.RECORDS)
     assert joined[1] == known[1] and [entry["seed"] for entry in joined] == [1, 2]
     new = joined[0]
     assert new["earlier"] == {"error": 0.5, "nll": 2.0, "nll_after_t": 1.5}
@@ -138,4 +139,4 @@ def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     assert len(new["epochs_figures"]) == 4 and len(new["epochs_figures"][0]["pool"]) == 3
 
     records.main()  # the same run again
-    assert json.loads((tmp_path / "task.json").read_text()) == joined
+    assert read_records(records.RECORDS) == joined

@@ -12,6 +12,7 @@ import torch
 from datasets import ClassLabel, Dataset, List
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.generated_topic_sets import generate_topic_sets
+from papers.figures.run_records import read_records
 from PIL import Image
 from recipe_modules import flags, import_recipe
 from transformers import (
@@ -84,7 +85,7 @@ def test_files_with_unknown_labels_and_no_known_posterior(tmp_path):
     files = {f"{name}_file": tmp_path / f"{name}.parquet" for name in ("train", "test")}
     (result,) = run(tmp_path / "out", **files, label_column="t0,t1", temperature_objective="ece", max_length=120)
     assert result.true_calibration_error is None and result.pre["num_entries"] == 90 + 81
-    assert result.temperature.objective == "ece" and not hasattr(result.temperature, "values")
+    assert result.temperature.objective == "ece" and result.temperature.values == ()
     assert result.details["labels"]["name"] == ["t0", "t1"]
     scores = pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)("ba be")[0]
     assert {score["label"] for score in scores} == {"t0", "t1"}
@@ -211,15 +212,16 @@ def test_from_posts_to_the_page(tmp_path, monkeypatch):
     options = {f"{name}_file": tmp_path / "labels" / f"{name}.parquet" for name in ("train", "test")}
     for seed in (1, 2):
         run(tmp_path / "runs" / f"s{seed}", **options, label_column="labels", seed=seed, loss="focal:gamma=2")
-    monkeypatch.setattr(page, "RUNS", tmp_path / "records")
+    monkeypatch.setattr(page, "RUNS", tmp_path / "records.csv")
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    page.PAGE.write_text("By hand.\n", encoding="utf-8")
+    mark = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->"
+    page.PAGE.write_text(f"By hand.\n{mark}\n", encoding="utf-8")
     page.collect(tmp_path / "runs")
     page.write_page()
-    assert {path.name for path in page.RUNS.iterdir()} == {"focal_gamma_2_s1.json", "focal_gamma_2_s2.json"}
-    record = json.loads((page.RUNS / "focal_gamma_2_s1.json").read_text(encoding="utf-8"))
-    assert record["before"]["macro_ece"] > 0 and str(tmp_path) not in json.dumps(record)
+    records = read_records(page.RUNS)
+    assert [(record["loss"], record["seed"]) for record in records] == [("focal:gamma=2", 1), ("focal:gamma=2", 2)]
+    assert records[0]["before"]["macro_ece"] > 0 and str(tmp_path) not in json.dumps(records)
     text = page.PAGE.read_text(encoding="utf-8")
     assert text.startswith("By hand.") and "(focal:gamma=2: 2)" in text and "| rec or sci |" in text
-    mean = np.mean([100 * json.loads(path.read_text())["after"]["macro_ece"] for path in page.RUNS.iterdir()])
+    mean = np.mean([100 * record["after"]["macro_ece"] for record in records])
     assert f"{mean:.2f} ± " in text

@@ -82,7 +82,7 @@ def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_p
     code = re.search(r"## Use\n\n```python\n(.*?)```", card.text, flags=re.DOTALL)[1]
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code.replace("your-username/", ""), "README.md", "exec"), {})
     scores = ast.literal_eval(capsys.readouterr().out)
     assert len(scores) > 1 and sum(score["score"] for score in scores) == pytest.approx(1)
     # Published later, the card names the repository.

@@ -6,7 +6,7 @@ from recipe_modules import FOLDER, import_recipe
 
 CONFIGS = {
     "image_classification": ["digits", "own_images", "cifar10/paper", "cifar10/resnet20_overfit"],
-    "newsgroups": ["newsgroups/gp_cnn", "newsgroups/paper", "newsgroups/strided"],
+    "newsgroups": ["newsgroups/gp_cnn", "newsgroups/paper"],
     "semantic_segmentation": ["segmentation_demo", "cityscapes/segformer_b0", "synthia/segformer_b0"],
     "sst_trees": ["sst/tree_lstm", "sst/paper"],
     "text_classification": ["demo", "own_texts_cnn", "newsgroups/bert", "newsgroups/multi_label", "sst/encoder"],

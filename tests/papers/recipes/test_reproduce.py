@@ -169,7 +169,7 @@ def test_every_printed_loss_has_one_here():
     built = {name: str(LossConfig.parse(loss)) for name, loss in known["losses"].items()}
     assert built["focal_2"] == "focal:gamma=2"
     assert len(set(built.values())) == len(built)
-    without = {name[:2] for name in names if recipe.entry_of(known, *name[:2]) is None}
+    without = {name[:2] for name in names if recipe.row_entry(known, *name[:2]) is None}
     assert not without
 
 
@@ -181,7 +181,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
     script, timm = import_recipe(name), importlib.util.find_spec("timm")
     known = rows_file()
     rows = [(dataset, model) for dataset, entry in known["datasets"].items() for model in entry["models"]]
-    entries = {row: recipe.entry_of(known, *row) for row in rows if row[0] != "imagenet" or timm is not None}
+    entries = {row: recipe.row_entry(known, *row) for row in rows if row[0] != "imagenet" or timm is not None}
     of_recipe = {row: entry for row, entry in entries.items() if entry["recipe"] == f"{name}.py"}
     for row, entry in of_recipe.items():
         fixed = {"config": FOLDER / "configs" / entry["config"], "loss": "brier", "seed": 1, "output_dir": tmp_path}

@@ -124,7 +124,8 @@ def test_a_model_is_fine_tuned_on_files_in_parts_of_the_images(compared, shapes,
     assert dict(processor.size) == {"height": 32, "width": 48}
     saved = AutoModelForSemanticSegmentation.from_pretrained(tmp_path)
     # Not the product with the temperature of the model that it began from.
-    assert saved.config.calibration["temperature"] == result.temperature.value
+    record = getattr(saved.config, "calibration", {"temperature": 1.0})  # T = 1 is not recorded
+    assert record["temperature"] == result.temperature.value
 
 
 def test_what_is_refused_before_anything_is_trained(shapes, tmp_path, monkeypatch):

@@ -48,8 +48,7 @@ def test_a_run_is_one_file_with_all_figures(tmp_path, monkeypatch):
 
 
 def test_the_page_tells_mean_and_deviation_and_keeps_what_is_written_by_hand(tmp_path, monkeypatch):
-    for name in ("ROOT", "RUNS"):
-        monkeypatch.setattr(page, name, tmp_path / name)
+    monkeypatch.setattr(page, "RUNS", tmp_path / "records.csv")
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
     for loss in ("cross_entropy", "focal:gamma=1"):
         for seed in (1, 2):
@@ -67,7 +66,9 @@ def test_the_page_tells_mean_and_deviation_and_keeps_what_is_written_by_hand(tmp
             folder.mkdir(parents=True)
             (folder / "run.json").write_text(json.dumps(run))
     page.collect(tmp_path / "out")
-    page.PAGE.write_text(f"# By hand\n\n{page.MARK}old", encoding="utf-8")
+    page.PAGE.write_text(
+        "# By hand\n\n<!-- What follows is written by recipes/papers/sft_page.py. -->\nold", encoding="utf-8"
+    )
     page.write_page()
     text = page.PAGE.read_text(encoding="utf-8")
     assert text.startswith("# By hand\n\n") and "old" not in text

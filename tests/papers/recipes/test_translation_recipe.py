@@ -6,9 +6,12 @@ import runpy
 import shutil
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import pytest
 import torch
 from launched_translation import recipe
@@ -18,6 +21,7 @@ from papers.data.generated_topics import true_calibration_error
 from papers.data.generated_translations import Grammar, generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.bleu_results import TranslationResult
+from papers.runs.shared_work import one_process_at_a_time
 from papers.runs.yaml_arguments import parse_arguments
 from processes import output_of, start
 from recipe_modules import FOLDER, flags
@@ -259,6 +263,48 @@ def save_marian(folder, positions=64):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model
+
+
+def test_a_tokenizer_is_trained_once_for_the_same_texts(tmp_path, monkeypatch):
+    trained = []
+
+    def train(*args):
+        trained.append(train_bpe_tokenizer(*args))
+        return trained[-1]
+
+    monkeypatch.setattr(recipe, "train_bpe_tokenizer", train)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    _, model_args, *_ = parse(command_line(tmp_path))
+    pairs = {"train": generate_translations(50, seed=1)}
+    tokenizers = [recipe.load_tokenizer(model_args, pairs) for _ in range(2)]
+    assert len(trained) == 1
+    for tokenizer in tokenizers:
+        assert tokenizer.get_vocab() == trained[0].get_vocab()
+        assert tokenizer(pairs["train"]["source"][:9]) == trained[0](pairs["train"]["source"][:9])
+    recipe.load_tokenizer(model_args, {"train": generate_translations(50, seed=2)})
+    recipe.load_tokenizer(replace(model_args, vocab_size=999), pairs)
+    assert len(trained) == 3
+
+
+@pytest.mark.slow
+def test_processes_wait_for_each_other_without_the_process_group(tmp_path):
+    """As long as they like: a barrier of the group would end the run after half an hour."""
+    held = tmp_path / "held"
+    code = f"""
+import pathlib, time
+from papers.runs.shared_work import one_process_at_a_time
+with one_process_at_a_time({str(tmp_path)!r}):
+    pathlib.Path({str(held)!r}).touch()
+    time.sleep(1)
+    pathlib.Path({str(held)!r}).unlink()
+"""
+    other = subprocess.Popen([sys.executable, "-c", code])
+    while not held.exists():
+        assert other.poll() is None
+        time.sleep(0.01)
+    with one_process_at_a_time(str(tmp_path)):
+        assert not held.exists()
+    assert other.wait() == 0
 
 
 def test_a_local_model_is_fine_tuned_and_its_last_checkpoints_averaged(tmp_path, caplog):

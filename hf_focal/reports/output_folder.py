@@ -1,0 +1,109 @@
+"""The folder that a command writes to: new, locked, and with room for the results."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+from ..utils.atomic_write import full_disk
+from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+from ..validation import InputError, one_line
+from .comparison_html_page import comparison_page
+from .report_folder import write_report
+from .run_results import RunResult
+
+
+class NotPublishedError(InputError):
+    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
+
+    def __init__(self, message: str, result: RunResult):
+        super().__init__("", message)
+        self.result = result
+
+
+@contextmanager
+def new_folder(output: str | Path | None) -> Iterator[None]:
+    """Create `output`, and lock it during the block; raise `InputError` if the folder is not empty or not writable."""
+    if output is None:
+        yield
+        return
+    folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
+    is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError("output", f"must be a new folder, got the file {str(output)!r}")
+        if is_main:
+            lock_folder(folder, "output")
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
+        raise InputError("", one_line(error)) from error
+    try:
+        if any(path.name != LOCK for path in folder.glob("*")):
+            raise InputError(
+                "output",
+                f"must be a new folder, got {str(output)!r}, which is not empty: name another, or remove this one "
+                "if an interrupted run left it",
+            )
+        yield
+    finally:
+        if is_main:
+            unlock_folder(folder)
+            if is_new and not any(folder.iterdir()):  # the command failed before it wrote anything
+                folder.rmdir()
+
+
+def check_new_file(argument: str, path: str | Path) -> None:
+    """Raise `InputError` if a file exists, or if its folder does not."""
+    if Path(path).exists():
+        raise InputError(argument, f"must be a new file, got {str(path)!r}")
+    if not Path(path).parent.is_dir():
+        raise InputError(argument, f"must be in an existing folder, got {str(path)!r}")
+
+
+@contextmanager
+def disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
+    """Turn disk errors, such as a full disk, into a `NotPublishedError`."""
+    try:
+        yield
+    except Exception as error:  # safetensors and tokenizers raise types of their own
+        cause = error if isinstance(error, OSError) else full_disk(error)
+        if cause is None:
+            raise
+        message = f"output must be a folder with room for the model and the report, got {str(folder)!r}"
+        raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
+
+
+def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of a call as the command takes them, without defaults; None if one is not a name or number.
+
+    `values` are the function's local variables at its start. The page names the files of the next steps from them.
+    """
+    given: dict[str, Any] = {}
+    for name, parameter in signature(function).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            given |= values[name]
+        elif name != "on_result" and values[name] is not parameter.default:
+            given[name] = values[name]
+    plain = str | Path | int | float | tuple | list | Mapping | None
+    return given if all(isinstance(value, plain) for value in given.values()) else None
+
+
+def write_results(
+    output: str | Path,
+    result: RunResult,
+    reference: RunResult | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the report of a result and, if given, that of an earlier one, and the page that shows them.
+
+    `arguments` are those of the command, from `arguments_of`.
+    """
+    folder = Path(output)
+    with disk_errors(folder, result):
+        write_report(folder / "report", result)
+        if reference is not None:
+            write_report(folder / "reference", reference)
+        comparison_page([folder], folder / "report.html", arguments=arguments)

@@ -1,0 +1,65 @@
+"""Comparison of groups of samples, and of samples with earlier ones."""
+
+from typing import Any
+
+import numpy as np
+
+from ..calibration import Correction
+from ..metrics.kernel_smoothing import smooth_error
+from ..validation import InputError
+from .score_table import Scores
+
+_MOST_GROUPS = 50
+_COMPARED, _PERMUTATIONS = 20_000, 999  # samples of each table at most, and permutations, when two tables are compared
+
+
+def group_metrics(scores: Scores, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
+    """Measure each group after the correction, if there is one.
+
+    Return lists of the groups' "name", "num_samples", "error", and ECE with its interval, the worst group first; or {}
+    without groups.
+    """
+    if scores.groups is None:
+        return {}
+    names = np.unique(scores.groups)
+    if len(names) > _MOST_GROUPS:
+        raise InputError("group", f"must have at most {_MOST_GROUPS} different values, got {len(names)}")
+    rows = []
+    for name in names:
+        before, after = scores.select(scores.groups == name).measure(num_bins, correction)
+        metrics = after or before
+        values, (low, high) = metrics.compute(), metrics.bootstrap().get("ece", (np.nan, np.nan))
+        gap = values.get("confidence", np.nan) - values.get("accuracy", np.nan)
+        rows.append(
+            (str(name), int(values["num_samples"]), values.get("error", np.nan), gap, values["ece"], low, high)
+        )
+    rows.sort(key=lambda row: -row[4])
+    columns = ("name", "num_samples", "error", "gap", "ece", "ece_low", "ece_high")
+    return {column: [row[i] for row in rows] for i, column in enumerate(columns)}
+
+
+def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
+    """Compare the smooth ECE of two tables by a permutation test, which assigns the samples to tables at random."""
+    rng, samples = np.random.default_rng(0), []
+    for part in (scores, reference):
+        confidence, correct = (of.numpy().astype(float) for of in part.measure()[0].samples())
+        rows = rng.permutation(len(confidence))[:_COMPARED]
+        samples.append((confidence[rows], correct[rows]))
+    size = len(samples[0][0])
+    confidence, correct = (np.concatenate([part[i] for part in samples]) for i in (0, 1))
+
+    def error(rows: np.ndarray) -> float:
+        return smooth_error(np.stack([np.ones(len(rows)), confidence[rows], correct[rows]]))
+
+    def difference(order: np.ndarray) -> float:
+        return abs(error(order[:size]) - error(order[size:]))
+
+    rows = np.arange(len(confidence))
+    seen = difference(rows)
+    larger = sum(difference(rng.permutation(rows)) >= seen for _ in range(_PERMUTATIONS))
+    return {
+        "reference": reference.source,
+        "before": error(rows[size:]),
+        "now": error(rows[:size]),
+        "p_value": (larger + 1) / (_PERMUTATIONS + 1),
+    }

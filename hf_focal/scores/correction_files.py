@@ -1,0 +1,196 @@
+"""Files with corrections, ``correction.json``, and the correction of files of scores."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pyarrow import csv
+from tqdm.auto import tqdm
+
+from ..calibration import CalibrationFit, Correction
+from ..reports.output_folder import check_new_file
+from ..validation import InputError
+from .column_names import KINDS
+from .schema import LINKS, Schema
+from .score_table import read_scores
+from .table_files import score_batches
+
+FORMAT, VERSION = "hf_focal correction", 2  # version 1 had other names for A and b
+_ROWS = 100_000  # samples in a batch
+
+
+def correction_record(scores: Any, fit: CalibrationFit, thresholds: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what ``correction.json`` holds: a correction, of which scores it is, and the record of thresholds."""
+    schema: Schema | None = scores.schema
+    saved: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "link": scores.link,
+        "classes": [*scores.classes],
+        "scores": "logits" if schema is None else schema.kind,
+        "floor": 0.0 if schema is None else schema.floor,
+    }
+    if schema is not None:
+        saved["schema"] = schema.to_dict()
+    saved |= {"num_samples": fit.num_samples, "correction": fit.correction.to_dict()}
+    return saved | ({} if thresholds is None else {"thresholds": thresholds})
+
+
+def apply_correction(
+    correction: str | Path, scores: str | Path, output: str | Path, score_column: str | Sequence[str] | None = None
+) -> int:
+    """Correct the scores in a file, in batches, and write the file with the calibrated probabilities added.
+
+    The new columns are ``calibrated_<class>``, or one column ``calibrated`` for one score or unnamed classes.
+
+    Args:
+        correction: the file ``correction.json``.
+        scores: a csv, tsv, json, jsonl, or parquet file; labels are not needed.
+        output: the file to write, which ends in .csv, .tsv, .jsonl, or .parquet, and must not exist. From csv to csv,
+            other columns keep their texts, such as 007.
+        score_column: the columns of the scores, as for `read_scores`, if they are called otherwise than in the table
+            that the correction was fitted to. They must be scores of the same kind and classes.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: a file or a row is wrong, or does not fit the schema in ``correction.json``.
+    """
+    saved, source, target = read_correction(correction), Path(scores), Path(output)
+    schema = Schema.from_dict(saved["schema"]) if "schema" in saved else None
+    fitted = Correction.from_dict(saved)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
+        raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
+    check_new_file("output", target)
+    if not source.is_file():
+        raise InputError("scores", f"must be an existing file, got {str(source)!r}")
+    # Each process writes to a file of its own, so that two processes do not mix their rows.
+    count, writer, part = 0, None, target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
+            columns_of_scores = () if score_column or schema is None else schema.columns
+            for batch in score_batches(source, _ROWS, columns_of_scores, suffix in (".csv", ".tsv")):
+                if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
+                    raise InputError(
+                        "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
+                    )
+                given = _without_schema(saved) if schema is None else {"schema": schema}
+                table = read_scores(batch, needs_labels=False, score_column=score_column, **given)
+                schema = table.schema
+                if fitted.size not in (None, size := table.logits.shape[1]):
+                    raise InputError(
+                        "correction", f"must be for {size} classes like scores, got one for {fitted.size}"
+                    )
+                if fitted.method in ("vector", "matrix") and (infinite := ~np.isfinite(table.logits).all(1)).any():
+                    where = batch.where(int(infinite.argmax()))
+                    raise InputError("scores", f"must be finite for {fitted.method} scaling, got -inf in {where}")
+                logits = torch.from_numpy(fitted.apply(table.logits))
+                probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
+                corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
+                writer = _writer(part, suffix, corrected.schema) if writer is None else writer
+                writer(corrected)
+                count += len(corrected)
+                progress.update(len(corrected))
+        if writer is None:
+            raise InputError("scores", f"must have rows, got none in {str(source)!r}")
+        writer(None)
+        part.rename(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def read_correction(path: str | Path) -> dict[str, Any]:
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
+    if (version := saved.get("version")) not in (1, VERSION):
+        raise InputError("correction", f"must have version 1 or {VERSION}, got {version!r} in {str(path)!r}")
+    if missing := {"link", "classes", "scores", "floor", "correction"} - saved.keys():
+        raise InputError("correction", f"must have {', '.join(sorted(missing))}, got {str(path)!r} without it")
+    classes, floor = saved["classes"], saved["floor"]
+    names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    checks = {
+        "link": saved["link"] in LINKS,
+        "scores": saved["scores"] in KINDS and saved["scores"] != "confidence",
+        "classes": names and len(set(classes)) == len(classes),
+        "floor": isinstance(floor, int | float) and 0 <= floor < 0.5,
+    }
+    for name, is_valid in checks.items():
+        if not is_valid:
+            raise InputError(
+                "correction", f"must be a file that calibrate wrote, got {name} {saved[name]!r} in {path}"
+            )
+    try:
+        fitted = Correction.from_dict(saved)
+        schema = Schema.from_dict(saved["schema"]) if "schema" in saved else None
+    except (TypeError, ValueError) as error:
+        raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    if schema is not None:
+        stated = (schema.kind, schema.link, [*schema.classes], schema.floor)
+        if stated != (saved["scores"], saved["link"], classes, floor):
+            raise InputError(
+                "correction", f"must be a file that calibrate wrote, got a schema of other scores in {str(path)!r}"
+            )
+    links = {"platt": "sigmoid", "bias": "softmax", "vector": "softmax", "matrix": "softmax"}
+    links["temperature"] = saved["link"] if fitted.T is not None else "sigmoid"
+    if saved["link"] != links[fitted.method]:
+        raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
+    return saved
+
+
+def _without_schema(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of `read_scores` for the first rows, if a correction was saved before version 0.3."""
+    return {
+        "kind": saved["scores"],
+        "classes": saved["classes"],
+        "link": saved["link"],
+        "floor": saved["floor"] or None,
+    }
+
+
+def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:
+    names = ["calibrated", *(f"calibrated_{name}" for name in classes or range(probabilities.shape[1]))]
+    if taken := {*names} & {*batch.column_names}:
+        raise InputError("scores", f"must have no calibrated probabilities yet, got a column {min(taken)!r}")
+    if probabilities.shape[1] == 1:
+        return batch.append_column("calibrated", pa.array(probabilities[:, 0]))
+    if not classes and suffix in (".parquet", ".jsonl"):
+        flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(flat, probabilities.shape[1]).cast(pa.list_(pa.float64()))
+        return batch.append_column("calibrated", lists)
+    for number, column in enumerate(probabilities.T):
+        name = classes[number] if classes else str(number)
+        batch = batch.append_column(f"calibrated_{name}", pa.array(np.ascontiguousarray(column)))
+    return batch
+
+
+def _writer(path: Path, suffix: str, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
+    """Return a function that writes a batch, or closes the file if it is given None."""
+    if suffix == ".jsonl":
+        file = path.open("w", encoding="utf-8")
+
+        def write_lines(batch: pa.Table | None) -> None:
+            if batch is None:
+                file.close()
+            else:
+                # Arrow reads texts of dates as dates.
+                file.writelines(json.dumps(row, default=str) + "\n" for row in batch.to_pylist())
+
+        return write_lines
+    options = csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
+    made = (
+        pq.ParquetWriter(path, schema) if suffix == ".parquet" else csv.CSVWriter(path, schema, write_options=options)
+    )
+    return lambda batch: made.close() if batch is None else made.write_table(batch)

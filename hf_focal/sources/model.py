@@ -1,0 +1,773 @@
+"""A trained model: loading it and its data, its scores, and saving it with a correction."""
+
+import logging
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+import yaml
+from datasets import Dataset
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers.utils import is_peft_available
+
+from ..calibration import CalibrationFit, Correction, TemperatureStream, apply_calibrated_generation, fold_correction
+from ..calibration.clusters import are_clustered, cluster_keys, content_hashes
+from ..calibration.corrections import calibration_record, is_folded, recorded_calibration
+from ..calibration.cross_fitting import OF_LINK
+from ..calibration.folding import RoundingWarning, fold, has_bias
+from ..calibration.prior_shift import check_shares
+from ..calibration.promises import drop_promises
+from ..calibration.temperature_grid import few_samples
+from ..calibration.temperature_scaling import InfiniteNLLError
+from ..calibration.thresholds import ThresholdSamples
+from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
+from ..hub.model_card import model_card, registering_package
+from ..losses import LossConfig
+from ..metrics import CalibrationMetrics
+from ..recommendation import default_correction
+from ..reports import RunResult
+from ..reports.output_folder import NotPublishedError
+from ..reports.report_folder import diagrams_of
+from ..reports.run_results import known_loss
+from ..scores.score_table import Scores
+from ..tasks.column_selection import sample_keys, some_of
+from ..tasks.dataset_loading import dataset_location, load_one_split
+from ..tasks.heads import Head, has_head, label_names_of, task_of_config
+from ..tasks.input_encoding import encode_inputs, input_length
+from ..tasks.input_errors import explained
+from ..tasks.input_options import InputOptions
+from ..tasks.labeled_inputs import CLUSTER, column_order, input_keys, select_inputs
+from ..tasks.task import MULTI_LABEL
+from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from ..trainer.evaluation_and_correction import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
+from ..utils.atomic_write import write_whole
+from ..validation import InputError, one_line, require
+from .onnx import OnnxClassifier
+from .source import Data, Source
+
+_logger = logging.getLogger(__name__)
+
+_NEXT_SENTENCE = "ForNextSentencePrediction"
+_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the samples are not cut by them
+# Models whose tokenizers start words with a space only if asked to.
+_ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
+# Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
+_LANGUAGE_MODEL_LENGTH = 1024
+
+
+def loss_of(model: str | Path) -> str:
+    """Return the loss that the report in a model's folder names.
+
+    Without a report, return the last part of `model`, with "model" in front if that part is also the name of a loss.
+
+    Raises:
+        ValueError: the file report/loss.yaml in the folder does not hold a loss.
+    """
+    path = Path(model) / "report" / "loss.yaml"
+    if not path.is_file():
+        name = Path(model).resolve().name
+        return name if known_loss(name) is None else f"model {name}"
+    try:
+        return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    except (ValueError, TypeError, OSError, yaml.YAMLError) as error:
+        raise InputError(str(path), f"must hold the loss of a run's report, got {one_line(error)}") from error
+
+
+def public_name(name: str) -> str:
+    """Return a model's or dataset's name for reports, which may be published: a Hub id, or the last part of a path."""
+    return Path(name).resolve().name if Path(name).exists() else name
+
+
+class ModelSource(Source):
+    """A trained model with its tokenizer or other processor, and a trainer that measures the model.
+
+    `name` is a Hub id or a folder. The other arguments are those of `evaluate_model`; `options` maps names of fields
+    of `InputOptions` to values. Errors that the user can correct are raised as `InputError`.
+    """
+
+    def __init__(
+        self,
+        name: str | Path,
+        task: str | None,
+        batch_size: int,
+        num_bins: int,
+        options: dict[str, Any],
+        onnx: str | Path | None = None,
+    ):
+        self.name = name = str(name)
+        self.onnx = None if onnx is None else str(onnx)
+        self.data_notes: list[str] = []
+        with explained():
+            self.options = InputOptions(**options)
+        with explained("model", name):
+            self.config = AutoConfig.from_pretrained(name, trust_remote_code=self.options.trust_remote_code)
+            _check_labels(self.config)
+            _check_adapter(Path(name))
+        self.calibration = recorded_calibration(self.config)
+        with explained():
+            self.loss = loss_of(name)
+            self.task = task_of_config(self.config, task)
+            if batch_size < 1:
+                raise InputError("batch_size", f"must be at least 1, got {batch_size}")
+            for argument, *_, is_optional in self.task.inputs:
+                if not is_optional and getattr(self.options, argument) is None:
+                    raise InputError(argument, f"must be given for {name!r}, of the task {self.task.name}, got None")
+            if self.onnx is not None and not self.task.takes_affine:
+                raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
+            if self.config.model_type == "tree_lstm":
+                raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
+            self._set_problem_type()
+            arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
+            self.args = arguments(
+                gettempdir(),  # nothing is written there
+                per_device_eval_batch_size=batch_size,
+                calibration_bins=num_bins,
+                # The forward method of an ONNX model names no inputs.
+                remove_unused_columns=self.task.takes_texts and self.onnx is None,
+            )
+
+    def _set_problem_type(self) -> None:
+        """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax."""
+        given = self.config.problem_type
+        has_one = self.task.labels == "label_column" and self.config.num_labels == 1
+        if self.options.problem_type is not None:
+            self.config.problem_type = self.options.problem_type
+        elif has_one and given in (None, "regression"):
+            self.config.problem_type = MULTI_LABEL
+            self.data_notes.append(
+                f"the model has one logit and the problem_type {given!r}: its labels are taken as 0 and 1, and its "
+                f"probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
+            )
+
+    cross_fits_temperatures = False
+    is_published = True
+
+    @property
+    def was_calibrated(self) -> bool:
+        """Whether the model comes with a correction, according to its config."""
+        return bool(self.calibration)
+
+    @property
+    def has_one_sigmoid(self) -> bool:
+        return self.config.problem_type == MULTI_LABEL and self.config.num_labels == 1
+
+    @property
+    def is_seq2seq(self) -> bool:
+        return self.task.trainer == "FocalSeq2Seq"
+
+    @cached_property
+    def processor(self) -> Any:
+        """The tokenizer, image processor, or feature extractor as it was saved with the model."""
+        with explained("model", self.name):
+            processor = getattr(transformers, self.task.processor)
+            return processor.from_pretrained(self.name, trust_remote_code=self.options.trust_remote_code)
+
+    @cached_property
+    def encoder(self) -> Any:
+        """The processor that encodes inputs. For texts, a copy of the tokenizer with other padding and languages."""
+        if not self.task.takes_texts:
+            return self.processor
+        spaced = self.task.unit == "words" and self.config.model_type in _ADD_PREFIX_SPACE
+        with explained("model", self.name):
+            options = {"add_prefix_space": True} if spaced else {}
+            options["trust_remote_code"] = self.options.trust_remote_code
+            encoder = AutoTokenizer.from_pretrained(self.name, **options)
+        if self.task.is_causal:  # padding is not measured, so any token may pad
+            encoder.padding_side = "right"
+            encoder.pad_token = encoder.pad_token or encoder.eos_token
+        elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
+            encoder.pad_token = encoder.convert_ids_to_tokens(pad)
+        if len(encoder) <= len(encoder.all_special_tokens):
+            raise InputError("model", f"must come with its tokenizer, got {self.name!r} without a vocabulary")
+        if self.task.unit == "words" and not encoder.is_fast:
+            raise InputError(
+                "model", f"must have a fast tokenizer, for word indices, got {self.name!r} with a slow one"
+            )
+        if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
+            raise InputError(
+                "batch_size",
+                f"must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
+                f"{self.args.per_device_eval_batch_size}",
+            )
+        if self.is_seq2seq:
+            self._set_languages(encoder)
+        with explained("model", self.name):  # malformed settings cause errors only when the tokenizer is used
+            tokens = encoder("a")["input_ids"]
+            if encoder.pad_token is not None:
+                tokens = encoder.pad([encoder("a"), encoder("b c")])["input_ids"][0] + [encoder.pad_token_id]
+        largest, vocab_size = max(tokens, default=0), getattr(self.config.get_text_config(), "vocab_size", None)
+        if vocab_size is not None and largest >= vocab_size:
+            raise InputError(
+                "model",
+                f"must have an embedding for each token, got {self.name!r} with {vocab_size} embeddings, whose "
+                f"tokenizer gives the token id {largest}",
+            )
+        return encoder
+
+    def _set_languages(self, tokenizer: Any) -> None:
+        """Set the source and target languages of a multilingual tokenizer, whose default languages would be wrong."""
+        is_multilingual = hasattr(tokenizer, "tgt_lang")
+        # Special tokens mark the language. M2M100 lists these tokens in a table of its own.
+        table = getattr(tokenizer, "lang_code_to_id", {})
+        marks = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
+        for argument, attribute, side in (
+            ("source_lang", "src_lang", "text"),
+            ("target_lang", "tgt_lang", "text_target"),
+        ):
+            language = getattr(self.options, argument)
+            if not is_multilingual:
+                if language is not None:
+                    raise InputError(argument, f"must not be given for {self.name!r}, got {language!r}")
+                continue
+            if language is None:
+                raise InputError(argument, f"must be given for {self.name!r}, a multilingual model, got None")
+            try:
+                setattr(tokenizer, attribute, language)
+                is_known = marks.issuperset(tokenizer(**{side: ""})["input_ids"])
+            except KeyError:
+                is_known = False
+            if not is_known:
+                raise InputError(argument, f"must be a language of {self.name!r}, got {language!r}")
+
+    @cached_property
+    def max_length(self) -> int:
+        """The number of tokens after which a text is truncated."""
+        with explained():
+            trust = self.options.trust_remote_code
+            length = input_length(self.name, self.encoder, self.options.max_length, trust_remote_code=trust)
+        limited = self.task.generates and self.options.max_length is None
+        return min(length, _LANGUAGE_MODEL_LENGTH) if limited else length
+
+    @cached_property
+    def model(self) -> Any:
+        """The `PreTrainedModel`, or the `OnnxClassifier` if an ONNX file is given."""
+        model = self._torch_model() if self.onnx is None else self._onnx_model(self.onnx)
+        if self.config.problem_type == MULTI_LABEL:
+            model.config.problem_type = MULTI_LABEL  # with which every library applies a sigmoid
+        if self.has_one_sigmoid:
+            set_sigmoid(model.config)
+        return model
+
+    def _onnx_model(self, path: str) -> OnnxClassifier:
+        given = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
+        model = OnnxClassifier(path, self.config, {*given})
+        self.data_notes.append(f"the logits are those of {public_name(path)!r}, which {model.runtime} computes")
+        return model
+
+    def _torch_model(self) -> PreTrainedModel:
+        with explained("model", self.name):
+            try:
+                of_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
+                auto = getattr(
+                    transformers, "AutoModelForNextSentencePrediction" if of_pairs else self.task.auto_class
+                )
+                trust = self.options.trust_remote_code
+                model, loaded = auto.from_pretrained(self.name, output_loading_info=True, trust_remote_code=trust)
+            except ValueError as error:
+                if has_head(auto, self.config):
+                    raise
+                kind = type(self.config).__name__
+                message = f"must be one that {self.name!r}, a {kind}, has a head for, got {self.task.name!r}"
+                raise InputError("task", message) from error
+        if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
+            raise InputError(
+                "model", f"must have a trained head for {self.task.name}, got {self.name!r} without {missing}"
+            )
+        if self.task.takes_texts and self.task.labels == "label_column":
+            self._match_padding(model)
+        return model
+
+    def _match_padding(self, model: PreTrainedModel) -> None:
+        """Give the config of a classifier the tokenizer's padding token; refuse one whose padding changes the logits.
+
+        A decoder's head reads the last token that is not padding according to the config.
+        """
+        own, padding = _pad_token_id(model.config), self.encoder.pad_token_id
+        if padding is None or own == padding:
+            return
+        if own is None:
+            model.config.get_text_config().pad_token_id = model.config.pad_token_id = padding
+            return
+        texts, device = ["a", "a longer text, so that the first one is padded"], model.device
+        with torch.no_grad():
+            alone = model(**self.encoder(texts[:1], return_tensors="pt").to(device)).logits
+            padded = model(**self.encoder(texts, return_tensors="pt", padding=True).to(device)).logits[:1]
+        if not torch.allclose(alone, padded, rtol=1e-2, atol=1e-2):
+            raise InputError(
+                "model",
+                f"must have the padding token of its tokenizer, got {self.name!r}, whose config has "
+                f"pad_token_id {own} and whose tokenizer has {padding}: its logits change with the "
+                "padding, so set pad_token_id to the value with which it was trained",
+            )
+
+    @cached_property
+    def trainer(self) -> FocalTrainer:
+        kind = FocalSeq2SeqTrainer if self.is_seq2seq else FocalTrainer
+        model = self.model
+        use_cache = getattr(model.config, "use_cache", None)
+        with explained():
+            trainer = kind(model, self.args, data_collator=self.task.collator(self.encoder, model))
+        if use_cache is not None:  # Trainer changes it for training
+            model.config.use_cache = use_cache
+        return trainer
+
+    def scores(self, data: Any) -> Scores:
+        return self.read(Data("data", data)).collected()
+
+    def read(self, data: Data) -> "ModelScores":
+        source, samples = self.load(data.argument, str(data.value), data.split, data.default_split, data.clusters)
+        return ModelScores(self, source, samples, self.encode(source, samples))
+
+    def load(
+        self, argument: str, name: str, split: str | None, default: str, clusters: bool = True
+    ) -> tuple[str, Dataset]:
+        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns.
+
+        Without `clusters`, the column of clusters is not needed.
+        """
+        with explained():
+            path, config, part = dataset_location(argument, name, split, default)
+        source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
+        source = f"split {part!r} of {source}" if part else source
+        with self.args.main_process_first(desc="loading the data"):
+            with explained("dataset", name):
+                loaded = load_one_split(argument, name, part)
+            with explained():
+                options = self.options if clusters else replace(self.options, cluster_column=None)
+                samples = select_inputs(self.task, source, loaded, self.config, options)
+        several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
+        if several and column_order(self.config, self.options) is None:
+            labels = some_of(self.config.id2label.values())
+            self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
+        return source, samples
+
+    def encode(self, source: str, samples: Dataset) -> Any:
+        """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
+
+        `source` is the name of the data in the notes.
+        """
+        encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
+        samples = samples.remove_columns(CLUSTER) if CLUSTER in samples.column_names else samples
+        with self.args.main_process_first(desc="encoding the data"):
+            encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
+        if self.task.unit == "words":
+            of_words = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
+            total, measured = (len(labels) - labels.count(-100) for labels in of_words)
+            if measured < total:
+                self.data_notes.append(
+                    f"{total - measured:,} of the {total:,} words of {source} are not measured: without tokens, or "
+                    f"after the first {max_length:,} tokens"
+                )
+        elif count:
+            rest = ", and the rest is not measured" if self.task.unit == "tokens" else ""
+            self.data_notes.append(
+                f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
+            )
+        return encoded
+
+    @property
+    def takes_affine(self) -> bool:
+        """Whether vector and matrix scaling can be fitted: each sample has one label, and each logit one class."""
+        return self.task.takes_affine and self.config.problem_type != MULTI_LABEL
+
+    def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
+        labels, calibration = self.link == "sigmoid", method or "temperature"
+        if labels and calibration not in OF_LINK["sigmoid"]:
+            kind = "a model with a sigmoid for each label"
+            raise InputError(
+                "calibration", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {calibration!r}"
+            )
+        if not labels and calibration == "platt":
+            problem = self.config.problem_type
+            raise InputError("calibration", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
+        if calibration != "temperature" and not self.task.takes_affine:
+            kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
+            raise InputError("calibration", f"must be 'temperature' for {kind}, got {calibration!r}")
+        if per_label and not labels:
+            problem = self.config.problem_type
+            raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
+        if "precision" in goal and not self.task.takes_affine:
+            raise InputError("precision", f"must not be given for {self.name!r}, of the task {self.task.name}")
+        if new_prior is not None:
+            if not (self.task.takes_affine and self.task.has_independent_predictions):
+                raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
+            check_shares("new_prior", new_prior, self.config.num_labels, self.link)
+
+    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+        has_choice = self.takes_affine and self.link == "softmax" and objective == "nll" and not per_label
+        return default_correction(has_choice, len(scores))
+
+    def check_saving(self, new_prior: Any) -> None:
+        if not self.task.generates:
+            self._check_foldable()
+        if new_prior is not None and self.link == "softmax" and not has_bias(self.model):
+            raise InputError("new_prior", f"must not be given for {self.name!r}, whose head has no bias for the shift")
+
+    def _check_foldable(self) -> None:
+        """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
+        try:
+            fold(self.model, Correction())
+        except (TypeError, ValueError) as error:
+            raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
+
+    @property
+    def link(self) -> str:  # type: ignore[override]
+        return "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
+
+    @property
+    def classes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The names of the classes or labels; () for a head of multiple choice, and for a vocabulary."""
+        return tuple(label_names_of(self.model)) if self.task.takes_affine else ()
+
+    @property
+    def has_independent_samples(self) -> bool:  # type: ignore[override]
+        return self.task.has_independent_predictions
+
+    @property
+    def is_main(self) -> bool:  # type: ignore[override]
+        return self.args.process_index == 0
+
+    def clusters_of(self, source: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
+        """Return keys of the clusters, int64 (N,), of data that `load` returned and named `source`.
+
+        Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as
+        the question of a pair. Then return whether all clusters are independent draws, and notes for the result: texts
+        that repeat so much that they leave few clusters are not taken as clusters, and the samples not as independent.
+        """
+        named, first = CLUSTER in samples.column_names, self.task.inputs[0]
+        keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
+        independent = self.task.has_independent_predictions
+        number = len(np.unique(keys))
+        if not are_clustered(keys):
+            return keys, independent, []
+        column = getattr(self.options, "cluster_column" if named else first.argument)
+        found = f"the {len(keys):,} samples of {source} have {number:,} values of {column!r}"
+        if named or number >= _FEWEST_CLUSTERS:
+            return keys, independent, [f"{found}: folds and thresholds are drawn by these clusters"]
+        whole = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
+        note = f"{found}, so they may depend on each other: name what is drawn independently as cluster_column"
+        return whole, False, [note]
+
+    def folds(self, correction: Correction) -> bool:
+        """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
+        return correction.method != "platt" or self.onnx is not None or has_bias(self.model)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
+        try:
+            yield
+        except InfiniteNLLError as error:
+            raise InputError("", str(error)) from error
+        except InputError as error:
+            if error.argument == "num_folds":
+                needed = "must have a label for each fold unless calibration is 'temperature'"
+                raise InputError("dataset", f"{needed}: {error}") from error
+            if error.argument == "logits":
+                raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
+            raise
+
+    def title(self, scores: Any) -> str:
+        return self.loss
+
+    def details(self, scores: Any) -> dict[str, Any]:
+        details = {
+            "model": public_name(self.name),
+            "task": self.task.name,
+            "options": self.options.to_dict(),
+            "num_processes": self.args.world_size,
+            "was_calibrated": self.was_calibrated,
+        }
+        return details if self.onnx is not None else details | {"num_parameters": self.model.num_parameters()}
+
+    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+        if fit is None:
+            of_config = self.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
+            return [*self.data_notes, *of_config]
+        on_top, earlier = "; the correction fitted here comes on top", self.calibration.get("temperature")
+        if fit.temperature is not None and not fit.temperature.values and earlier is not None:
+            on_top += f", T = {earlier * fit.temperature.value:.4g} together"
+        lost = {
+            "thresholds": "the thresholds in the model's config are removed: give precision or recall to choose new "
+            "ones",
+            "option_calibration": "the T for options in the model's config is removed: fit it again, to the corrected "
+            "model",
+        }
+        removed = [note for name, note in lost.items() if getattr(self.config, name, None) and name not in promises]
+        return [*removed, *self.data_notes, *self.calibration_notes(on_top, "; the one here replaces it")]
+
+    def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
+        """Return a list with a note on the correction that the model's config already has; empty if there is none.
+
+        The note ends in `if_folded` if that correction is in the model's weights, or else in `if_not_folded`.
+        """
+        record = self.calibration
+        if not record:
+            return []
+        try:
+            value = str(Correction.from_dict(record))
+        except ValueError:  # version 0.2 did not record A and b of vector and matrix scaling
+            value = f"{record['method']} scaling"
+        if is_folded(record, self.task.generates):
+            return [f"the model is already calibrated: its weights have {value}{if_folded}"]
+        return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
+
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note.
+
+        `result.details["folded"]` is False if it is in the config.
+        """
+        drop_promises(self.model.config, quiet=True)
+        self._fold(fit.correction, result)
+        vars(self.model.config).update(promises)
+
+    def _fold(self, correction: Correction, result: RunResult) -> None:
+        notes = result.details["notes"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                fold_correction(self.model, correction)
+            except ValueError as error:
+                message = f"the temperature cannot be folded into this model: {error}"
+                raise NotPublishedError(message, result) from error
+            except TypeError as error:
+                if correction.method == "platt":
+                    self.model.config.calibration = calibration_record(correction, folded=False)
+                    notes.append(
+                        f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): "
+                        "apply them to the logits, as the model card shows"
+                    )
+                elif self.task.generates:
+                    apply_calibrated_generation(self.model, result.temperature)
+                    notes.append(
+                        f"T is in the config, not in the weights ({one_line(error)}): call "
+                        "hf_focal.apply_calibrated_generation(model) after loading the model"
+                    )
+                else:
+                    raise
+                result.details["folded"] = False
+        notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
+
+    def save(
+        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+    ) -> None:
+        """Write the corrected model, its processor, and its correction."""
+        # A process that is killed leaves no half-written file under its final name, and no weights without a config.
+        with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+            self.model.save_pretrained(partial)
+            self.processor.save_pretrained(partial)
+            for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
+                file.rename(folder / file.name)
+        if result.temperature.is_fitted:
+            result.temperature.save(folder / "temperature.json")
+        super().save(folder, fit, fitted_on, promises, result)
+
+    def write_card(
+        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
+    ) -> None:
+        if self.onnx is not None:
+            return  # the card would load the model with Transformers
+        if self.task.name == "text-classification":
+            copy_settings(self.name, folder, self.has_one_sigmoid)
+        places = (fitted_on[0], measured_on[0])
+        fit, test = (dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in places)
+        dataset = fit.path if fit.path == test.path else None  # a model card can name only one
+        card = model_card(
+            result,
+            model_name=name,
+            task=self.task.pipeline,
+            base_model=self.name,
+            dataset=dataset,
+            figures=[f"report/{name}" for name in diagrams_of(result)],
+            folded=result.details.get("folded", True),
+            fine_tuned=False,
+            own_code=registering_package(self.model),
+            fitted_on=fit.split or fit.path,
+            measured_on=test.split or ("validation" if dataset else "test"),
+            test_dataset=test.path,
+            same_rows=test == fit,
+        )
+        write_whole(folder / "README.md", str(card))
+
+
+class ModelScores:
+    """Scores of data that a model computes when they are first used, in one pass.
+
+    `measure` streams the batches, without keeping logits. `fit` and `collected` keep the logits, up to the limit of
+    `FocalTrainer`, and whatever follows takes these. Of a language model's tokens, only sums are kept.
+
+    Attributes:
+        source: the name of the data in reports.
+        samples: the selected columns, with labels unless these are tokens.
+        encoded: the same for the trainer.
+        notes: what a reader of the results should know of the data so far.
+    """
+
+    confidence = None
+    schema = None
+    groups = None
+
+    def __init__(self, model: ModelSource, source: str, samples: Dataset, encoded: Any) -> None:
+        self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
+        self.notes: list[str] = []
+        self._collected: Scores | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def link(self) -> str:
+        return self.model.link
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.model.classes
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    @property
+    def num_classes(self) -> int:
+        return self.model.config.num_labels
+
+    @property
+    def known_labels(self) -> np.ndarray:
+        return np.array(self.samples["labels"][:])
+
+    @cached_property
+    def keys(self) -> list[Hashable]:
+        """What is equal for the same inputs in other data."""
+        return [*input_keys(self.model.task, self.samples)]
+
+    @cached_property
+    def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
+        return self.model.clusters_of(self.source, self.samples)
+
+    def _used_clusters(self) -> tuple[np.ndarray, bool]:
+        """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
+        clusters, independent, notes = self._clusters
+        self.notes += [note for note in notes if note not in self.notes]
+        return clusters, independent
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure the calibration before and after a correction; the second is None without one."""
+        trainer = self.model.trainer
+        with self.model.measured():
+            if self._collected is not None:
+                return self._collected.measure(num_bins, correction)
+            streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=True)
+            return trainer.collect(self.encoded, streamed)
+
+    def fit(
+        self,
+        method: str = "auto",
+        *,
+        objective: str = "nll",
+        per_label: bool = False,
+        num_bins: int = 15,
+        cross_fit: bool = True,
+    ) -> CalibrationFit:
+        """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
+        trainer, alone = self.model.trainer, method == "temperature" and not cross_fit
+        with self.model.measured():
+            if alone:
+                sums: Any = TemperatureSums(num_bins)
+                sums = self._collect(sums) if self._has_classes else trainer.collect(self.encoded, sums)
+                if sums is not None:
+                    return CalibrationFit.of_temperature(sums.compute().fit(objective), self.link)
+            scores = self.collected()
+            if not alone:
+                self._used_clusters()
+            bias = alone or has_bias(self.model.model)
+            given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
+        if alone and (warning := few_samples(objective, fit.num_samples)) and trainer.args.should_log:
+            _logger.warning(warning)
+        return fit
+
+    def threshold_samples(self) -> ThresholdSamples:
+        """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
+        clusters, independent = self._used_clusters()
+        if self._collected is not None:
+            return self._collected.threshold_samples()
+        used = clusters if are_clustered(clusters) else None
+        with self.model.measured():
+            return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
+
+    def collected(self) -> Scores:
+        """Return the scores themselves.
+
+        Raises:
+            InputError: they are those of tokens of a vocabulary.
+        """
+        if not self._has_classes:
+            name, task = self.model.name, self.model.task.name
+            raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
+        self._collect()
+        assert self._collected is not None
+        return self._collected
+
+    @property
+    def _has_classes(self) -> bool:
+        return self.model.trainer.head in (Head.CLASSES, Head.LABELS)
+
+    def _collect(self, sums: TemperatureSums | None = None) -> TemperatureStream | None:
+        """Run the model, unless this is done, and keep its logits; or return `sums`, if given, for too many logits."""
+        if self._collected is not None:
+            return None
+        trainer = self.model.trainer
+        store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
+        found = trainer.collect(self.encoded, store)
+        if isinstance(found, TemperatureStream):
+            return found
+        logits, labels = found
+        require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
+        if self.link == "sigmoid":
+            labels = labels.double().masked_fill(labels == -100, torch.nan)
+        clusters, independent, _ = self._clusters
+        self._collected = Scores(
+            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(),
+            labels.numpy(),
+            self.link,
+            self.classes,
+            clusters=cluster_keys(clusters, len(self))[store.rows],
+            are_independent=independent,
+            source=self.source,
+            has_classwise_metrics=trainer.head.has_classwise_metrics,
+        )
+        return None
+
+
+def _pad_token_id(config: PreTrainedConfig) -> int | None:
+    return getattr(config.get_text_config(), "pad_token_id", None)
+
+
+def _check_adapter(folder: Path) -> None:
+    """Raise `ValueError` if an adapter beside the model's own weights cannot be loaded.
+
+    Transformers would ignore it without PEFT, and fail with PEFT.
+    """
+    if not (folder / "adapter_config.json").is_file():
+        return
+    if not any((folder / f"adapter_model.{suffix}").is_file() for suffix in ("safetensors", "bin")):
+        raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
+    if not is_peft_available():
+        raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
+
+
+def _check_labels(config: PreTrainedConfig) -> None:
+    """Raise `ValueError` unless a config names the labels 0, 1, ... in order, which Transformers does not check."""
+    labels = config.id2label
+    if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
+        raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")

@@ -1,0 +1,146 @@
+"""Language models that answer multiple-choice questions: their scores are those of the options."""
+
+import string
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from datasets import Dataset
+
+from ..calibration import CalibrationFit, Correction
+from ..calibration.corrections import calibration_record
+from ..calibration.promises import drop_promises
+from ..calibration.thresholds import ThresholdSamples
+from ..choices.option_scores import SCORES, EncodedQuestions, encode_choices, option_settings, option_temperature
+from ..metrics import CalibrationMetrics
+from ..reports import RunResult
+from ..scores.score_table import Scores
+from ..tasks.input_errors import explained
+from ..tasks.task import MULTIPLE_CHOICE
+from ..validation import InputError
+from .model import ModelScores, ModelSource
+from .source import Data
+
+
+class OptionsSource(ModelSource):
+    """A `ModelSource` whose samples are questions, with a softmax over the scores of each question's options.
+
+    With the temperature that the model's config has for options, the scores are divided by it.
+    """
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        options = self.options
+        if not self.task.is_causal:
+            raise InputError("question_column", f"must not be given for {self.name!r}, of the task {self.task.name}")
+        if self.args.world_size > 1:
+            raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
+        if options.score not in SCORES:
+            raise InputError("score", f"must be {' or '.join(SCORES)}, got {options.score!r}")
+        if options.max_length is not None:
+            raise InputError("max_length", f"must not be given: no question is truncated, got {options.max_length}")
+        self.task = MULTIPLE_CHOICE
+
+    @cached_property
+    def encoder(self) -> Any:
+        return self.processor
+
+    @cached_property
+    def scoring(self) -> tuple[str, Sequence[str], str | None, bool]:
+        """The arguments `score`, `letters`, `template`, and `chat` of `score_choices`."""
+        options = self.options
+        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
+        template = None if options.template is None else options.template.replace("\\n", "\n")
+        return options.score, letters, template, options.chat
+
+    @cached_property
+    def recorded(self) -> tuple[Correction | None, str]:
+        """What `option_temperature` finds in the model's config."""
+        return option_temperature(self.config, option_settings(*self.scoring))
+
+    @property
+    def was_calibrated(self) -> bool:
+        return self.recorded[0] is not None
+
+    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+        temperature, problem = self.recorded
+        notes = [*self.data_notes]
+        notes += self.calibration_notes("; the scores of the options include it", "; it is for generated text")
+        if temperature is not None:
+            together = "" if fit is None else f"; with that fitted here, it is T = {self._total(fit).T:.4g}"
+            notes.append(f"the model's config has T = {temperature.T:.4g} for options, which is applied{together}")
+        return [*notes, problem] if problem else notes
+
+    def _total(self, fit: CalibrationFit) -> Correction:
+        recorded, _ = self.recorded
+        return fit.correction if recorded is None else recorded.then(fit.correction)
+
+    def check_saving(self, new_prior: Any) -> None:
+        """Any T can be stored in the config."""
+
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+        """Store T in the config: text that is sampled with such a T makes no sense."""
+        result.details["notes"].append(
+            "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
+            "the text that the model generates, do not change"
+        )
+        result.details["folded"] = False
+        drop_promises(self.model.config, quiet=True)
+        self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
+
+    def encode(self, source: str, samples: Dataset) -> EncodedQuestions:
+        with explained():
+            return encode_choices(
+                self.model.to(self.args.device),
+                self.encoder,
+                samples["question"][:],
+                samples["choices"][:],
+                *self.scoring,
+            )
+
+    def read(self, data: Data) -> "OptionScores":
+        source, samples = self.load(data.argument, str(data.value), data.split, data.default_split)
+        return OptionScores(self, source, samples, self.encode(source, samples))
+
+
+class OptionScores(ModelScores):
+    """The scores of the options of questions, computed when they are first used."""
+
+    model: OptionsSource
+
+    def collected(self) -> Scores:
+        if self._collected is None:
+            options, size = self.model.options, self.model.args.per_device_eval_batch_size
+            with explained():
+                logits = self.encoded.score(self.model.model, size, options.scores_folder)
+            recorded, _ = self.model.recorded
+            logits = logits if recorded is None else recorded.apply(logits)
+            clusters, independent, _ = self._clusters
+            self._collected = Scores(
+                logits.numpy(),
+                self.known_labels,
+                clusters=clusters,
+                are_independent=independent,
+                source=self.source,
+                has_classwise_metrics=False,  # an option's position in the list is not a class
+            )
+        return self._collected
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        return self.collected().measure(num_bins, correction)
+
+    def fit(self, method: str = "temperature", **options: Any) -> CalibrationFit:
+        return self.collected().fit(method, **options)
+
+    def threshold_samples(self) -> ThresholdSamples:
+        self._used_clusters()
+        return self.collected().threshold_samples()
+
+
+def model_source(*arguments: Any) -> ModelSource:
+    """Return an `OptionsSource` if there are questions for a language model to answer, or else a `ModelSource`."""
+    trained = ModelSource(*arguments)
+    scores_options = trained.options.question_column is not None and not trained.task.has_equal_options
+    return OptionsSource(*arguments) if scores_options else trained

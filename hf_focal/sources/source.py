@@ -1,0 +1,188 @@
+"""The base class of what gives scores, and how any object with `link`, `classes`, and `scores(data)` becomes one."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..calibration import CalibrationFit, Correction
+from ..calibration.prior_shift import check_shares
+from ..hub.model_card import model_card
+from ..reports import RunResult
+from ..reports.report_folder import diagrams_of
+from ..reports.run_results import write_json
+from ..scores.correction_files import correction_record
+from ..scores.score_table import Scores
+from ..utils.atomic_write import write_whole
+from ..validation import InputError
+
+
+class Data(NamedTuple):
+    """Data of a user, for a source to read.
+
+    Attributes:
+        argument: the name of the user's argument in errors.
+        value: a file, the name of a dataset, or whatever the source takes.
+        split, default_split: of a dataset.
+        groups, clusters: whether the column of groups, or of clusters, is needed.
+    """
+
+    argument: str
+    value: Any
+    split: str | None = None
+    default_split: str = "test"
+    groups: bool = True
+    clusters: bool = True
+
+
+class Source:
+    """What gives scores for data, one logit for each class or label, and keeps a correction of them.
+
+    Derive from it, or pass any object with `link`, `classes`, and `scores(data)` to `evaluate` and `calibrate`.
+
+    Attributes:
+        name: the name in errors and reports.
+        link: "softmax" or "sigmoid".
+        classes: the names of the classes or labels, in the order of the logits; () if they have none.
+        has_independent_samples: whether samples are independent draws, unlike the words of a text.
+        cross_fits_temperatures: whether a temperature is cross-fitted even if nothing needs its cross-fitted scores.
+        is_main: whether this process writes files.
+        is_published: whether what is saved can be published on the Hub.
+    """
+
+    name: str = "source"
+    link: str = "softmax"
+    classes: tuple[str, ...] = ()
+    has_independent_samples: bool = True
+    cross_fits_temperatures: bool = True
+    is_main: bool = True
+    is_published: bool = False
+
+    def scores(self, data: Any) -> Scores:
+        """Return the scores and labels of data: whatever was passed to `evaluate` or `calibrate`."""
+        raise NotImplementedError
+
+    def read(self, data: Data) -> Any:
+        """Return the `Scores` of data, or an object that computes them when they are first used."""
+        found = self.scores(data.value)
+        if not isinstance(found, Scores):
+            raise InputError("source", f"must return hf_focal.Scores from scores(data), got {type(found).__name__}")
+        if found.link != self.link:
+            raise InputError("source", f"must give scores with its link, {self.link!r}, got {found.link!r}")
+        names = tuple(self.classes)
+        if found.classes and names and tuple(found.classes) != names:
+            raise InputError("source", f"must give scores of its classes, {names}, got {found.classes}")
+        if (
+            names
+            and found.confidence is None
+            and found.num_classes not in (len(names), len(names) - (len(names) == 2))
+        ):
+            raise InputError(
+                "source", f"must give a score for each of its {len(names)} classes, got {found.num_classes}"
+            )
+        given = str(data.value) if isinstance(data.value, str | Path) else data.argument
+        return replace(
+            found, classes=names or found.classes, source=given if found.source == "scores" else found.source
+        )
+
+    def title(self, scores: Any) -> str:
+        """Return the name of a result in tables and figures; `scores` are those that were measured."""
+        return self.name
+
+    def details(self, scores: Any) -> dict[str, Any]:
+        """Return what the result's `details` say of the source."""
+        return {"model": self.title(scores), "task": "scores"}
+
+    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+        """Return what a reader of a result should know of the source.
+
+        `fit` is None without a correction, and `promises` are what `fold` takes.
+        """
+        return []
+
+    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+        """Return the method of `fit_correction` if none is given."""
+        return "auto" if objective == "nll" and not per_label else "temperature"
+
+    def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
+        """Raise `InputError`, before data are read, for what this kind of source does not support."""
+
+    def check_saving(self, new_prior: Any) -> None:
+        """Raise `InputError`, before anything is measured, if a correction cannot be kept."""
+
+    def check_prior(self, scores: Any, new_prior: Any) -> None:
+        """Raise `InputError` unless `new_prior` has shares of the classes or labels."""
+        check_shares("new_prior", new_prior, scores.num_classes, scores.link)
+
+    def folds(self, correction: Correction) -> bool:
+        """Return whether what `save` writes gives corrected probabilities."""
+        return True
+
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> None:
+        """Correct the source itself, if it can be, and keep what is promised on its corrected probabilities.
+
+        Raises:
+            NotPublishedError: the correction cannot be folded in.
+        """
+
+    def save(
+        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+    ) -> None:
+        """Write the correction, and what else `folder` needs, except for the report and the card."""
+        record = correction_record(fitted_on, fit, promises.get("thresholds"))
+        write_json(folder / "correction.json", record)
+
+    def write_card(
+        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
+    ) -> None:
+        """Write ``README.md``, which calls the source `name`. The data come with their scores."""
+        files = [of.source if Path(of.source).suffix else None for _, of in (fitted_on, measured_on)]
+        same = measured_on[1] is fitted_on[1]
+        card = model_card(
+            result,
+            model_name=name,
+            task="tabular-classification",
+            dataset=files[0],
+            figures=[f"report/{name}" for name in diagrams_of(result)],
+            fine_tuned=False,
+            of_scores=True,
+            fitted_on=files[0] or "calibration",
+            measured_on="calibration" if same else "test",
+            test_dataset=files[1],
+            same_rows=same,
+        )
+        write_whole(folder / "README.md", str(card))
+
+
+class _Wrapped(Source):
+    """An object with `link`, `classes`, and `scores(data)`, as a `Source`."""
+
+    def __init__(self, given: Any) -> None:
+        self.given, self.link, self.classes = given, given.link, tuple(given.classes)
+        self.name = str(getattr(given, "name", type(given).__name__))
+
+    def scores(self, data: Any) -> Scores:
+        return self.given.scores(data)
+
+
+def as_source(given: Any) -> Source:
+    """Return a `Source`, or wrap an object that has its `link`, `classes`, and `scores(data)`.
+
+    Raises:
+        InputError: the object lacks one of these, or its link is neither "softmax" nor "sigmoid".
+    """
+    if isinstance(given, Source):
+        return given
+    if missing := [name for name in ("link", "classes", "scores") if not hasattr(given, name)]:
+        kind = type(given).__name__
+        raise InputError("source", f"must have link, classes, and scores(data), got a {kind} without {missing[0]}")
+    if given.link not in ("softmax", "sigmoid"):
+        raise InputError("source", f"must have the link 'softmax' or 'sigmoid', got {given.link!r}")
+    return _Wrapped(given)
+
+
+def names_of(scores: Any) -> list[str]:
+    """Return the names of the classes or labels, or their numbers if they have none."""
+    return [*scores.score_names] or [str(number) for number in np.arange(scores.num_classes)]

@@ -1,0 +1,640 @@
+"""The way from scores to a result and a calibrated model: `evaluate` and `calibrate`, whatever gives the scores."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from .calibration import Temperature
+from .calibration.cross_fitting import METHODS
+from .calibration.prior_shift import check_new_prior, shares_of, shift_fit
+from .calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
+from .calibration.thresholds import check_goals, choose_thresholds, threshold_details
+from .metrics import CalibrationMetrics
+from .reports import RunResult
+from .reports.output_folder import (
+    NotPublishedError,
+    arguments_of,
+    check_new_file,
+    disk_errors,
+    new_folder,
+    write_results,
+)
+from .scores.comparisons import drift, group_metrics
+from .scores.saved_scores import write_scores
+from .sources.source import Data, Source, as_source, names_of
+from .sources.table import TableSource
+from .validation import InputError, one_line
+
+
+def evaluate(
+    source: Any = None,
+    data: Any = None,
+    *,
+    scores: Any = None,
+    reference: Any = None,
+    precision: float | None = None,
+    coverage: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    threshold_data: Any = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    save_scores: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Measure the calibration of a source of scores, and return the result.
+
+    Args:
+        source: a model (its Hub id or folder), or an object with `link`, `classes`, and `scores(data)`, which returns
+            `Scores`, such as a `Source`.
+        data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`.
+        scores: a table of scores, in place of `source` and `data`.
+        reference: earlier data; the result then says whether the calibration has changed since.
+        precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
+        threshold_data: the data to choose thresholds on.
+        num_bins, output, on_result: as for `evaluate_model`.
+        save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
+            follows the forward pass can then be repeated without it.
+        arguments: those of `hf-focal evaluate` that do the same, from which the page names the next steps.
+        **options: of a model, those of `evaluate_model`; of a table, those of `read_scores`.
+
+    Raises:
+        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
+            error's `result` holds the measurements.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    if goal and threshold_data is None:
+        raise InputError("threshold_data", f"must be given with {next(iter(goal))}, got None")
+    if threshold_data is not None and not goal:
+        raise InputError("threshold_data", "must come with precision, recall, or coverage, got it alone")
+    with new_folder(output):
+        opened, given = _opened(source, data, scores, num_bins, options)
+        measured = opened.read(given)
+        _check_scores(opened, measured, goal, given.argument)
+        notes: list[str] = []
+        if goal:
+            held_out = opened.read(_data("threshold_data", threshold_data, "validation")._replace(groups=False))
+            notes += _overlap_notes(measured, held_out, "threshold", "test")
+        _save_scores(save_scores, measured, opened)
+        details: dict[str, Any] = {}
+        if measured.groups is not None:
+            details["groups"] = group_metrics(measured.collected(), num_bins)
+        earlier = None
+        if reference is not None:
+            compared = opened.read(_data("reference", reference)._replace(groups=False, clusters=False))
+            details["drift"] = drift(measured.collected(), compared.collected())
+            earlier = _result(
+                opened, compared, None, compared.measure(num_bins)[0], None, {"notes": [*compared.notes]}
+            )
+            details["drift"]["bins"] = asdict(earlier.pre_bins)
+        before, _ = measured.measure(num_bins)
+        if goal:
+            thresholds = choose_thresholds(held_out.threshold_samples(), goal, confidence, simultaneous, measured.link)
+            details["thresholds"] = threshold_details(thresholds, names_of(measured), held_out.source, before)
+            notes += held_out.notes
+        notes = [*measured.notes, *opened.notes(None, {}), *notes]
+        result = _result(opened, measured, None, before, None, {"notes": [*dict.fromkeys(notes)], **details})
+        if on_result is not None:
+            on_result(result)
+        if output is not None and opened.is_main:
+            write_results(output, result, earlier, arguments)
+        if goal and measured.link == "softmax" and thresholds.values[0] is None:
+            ((name, least),) = goal.items()
+            shows = f"must be one that {held_out.source} shows with {100 * confidence:g}% confidence, got {least:g}"
+            raise NotPublishedError(f"{name} {shows}: {thresholds.reasons[0]}", result)
+    return result
+
+
+def calibrate(
+    source: Any = None,
+    data: Any = None,
+    *,
+    test: Any = None,
+    scores: Any = None,
+    objective: str = "nll",
+    calibration: str | None = None,
+    per_label: bool = False,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    new_prior: float | Sequence[float] | None = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    push_to_hub: str | None = None,
+    private: bool | None = None,
+    save_scores: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Fit a correction to the scores that a source gives for labeled data, measure it, save it, and return the result.
+
+    Args:
+        source, scores, num_bins, on_result, arguments, **options: as for `evaluate`.
+        data: the labeled data to fit the correction to, which the source was not trained on.
+        test: the data to measure on; by default `data`, so the results are optimistic.
+        objective, calibration, per_label, precision, recall, confidence, simultaneous, new_prior: as for
+            `calibrate_model`.
+        output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
+            model, if it is one, with the correction folded in.
+        push_to_hub, private: of a model, as for `calibrate_model`.
+        save_scores: a new parquet file for the scores of `data`, as for `evaluate`.
+
+    Raises:
+        NotPublishedError: the source could not be corrected, saved, or published. Files that were already written are
+            kept, and the error's `result` holds the measurements.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
+    _check_fit_arguments(objective, calibration, per_label, goal, new_prior)
+    if private is not None and push_to_hub is None:
+        raise InputError("push_to_hub", "must be given if private is, got None")
+    with new_folder(output):
+        opened, given = _opened(source, data, scores, num_bins, options)
+        opened.check_fit(calibration, per_label, goal, new_prior)
+        given = tested = given._replace(groups=test is None)  # groups are measured, not fitted
+        fitted_on = measured_on = opened.read(given)
+        if fitted_on.confidence is not None:
+            raise InputError(
+                given.argument, f"must have the scores of all classes, got confidences in {fitted_on.source}"
+            )
+        notes: list[str] = []
+        if test is not None:
+            tested = _data("test", test)._replace(clusters=False)
+            measured_on = opened.read(tested)
+            notes += _overlap_notes(fitted_on, measured_on, "test", "calibration")
+        _check_scores(opened, fitted_on, goal, given.argument)
+        method = calibration or opened.default_method(fitted_on, objective, per_label)
+        if new_prior is not None:
+            opened.check_prior(fitted_on, new_prior)
+            of_labels = fitted_on.known_labels, fitted_on.num_classes, fitted_on.link
+            prior = shares_of(*of_labels, given.argument, fitted_on.score_names)
+        saves = (output or push_to_hub) is not None
+        if saves:
+            opened.check_saving(new_prior)
+        repository = _new_repository(opened, push_to_hub, private)
+
+        _save_scores(save_scores, fitted_on, opened)
+
+        # Fit, and measure.
+        cross_fit = bool(goal) or new_prior is not None or opened.cross_fits_temperatures
+        fit = fitted_on.fit(method, objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=cross_fit)
+        details: dict[str, Any] = {}
+        promises: dict[str, Any] = {}  # what holds for the corrected probabilities
+        if new_prior is not None:
+            fit, details["prior_shift"] = shift_fit(fit, prior, new_prior, fitted_on.link, fitted_on.score_names)
+            promises["prior_shift"] = {name: details["prior_shift"][name] for name in ("train_prior", "new_prior")}
+        before, after = measured_on.measure(num_bins, fit.correction)
+        details |= {"fitted_on": fitted_on.source}
+        if fit.is_cross_fitted:
+            details["calibration"] = fit.to_dict()
+            notes += fit.notes(fitted_on.score_names)
+        if measured_on.groups is not None:
+            details["groups"] = group_metrics(measured_on.collected(), num_bins, fit.correction)
+
+        # Thresholds, of what the saved source gives.
+        if goal:
+            samples, measured = fit.threshold_samples(fitted_on.collected().are_independent), after
+            if not opened.folds(fit.correction):
+                samples, measured = fitted_on.threshold_samples(), before
+                notes.append(
+                    "the thresholds are for the model's own probabilities, without the slope and the intercept"
+                )
+            thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted_on.link)
+            names, on_others = names_of(fitted_on), None if test is None else measured
+            details["thresholds"] = threshold_details(thresholds, names, fitted_on.source, on_others)
+            promises["thresholds"] = thresholds.record(names)
+
+        # Save.
+        notes = [*fitted_on.notes, *measured_on.notes, *notes, *opened.notes(fit, promises)]
+        details["notes"] = [*dict.fromkeys(notes)]
+        result = _result(opened, measured_on, fit.temperature, before, after, details)
+        saves_here = saves and opened.is_main
+        try:
+            if saves_here:
+                opened.fold(fit, promises, result)
+        finally:
+            if on_result is not None:
+                on_result(result)
+        if saves_here:
+            folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
+            with disk_errors(folder, result):
+                opened.save(folder, fit, fitted_on, promises, result)
+                write_results(folder, result, arguments=arguments)
+                name = repository or folder.resolve().name
+                opened.write_card(folder, name, result, (given, fitted_on), (tested, measured_on))
+            if repository is not None:
+                _publish(folder, repository, private, result)
+                if output is None:
+                    shutil.rmtree(folder)
+    return result
+
+
+def _check_fit_arguments(
+    objective: str, calibration: str | None, per_label: bool, goal: dict[str, float], new_prior: Any
+) -> None:
+    """Raise `InputError` for arguments of `calibrate` that exclude each other, whatever the source is."""
+    try:
+        check_objective(objective, STREAM_OBJECTIVES)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError("", one_line(error)) from error
+    if calibration not in (None, *METHODS, "auto"):
+        raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
+    if per_label and (objective != "nll" or calibration not in (None, "temperature", "platt")):
+        given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
+        expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
+        raise InputError("per_label", f"{expected}, got {given}")
+    if goal and objective != "nll":
+        raise InputError("objective", f"must be 'nll' with {next(iter(goal))}, got {objective!r}")
+    check_new_prior(new_prior, objective, goal.get("precision"))
+
+
+def _save_scores(path: str | Path | None, scores: Any, source: Source) -> None:
+    if path is None:
+        return
+    if Path(path).suffix != ".parquet":
+        raise InputError("save_scores", f"must end in .parquet, got {str(path)!r}")
+    check_new_file("save_scores", path)
+    collected = scores.collected()
+    if source.is_main:
+        write_scores(path, collected)
+
+
+def _opened(source: Any, data: Any, scores: Any, num_bins: int, options: dict[str, Any]) -> tuple[Source, Data]:
+    """Return the source, and the data that it is measured on or fitted to."""
+    if scores is not None:
+        if source is not None or data is not None:
+            raise InputError("scores", "must not be given with a source and its data")
+        return TableSource(**options), _data("scores", scores)
+    for argument, value in (("source", source), ("data", data)):
+        if value is None:
+            raise InputError(argument, "must be given, or scores, got None")
+    if isinstance(source, str | Path):
+        from .sources.options import model_source  # imports Transformers
+
+        task, batch_size, onnx = (options.pop(*of) for of in (("task", None), ("batch_size", 16), ("onnx", None)))
+        return model_source(source, task, batch_size, num_bins, options, onnx), _data("data", data)
+    if options:
+        raise InputError(next(iter(options)), "must not be given for a source that is an object")
+    return as_source(source), _data("data", data)
+
+
+def _data(argument: str, value: Any, default_split: str = "test") -> Data:
+    return value if isinstance(value, Data) else Data(argument, value, None, default_split)
+
+
+def _check_scores(source: Source, scores: Any, goal: dict[str, float], argument: str) -> None:
+    """Raise `InputError` for a goal that the scores cannot have."""
+    if goal and scores.confidence is not None:
+        raise InputError(argument, f"must have the scores of all classes, got confidences in {scores.source}")
+    if "recall" in goal and scores.link != "sigmoid":
+        raise InputError("recall", f"must not be given for scores with a softmax, got {goal['recall']}")
+    if "coverage" in goal and scores.link == "sigmoid":
+        raise InputError("coverage", f"must not be given for {source.name!r}: it has no single confidence")
+
+
+def _overlap_notes(scores: Any, others: Any, kind: str, use: str) -> list[str]:
+    """Return a list with a note if some inputs of `others` are also in `scores`, or else an empty list.
+
+    The note calls `others` the `kind` samples and `scores` the `use` data. If all inputs of `others` are in `scores`,
+    raise an `InputError` that names the argument "<kind>_dataset". Tables do not say what their rows were made from.
+    """
+    if not hasattr(scores, "keys"):
+        return []
+    known = set(scores.keys)
+    shared = sum(key in known for key in others.keys)
+    if shared == len(others):
+        raise InputError(f"{kind}_dataset", "must hold samples that are not in dataset, got only samples that are")
+    return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []
+
+
+def _result(
+    source: Source,
+    scores: Any,
+    temperature: Temperature | None,
+    before: CalibrationMetrics,
+    after: CalibrationMetrics | None,
+    details: dict[str, Any],
+) -> RunResult:
+    result = RunResult.of(
+        source.title(scores),
+        temperature,
+        before,
+        after,
+        details={**source.details(scores), "measured_on": scores.source, **details},
+        intervals=source.has_independent_samples,
+        label_names=scores.score_names,
+    )
+    if scores.confidence is None:
+        return result
+    result.details["notes"].append("confidences alone give no NLL, Brier score, or classwise error")
+    pre, post = (
+        {name: value for name, value in side.items() if not np.isnan(value)} for side in (result.pre, result.post)
+    )
+    return replace(result, pre=pre, post=post)
+
+
+def _new_repository(source: Source, push_to_hub: str | None, private: bool | None) -> str | None:
+    """Create the repository, before anything is measured, and return its whole name on the main process."""
+    if push_to_hub is None:
+        return None
+    if not source.is_published:
+        raise InputError(
+            "push_to_hub", f"must not be given for {source.name!r}, got {push_to_hub!r}: upload the folder"
+        )
+    if not source.is_main:
+        return None
+    from .hub.hub_publishing import create_repository
+    from .tasks.input_errors import explained
+
+    with explained():
+        return create_repository(push_to_hub, private=private)
+
+
+def _publish(folder: Path, repository: str, private: bool | None, result: RunResult) -> None:
+    from .hub.hub_publishing import HubError, publish
+
+    try:
+        result.details["url"] = str(publish(folder, repository, private=private).repo_url)
+    except HubError as error:
+        raise NotPublishedError(str(error), result) from error
+
+
+def evaluate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    onnx: str | Path | None = None,
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    precision: float | None = None,
+    coverage: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    threshold_dataset: str | None = None,
+    threshold_split: str | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Measure the calibration of a trained model, and return the result. With several processes, each must call this.
+
+    Args:
+        model: a Hub id or a folder.
+        dataset: a file, a folder, or a Hub dataset, named as for `load_one_split`.
+        split: the split of a dataset; "test" by default.
+        onnx: an ONNX file that `model` was exported to. Its logits are measured, as ONNX Runtime computes them on the
+            CPU, with the config and the tokenizer or other processor of `model`; needs ``pip install hf_focal[onnx]``.
+        task: one of `TASKS`; needed only if the model's config does not determine the task.
+        batch_size: samples per batch on each device.
+        num_bins: bins of the calibration errors.
+        output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
+            ``report.html``.
+        precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
+            least this precision or cover at least this share of the samples. For a model with a sigmoid for each
+            label, or for the only logit, `precision` or `recall` chooses a threshold of each label. See
+            `fit_thresholds`, whose clusters are those of `cluster_column` or, without one, of samples with the same
+            (first) text or other input.
+        confidence: the probability, over draws of the data for the threshold, with which the goal holds. Tokens of
+            texts depend on each other and get no such guarantee.
+        simultaneous: let the guarantees of all labels hold together, rather than each by itself.
+        threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
+        on_result: a function that every process calls with the result before anything is written.
+        **options: the fields of `InputOptions`.
+
+    Raises:
+        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
+            error's `result` holds the measurements.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    arguments = arguments_of(evaluate_model, locals())
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    measured = Data("dataset", dataset, split, "test")
+    chosen_on = None
+    if goal:
+        chosen_on = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
+        if _is_same(chosen_on, measured):
+            raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
+    elif given := threshold_dataset or threshold_split:
+        argument = "threshold_dataset" if threshold_dataset else "threshold_split"
+        raise InputError(argument, f"must come with precision, recall, or coverage, got {given!r} alone")
+    return evaluate(
+        model,
+        measured,
+        precision=precision,
+        coverage=coverage,
+        recall=recall,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        threshold_data=chosen_on,
+        num_bins=num_bins,
+        output=output,
+        on_result=on_result,
+        arguments=arguments,
+        **{"task": task, "batch_size": batch_size, "onnx": onnx, **options},
+    )
+
+
+def calibrate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    test_dataset: str | None = None,
+    test_split: str | None = None,
+    objective: str = "nll",
+    calibration: str | None = None,
+    per_label: bool = False,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    new_prior: float | Sequence[float] | None = None,
+    onnx: str | Path | None = None,
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    push_to_hub: str | None = None,
+    private: bool | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Fit a correction to data that a model was not trained on, save the corrected model, and return the result.
+
+    With several processes, each must call this; only the main process writes files.
+
+    Args:
+        model, task, batch_size, num_bins, on_result, **options: as in `evaluate_model`.
+        dataset, split: the data to fit the correction to; `split` is "validation" by default.
+        test_dataset, test_split: the data to measure on. By default, `test_dataset` is `dataset`, and `test_split` is
+            "test". But if neither is given, the correction is measured on the data that it is fitted to, so the
+            results are optimistic.
+        objective: what a temperature minimizes, "nll" or "ece".
+        calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
+            or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
+            `fit_correction`). By default "auto" for a classifier of whole samples with one softmax and at least 50
+            samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
+        per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
+        precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
+            thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is
+            fitted to, with the cross-fitted scores: each fold is corrected by a fit on the others. They are saved in
+            the model's config, for `apply_thresholds`. Words of texts depend on each other and get no guarantee.
+        simultaneous: let the guarantees of all labels hold together, rather than each by itself.
+        new_prior: the share of positives, or of each label or class, in the data in which the model will be used, if
+            it differs from that in `dataset`. The fitted correction is shifted to it (see `shift_prior`). A recall
+            holds there, too; a precision does not, and must not be given.
+        onnx: an ONNX file, as in `evaluate_model`, for example a quantized one. The correction is fitted to its
+            logits, and `output` gets a ``model.onnx`` that computes corrected logits, in place of the model's weights
+            and the model card.
+        output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
+            the model card, ``temperature.json`` (if T was fitted), ``report``, and its page ``report.html``. If T
+            cannot be folded into a language model, T is stored in the model's config, where
+            `apply_calibrated_generation` finds it. A T that is fitted to the options of questions is stored in
+            `config.option_calibration`, where `score_choices` and `evaluate_model` find it; the weights do not change.
+        push_to_hub: the id of a Hub repository for these files, except for ``report.html``; it is created before
+            anything is measured.
+        private: whether a new repository is private; by default, the account's settings decide.
+
+    Raises:
+        NotPublishedError: the model could not be corrected, saved, or published. Files that were already written are
+            kept, and the error's `result` holds the measurements.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    arguments = arguments_of(calibrate_model, locals())
+    if onnx is not None and push_to_hub is not None:
+        raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
+    fitted_on, test = Data("dataset", dataset, split, "validation"), None
+    if test_dataset is not None or test_split is not None:
+        test = Data("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
+        if _is_same(fitted_on, test):
+            raise InputError(
+                "test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}"
+            )
+    return calibrate(
+        model,
+        fitted_on,
+        test=test,
+        objective=objective,
+        calibration=calibration,
+        per_label=per_label,
+        precision=precision,
+        recall=recall,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        new_prior=new_prior,
+        num_bins=num_bins,
+        output=output,
+        push_to_hub=push_to_hub,
+        private=private,
+        on_result=on_result,
+        arguments=arguments,
+        **{"task": task, "batch_size": batch_size, "onnx": onnx, **options},
+    )
+
+
+def _is_same(first: Data, second: Data) -> bool:
+    """Return whether two names of datasets stand for the same samples."""
+    from .tasks.dataset_loading import dataset_location
+    from .tasks.input_errors import explained
+
+    with explained():
+        places = [dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in (first, second)]
+    return places[0] == places[1]
+
+
+def evaluate_scores(
+    scores: Any,
+    *,
+    reference: Any = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **columns: Any,
+) -> RunResult:
+    """Measure the calibration of scores with labels, whatever model they come from.
+
+    Args:
+        scores: a file or a table, as for `read_scores`.
+        reference: an earlier table of the same model; the result then says whether the calibration has changed since,
+            and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
+        num_bins: bins of the calibration errors.
+        output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
+            ``report.html``.
+        on_result: a function that is called with the result before anything is written.
+        **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
+            calibration of each group in `details["groups"]`.
+
+    Raises:
+        InputError: the table or an argument is wrong; the message is one line.
+    """
+    arguments = arguments_of(evaluate_scores, locals())
+    given: dict[str, Any] = {"num_bins": num_bins, "output": output, "on_result": on_result, "arguments": arguments}
+    return evaluate(scores=scores, reference=reference, **given, **columns)
+
+
+def calibrate_scores(
+    scores: Any,
+    *,
+    test_scores: Any = None,
+    calibration: str = "auto",
+    per_label: bool = False,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    new_prior: float | Sequence[float] | None = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **columns: Any,
+) -> RunResult:
+    """Fit a correction to scores with labels, measure it, and save it as ``correction.json``.
+
+    Args:
+        scores, num_bins, on_result, **columns: as in `evaluate_scores`.
+        test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
+            the column of `group`.
+        calibration, per_label: the `method` and `per_label` of `fit_correction`.
+        precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
+            ``correction.json``, for `apply_thresholds`.
+        new_prior: as for `calibrate_model`.
+        output: a new or empty folder for ``correction.json``, which `Correction.load` and `apply_correction` read, the
+            report, and the card, ``README.md``.
+
+    Raises:
+        InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
+            probabilities.
+    """
+    arguments = arguments_of(calibrate_scores, locals())
+    return calibrate(
+        scores=scores,
+        test=None if test_scores is None else Data("test_scores", test_scores),
+        calibration=calibration,
+        per_label=per_label,
+        precision=precision,
+        recall=recall,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        new_prior=new_prior,
+        num_bins=num_bins,
+        output=output,
+        on_result=on_result,
+        arguments=arguments,
+        **columns,
+    )

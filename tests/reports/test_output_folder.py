@@ -1,0 +1,44 @@
+"""The page of a command names the user's files with their folders; what may be published does not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hf_focal import calibrate_scores, evaluate_scores
+from hf_focal.reports.output_folder import arguments_of
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=200)
+    logits = 4 * rng.normal(size=(200, 2)) + np.eye(2)[labels]
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    for name in ("fit", "test"):
+        np.savez(folder / f"{name}.npz", logits=logits, labels=labels)
+    return folder
+
+
+def test_the_next_steps_on_the_page_keep_folders(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    evaluate_scores("my data/test.npz", output="measured", num_bins=10)
+    page = " ".join((tmp_path / "measured" / "report.html").read_text(encoding="utf-8").split())
+    words = page.replace("<span>", "").replace("</span>", "").replace("&#39;", "'")
+    assert "--test_scores 'my data/test.npz'" in words and "--num_bins 10" in words
+    assert "put the folders before" not in words
+    calibrate_scores("my data/fit.npz", output="results/fitted")
+    page = (tmp_path / "results" / "fitted" / "report.html").read_text(encoding="utf-8")
+    assert "my" in page and "data/fit.npz" in page
+    for folder in ("measured", "results/fitted"):
+        assert "my data" not in json.dumps(json.loads((tmp_path / folder / "report" / "metrics.json").read_text()))
+
+
+def test_tables_in_memory_have_no_names():
+    def call(scores, *, num_bins=15, on_result=None, **columns):
+        return arguments_of(call, locals())
+
+    assert call("a.csv") == {"scores": "a.csv"}
+    assert call("a.csv", num_bins=3, group="g") == {"scores": "a.csv", "num_bins": 3, "group": "g"}
+    assert call(np.zeros(3)) is None and call("a.csv", on_result=print) == {"scores": "a.csv"}

@@ -1,0 +1,188 @@
+"""The command line on models of several labels per sample, and of one logit."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
+from transformers import BertConfig, BertForSequenceClassification, pipeline
+
+from hf_focal import Temperature, calibrate_model, evaluate_model
+from hf_focal.cli.main import main
+from hf_focal.reports import RunResult
+from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.labeled_inputs import label_sets_of
+from hf_focal.validation import InputError
+
+WORDS = ["sun", "rain", "wind", "snow"]
+
+
+@torch.no_grad()
+def made(folder, num_labels, pairs=False):
+    """An overconfident model of texts, or of pairs of a text and a query, and data whose labels follow σ(z / 2)."""
+    generator = torch.Generator().manual_seed(0)
+    present = torch.rand(120, 4, generator=generator) < 0.5
+    texts = [" ".join(["day", *[word for word, there in zip(WORDS, row, strict=True) if there]]) for row in present]
+    queries = [f"is {WORDS[row % 4]} there" for row in range(len(texts))] if pairs else None
+    tokenizer = train_word_tokenizer([*texts, *(queries or [])], vocab_size=50)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    names = {"id2label": dict(enumerate(WORDS[:num_labels]))}
+    config = BertConfig(
+        vocab_size=60, **sizes, **names, initializer_range=1.0, problem_type="multi_label_classification"
+    )
+    model = BertForSequenceClassification(config).eval()
+    z = model(**tokenizer(texts, queries, padding=True, return_tensors="pt")).logits
+    scale, center = 3 / z.std(0), z.mean(0)
+    model.classifier.weight.mul_(scale[:, None])
+    model.classifier.bias.sub_(center).mul_(scale)
+    z = (z - center) * scale
+    labels = (torch.rand(z.shape, generator=generator) < torch.sigmoid(z / 2)).int()
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    columns = {"text": texts, "labels": [[WORDS[i] for i in row.nonzero().flatten()] for row in labels]}
+    columns |= {"query": queries} if pairs else {}
+    columns |= {word: [int(row[i]) for row in labels] for i, word in enumerate(WORDS[:num_labels])}
+    Dataset.from_dict(columns).to_parquet(folder / "data.parquet")
+    return folder / "model", str(folder / "data.parquet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_labels", "column"), [(4, "labels"), (4, "wind,sun,rain,snow"), (1, "sun")])
+def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
+    model, data = made(tmp_path, num_labels)
+    before = evaluate_model(model, data, label_column=column)
+    assert before.pre["num_entries"] == 120 * num_labels and "micro_f1" in before.pre
+    assert before.details["notes"] == []
+    result = calibrate_model(model, data, label_column=column, output=tmp_path / "out")
+    assert result.temperature.value > 1.2 and result.post["nll"] < before.pre["nll"]
+    saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())
+    assert saved["pre"]["ece"] == pytest.approx(before.pre["ece"], rel=1e-12)
+    calibrated = pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)("day sun rain")[0]
+    tokens = pipeline("text-classification", model=str(model)).tokenizer("day sun rain", return_tensors="pt")
+    with torch.no_grad():
+        logits = BertForSequenceClassification.from_pretrained(model).eval()(**tokens).logits[0]
+    expected = torch.sigmoid(logits / result.temperature.value)
+    scores = {item["label"]: item["score"] for item in calibrated}
+    assert [scores[word] for word in WORDS[:num_labels]] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_columns_without_the_names_of_labels_are_said(tmp_path):
+    model, data = made(tmp_path, 2)
+    Dataset.from_parquet(data).rename_columns({"sun": "a", "rain": "b"}).to_parquet(tmp_path / "other.parquet")
+    result = evaluate_model(model, str(tmp_path / "other.parquet"), label_column="a,b")
+    expected = "no column of dataset 'other.parquet' has a label's name: they are taken in the order 'sun', 'rain'"
+    assert result.details["notes"] == [expected]
+    assert result.pre == evaluate_model(model, data, label_column="rain,sun").pre
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_with_one_logit(tmp_path, capsys):
+    model, data = made(tmp_path, 1, pairs=True)
+    columns = ["--label_column", "sun", "--text_pair_column", "query"]
+    options = ["--dataset", data, *columns, "--output", str(tmp_path / "out")]
+    assert main(["calibrate", str(model), *options, "--per_label"]) == 0
+    fitted = Temperature.load(tmp_path / "out" / "temperature.json")
+    assert len(fitted.values) == 1 and fitted.values[0] > 1.2
+    assert "on the 120 labels of" in capsys.readouterr().out
+    pair = {"text": "day sun rain", "text_pair": "is sun there"}
+    scores = [
+        pipeline("text-classification", model=str(folder), function_to_apply=applied)(pair)["score"]
+        for folder, applied in ((tmp_path / "out", None), (model, "none"))
+    ]
+    assert scores[0] == pytest.approx(torch.sigmoid(torch.tensor(scores[1]) / fitted.values[0]).item(), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
+    model, data = made(tmp_path, 4)
+    result = calibrate_model(model, data, label_column="labels", per_label=True, output=tmp_path / "out")
+    read = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
+    assert read.temperature == result.temperature and len(result.temperature.values) == 4
+    logits, corrected = (
+        pipeline("text-classification", model=str(folder), top_k=None, function_to_apply="none")("day sun rain")[0]
+        for folder in (model, tmp_path / "out")
+    )
+    before, after = ({item["label"]: item["score"] for item in items} for items in (logits, corrected))
+    ratios = [before[word] / after[word] for word in WORDS]
+    assert ratios == pytest.approx(result.temperature.values, rel=1e-4)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    for word, value in zip(WORDS, result.temperature.values, strict=True):
+        (row,) = [line for line in card.splitlines() if line.startswith(f"| {word} |")]
+        assert row.endswith(f" {value:.2f} |")
+    assert "(report/reliability_labels.png)" in card and "one for each label" in card
+    assert (tmp_path / "out" / "report" / "reliability_labels.png").stat().st_size > 10_000
+    again = calibrate_model(tmp_path / "out", data, label_column="labels")
+    (note,) = [note for note in again.details["notes"] if "already calibrated" in note]
+    assert "its weights have one T for each label" in note and "together" not in note
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "options", "message"),
+    [
+        ("choices", {"calibration": "auto"}, "calibration must be 'temperature' for a head of multiple choice"),
+        (None, {"per_label": True}, "per_label needs a model whose problem_type is 'multi_label_classification'"),
+        ("multi", {"per_label": True, "objective": "ece"}, "per_label must come with objective 'nll' and calibration"),
+        (
+            "multi",
+            {"calibration": "vector"},
+            "calibration must be 'none', 'temperature', 'platt', or 'auto' for a model with a",
+        ),
+        (
+            None,
+            {"calibration": "platt"},
+            "calibration 'platt' needs problem_type 'multi_label_classification', got None",
+        ),
+    ],
+)
+def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, options, message, tmp_path):
+    names = {"architectures": ["BertForSequenceClassification"], "num_labels": 4}
+    if problem_type == "choices":
+        names, problem_type = {"architectures": ["BertForMultipleChoice"]}, None
+        options = options | {"question_column": "q"}
+    problem_type = problem_type and "multi_label_classification"
+    BertConfig(**names, problem_type=problem_type).save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        calibrate_model(tmp_path / "model", str(tmp_path / "no.csv"), **options)
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32", "bool"])
+def test_lists_of_0_and_1_are_one_value_for_each_label(kind, tmp_path):
+    model, data = made(tmp_path, 4)
+    rows = pd.read_parquet(data)
+    rows["hot"] = [np.array(values, dtype=kind) for values in rows[WORDS].to_numpy()]
+    rows.to_parquet(data)
+    expected = evaluate_model(model, data, label_column=",".join(WORDS)).pre
+    assert evaluate_model(model, data, label_column="hot").pre == expected
+
+
+def labels_read(lists, num_labels=3, **options):
+    config = BertConfig(num_labels=num_labels, problem_type="multi_label_classification")
+    return label_sets_of(config, "data", Dataset.from_dict({"label": lists}), InputOptions(**options))
+
+
+def test_the_whole_column_says_what_its_lists_hold():
+    assert labels_read([[0, 1, 0], [1, 1, 1]]) == [[0, 1, 0], [1, 1, 1]]
+    assert labels_read([[0, 1, 2], [1, 0], []]) == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+    assert labels_read([[0, 1], [1, 0], [1, 1]], 2) == [[0, 1], [1, 0], [1, 1]]
+    with pytest.raises(ValueError, match="label_format must be given, multi_hot or ids"):
+        labels_read([[0, 1], [1, 0]], 2)
+    assert labels_read([[0, 1], [1, 0]], 2, label_format="multi_hot") == [[0, 1], [1, 0]]
+    assert labels_read([[0, 1], [1, 0]], 2, label_format="ids") == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("lists", "options", "message"),
+    [
+        ([[2, 0], [2, 2]], {}, "different label numbers below 3, got 2, 2 in row 1"),
+        ([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0]], {}, "3 values 0 or 1, one for each label, got 0.5, 0.0, 0.0 in row 1"),
+        ([[0, 1, 0], [0, 1]], {"label_format": "multi_hot"}, "3 values 0 or 1, one for each label, got 0, 1 in row 1"),
+        ([[0, 1, 1], [0, 2]], {}, "got 0, 1, 1 in row 0"),
+    ],
+)
+def test_lists_that_can_be_read_in_no_way(lists, options, message):
+    with pytest.raises(ValueError, match=message):
+        labels_read(lists, **options)

@@ -1,0 +1,120 @@
+"""A source of one's own through `evaluate` and `calibrate`, as the guide shows it."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from documented import ROOT, examples_of, run_example
+
+from hf_focal import CalibrationMetrics, Correction, Scores, calibrate, calibrate_scores, evaluate, fit_correction
+from hf_focal.validation import InputError
+
+GUIDE = ROOT / "docs" / "guides" / "own_source.md"
+CLASSES = ("no", "maybe", "yes")
+
+
+def sampled(size, seed):
+    """Logits (N, 3) of an overconfident model, and labels (N,)."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(size, 3))
+    return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
+
+
+class Own:
+    link, classes = "softmax", CLASSES
+
+    def scores(self, data):
+        return Scores(*data)
+
+
+def test_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logits, labels = sampled(600, 0)
+    rows = [{"question": i, "answer": "ABC"[label]} for i, label in enumerate(labels.tolist())]
+    log_p = logits - np.logaddexp.reduce(logits, 1, keepdims=True)
+    names = {"ask": lambda i: dict(zip("ABC", log_p[i].tolist(), strict=True))}
+    names |= {"held_out": rows[:300], "test": rows[300:]}
+    for example in examples_of(GUIDE):
+        run_example(example, GUIDE, names)
+    metrics = CalibrationMetrics()
+    metrics.update(log_p[300:], labels[300:])
+    assert names["again"].pre == pytest.approx(metrics.compute(), rel=1e-12)
+    fit = fit_correction(log_p[:300], labels[:300])
+    np.testing.assert_allclose(names["correction"].apply(log_p[300:301]), fit.correction.apply(log_p[300:301]))
+    assert names["result"].post["nll"] < names["result"].pre["nll"]
+    assert (tmp_path / "corrected" / "report.html").exists() and (tmp_path / "corrected" / "README.md").exists()
+
+
+def test_it_is_corrected_as_a_table_of_the_same_scores(tmp_path):
+    (logits, labels), (others, of_others) = sampled(500, 1), sampled(500, 2)
+    names = np.array(CLASSES)
+    tables = [
+        {**{f"logit_{name}": z[:, i] for i, name in enumerate(CLASSES)}, "label": names[y]}
+        for z, y in ((logits, labels), (others, of_others))
+    ]
+    given = {"precision": 0.6, "new_prior": None, "num_bins": 10}
+    mine = calibrate(Own(), (logits, labels), test=(others, of_others), output=tmp_path / "mine", **given)
+    table = calibrate_scores(tables[0], test_scores=tables[1], output=tmp_path / "table", **given)
+    assert mine.pre == pytest.approx(table.pre, rel=1e-12, nan_ok=True)
+    assert mine.post == pytest.approx(table.post, rel=1e-12, nan_ok=True) and mine.temperature == table.temperature
+    assert mine.details["thresholds"]["labels"] == table.details["thresholds"]["labels"]
+    first, second = (json.loads((tmp_path / name / "correction.json").read_text()) for name in ("mine", "table"))
+    assert first == {name: second[name] for name in first} and second.keys() - first.keys() == {"schema"}
+    assert Correction.load(tmp_path / "mine" / "correction.json") == mine.temperature.correction
+
+
+def test_groups_drift_and_thresholds_on_other_data():
+    (logits, labels), other = sampled(400, 3), sampled(400, 4)
+    groups = np.where(np.arange(400) % 4 == 0, "de", "en")
+    source = SimpleNamespace(link="softmax", classes=CLASSES, scores=lambda data: data)
+    scores, others = Scores(logits, labels, classes=CLASSES, groups=groups), Scores(*other, classes=CLASSES)
+    result = evaluate(source, scores, reference=others, precision=0.5, threshold_data=others)
+    assert sorted(result.details["groups"]["name"]) == ["de", "en"]
+    assert 0 < result.details["drift"]["p_value"] <= 1
+    (threshold,) = result.details["thresholds"]["labels"]
+    assert threshold["name"] == "confidence" and threshold["precision"] >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (SimpleNamespace(link="softmax", classes=()), "source must have link, classes, and scores"),
+        (SimpleNamespace(link="logit", classes=(), scores=None), "source must have the link 'softmax' or 'sigmoid'"),
+        (SimpleNamespace(link="softmax", classes=(), scores=len), "must return hf_focal.Scores .* got int"),
+        (
+            SimpleNamespace(link="softmax", classes=("a", "b", "c", "d"), scores=lambda data: Scores(*data)),
+            "a score for each of its 4 classes, got 3",
+        ),
+        (
+            SimpleNamespace(link="sigmoid", classes=CLASSES, scores=lambda data: Scores(*data)),
+            "scores with its link, 'sigmoid', got 'softmax'",
+        ),
+    ],
+)
+def test_one_line_for_what_is_wrong(source, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(source, sampled(50, 0))
+
+
+def test_arguments_that_exclude_each_other(tmp_path):
+    data = sampled(50, 0)
+    with pytest.raises(InputError, match="scores must not be given with a source"):
+        evaluate(Own(), data, scores="s.csv")
+    with pytest.raises(InputError, match="batch_size must not be given for a source that is an object"):
+        evaluate(Own(), data, batch_size=3)
+    with pytest.raises(InputError, match="threshold_data must be given with precision"):
+        evaluate(Own(), data, precision=0.9)
+    with pytest.raises(InputError, match="push_to_hub must not be given for 'Own'"):
+        calibrate(Own(), data, push_to_hub="me/model")
+    with pytest.raises(InputError, match=r"save_scores must end in \.parquet"):
+        evaluate(Own(), data, save_scores=tmp_path / "s.csv")
+    with pytest.raises(InputError, match="objective must be 'nll' for calibration 'vector', got 'ece'"):
+        calibrate(Own(), data, objective="ece", calibration="vector")
+
+
+def test_the_package_is_a_command():
+    line = [sys.executable, "-m", "hf_focal", "gamma", "0.2"]
+    assert float(subprocess.run(line, check=True, capture_output=True, text=True).stdout) > 0
