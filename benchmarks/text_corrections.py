@@ -4,7 +4,7 @@
 
 Each set is corrected by fits on 50 to 1,000 of its validation samples, in 10 random draws, and measured on its test
 samples. Sets of 20 or more classes have 3 draws at sizes other than 100, because some methods need seconds for them.
-Every finished set has a file in the output folder, so an interrupted run goes on where it stopped, and `--methods` adds
+Every finished set has a file in the output folder, so an interrupted run goes on where it stopped; `--methods` adds
 methods to sets that are there. `--cells FILE` writes the figures of all sets to one Parquet file, from which
 `text_corrections_page.py` writes the page. probmetrics' corrections are compared where it is installed, and Venn-Abers
 where `venn_abers` is, too.
@@ -109,17 +109,16 @@ def draws_of(num_classes: int, size: int) -> int:
     return FEW_DRAWS if num_classes >= MANY_CLASSES and size != MAIN_SIZE else DRAWS
 
 
-def measure(name: str, logits: Logits, methods: list[str]) -> pd.DataFrame:
-    """Return a row for each size, draw, and method: the test NLL minus that without a correction, and its error."""
+def measure(name: str, logits: Logits, size: int, methods: list[str]) -> pd.DataFrame:
+    """Return a row for each draw and method: the test NLL minus that without a correction, and its error."""
     held_out, labels = torch.from_numpy(logits.validation_logits).double(), torch.from_numpy(logits.validation_labels)
     test, test_labels = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
     rows = []
-    for size in (size for size in SIZES if size <= len(labels)):
-        for draw in range(draws_of(held_out.shape[1], size)):
-            chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
-            for method in methods:
-                rows.append({"set": name, "samples": size, "draw": draw, "method": method})
-                rows[-1] |= measure_draw(method, held_out[chosen], labels[chosen], test, test_labels)
+    for draw in range(draws_of(held_out.shape[1], size)):
+        chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
+        for method in methods:
+            rows.append({"set": name, "samples": size, "draw": draw, "method": method})
+            rows[-1] |= measure_draw(method, held_out[chosen], labels[chosen], test, test_labels)
     return pd.DataFrame(rows)
 
 
@@ -157,6 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="the folder of the files of sets")
     parser.add_argument("--sets", default="*", help="a pattern of names of sets, such as 'zero_shot-*'")
+    parser.add_argument("--samples", nargs="+", type=int, choices=SIZES, default=SIZES)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--again", action="store_true", help="measure the methods again where they are there")
     parser.add_argument("--cells", type=Path, help="a Parquet file for the figures of all sets")
@@ -164,19 +164,22 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # such as "no better than a temperature", which the tables show
     options.output.mkdir(parents=True, exist_ok=True)
-    classes = sets()["classes"].sort_values(kind="stable")
-    for name in fnmatch.filter(classes.index, options.sets):
-        file = options.output / f"{name}.csv"
-        rows = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["method"])
+    table = sets().sort_values("classes", kind="stable")
+    for name in fnmatch.filter(table.index, options.sets):
+        file, started = options.output / f"{name}.csv", time.perf_counter()
+        rows = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["samples", "method"])
         if options.again:
-            rows = rows[~rows["method"].isin(options.methods)]
-        missing = [method for method in options.methods if method not in set(rows["method"])]
-        missing = methods_of(classes[name], missing)
-        if missing:
-            started = time.perf_counter()
-            measured = measure(name, load(name), missing)
-            rows = pd.concat([rows, measured]) if len(rows) else measured
-            rows.to_csv(file, index=False, float_format="%.6g")
+            rows = rows[~(rows["method"].isin(options.methods) & rows["samples"].isin(options.samples))]
+        parts = [rows] if len(rows) else []
+        for size in (size for size in options.samples if size <= table.loc[name, "validation_rows"]):
+            measured = set(rows["method"][rows["samples"] == size])
+            missing = methods_of(
+                table.loc[name, "classes"], [each for each in options.methods if each not in measured]
+            )
+            if missing:
+                parts.append(measure(name, load(name), size, missing))
+        if len(parts) > bool(len(rows)):
+            pd.concat(parts).to_csv(file, index=False, float_format="%.6g")
             print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
     if options.cells:
         rows = pd.concat([pd.read_csv(file) for file in sorted(options.output.glob("*-*.csv"))], ignore_index=True)

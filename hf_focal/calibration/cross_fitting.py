@@ -447,13 +447,15 @@ def _nll(logits: Tensor, labels: Tensor, link: str) -> Tensor:
 
 def _mean_and_error(values: Tensor, clusters: np.ndarray | None) -> tuple[float, float]:
     """Return the mean of values (N,) and its standard error over the draw of samples or, if given, of clusters."""
+    largest = float(values.abs().max()) or 1.0  # its square may be infinite
+    values = values / largest
     mean = float(values.mean())
     if clusters is None or not are_clustered(clusters):
-        return mean, float(values.std()) / len(values) ** 0.5
+        return largest * mean, largest * float(values.std()) / len(values) ** 0.5
     numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(values.device)
     count = int(numbers.max()) + 1
     sums = values.new_zeros(count).index_add_(0, numbers, values - mean)
-    return mean, float(sums.std()) * count**0.5 / len(values)
+    return largest * mean, largest * float(sums.std()) * count**0.5 / len(values)
 
 
 def _excess_nll(

@@ -168,7 +168,7 @@ def test_errors_name_the_argument_and_the_value():
         fit_matrix_scaling(logits, logits.argmax(1))
 
 
-@pytest.mark.parametrize(("size", "num_classes"), [(300, 3), (900, 20), (40, 30)])
+@pytest.mark.parametrize(("size", "num_classes"), [(300, 3), (900, 20), (400, 30)])
 def test_the_gradient_of_a_bias_correction_is_zero_at_the_result(size, num_classes):
     logits, labels = sample(size, num_classes)
     fit = fit_bias_correction(logits, labels)
@@ -205,6 +205,23 @@ def test_a_bias_correction_of_two_classes_is_platt_scaling_of_their_difference()
     difference = (logits[:, 1] - logits[:, 0]).double()[:, None]
     platt = fit_platt_scaling(difference, labels[:, None])
     torch.testing.assert_close(fit.apply(logits.double()).softmax(1)[:, 1:], platt.apply(difference).sigmoid())
+
+
+def test_a_bias_correction_does_not_drive_out_a_class_without_samples():
+    logits, labels = sample(2000, 4)
+    logits, labels = logits[labels != 2], labels[labels != 2]
+    fit = fit_bias_correction(logits, labels)
+    present = torch.tensor([0, 1, 3])
+    assert abs(float(fit.b[2])) < 1e-12
+    among = fit_bias_correction(logits[:, present], (labels > 2).long() + labels.clamp(max=1))
+    assert pytest.approx(among.T, rel=1e-6) == fit.T
+    torch.testing.assert_close(fit.b[present], among.b, rtol=0, atol=1e-6)
+    only = fit_bias_correction(logits[labels == 0], labels[labels == 0])
+    assert not only.b.any() and only.T > 0
+    two = labels < 2  # between these, each prediction is right
+    right = logits[two].clone()
+    right[torch.arange(int(two.sum())), labels[two]] = right[:, :2].amax(1) + 1
+    assert 0 < fit_bias_correction(right, labels[two]).T < 100
 
 
 def test_a_bias_correction_where_no_temperature_is_the_best_one():
