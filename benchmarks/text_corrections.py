@@ -32,7 +32,7 @@ from hf_focal.calibration.clusters import folds_of
 
 SIZES, DRAWS = (50, 100, 200, 500, 1000), 10
 MANY_CLASSES, FEW_DRAWS, MAIN_SIZE = 20, 3, 100
-LOWEST = 1e-4  # what a probability counts as at least, because isotonic regression gives 0
+ZERO = 1e-4  # what a probability of 0 counts as: isotonic regression and quadratic scaling give it
 
 Map = Callable[[Tensor], Tensor]  # from logits to corrected ones, both (N, K)
 Fit = Callable[[Tensor, Tensor], Map]  # from logits and labels of calibration samples
@@ -130,9 +130,8 @@ def measure_draw(method: str, logits: Tensor, labels: Tensor, test: Tensor, test
     except Exception:  # counted; the method has no correction then
         failed, corrected = True, test
     seconds = time.process_time() - started
-    nll = cross_entropy(corrected, test_labels, reduction="none").nan_to_num(posinf=torch.inf)
-    above = nll.clamp_max(-math.log(LOWEST)) if method == "isotonic" else nll
-    above = above - cross_entropy(test, test_labels, reduction="none")
+    nll = cross_entropy(corrected, test_labels, reduction="none").nan_to_num(posinf=-math.log(ZERO))
+    above = nll - cross_entropy(test, test_labels, reduction="none")
     return {
         "above_none": float(above.mean()),
         "standard_error": float(above.std() / len(above) ** 0.5),
