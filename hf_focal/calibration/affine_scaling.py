@@ -35,7 +35,7 @@ _SINGLE_NORMS = (5e-2, 2e-3)
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> Correction:
-    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
+    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N Σ v² + min(K, 5)/N Σ b².
 
     Unlike with a temperature, predictions may change. `fit_correction` reports how many of them change, and whether
     vector scaling is better than a temperature on held-out samples. A class that (nearly) no sample has keeps the
@@ -62,10 +62,10 @@ def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
 
 
 def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -100) -> Correction:
-    """Fit softmax(z / T + b), with Σ b = 0: T and b together by NLL + K/N Σ b², so that few samples give nearly T.
+    """Fit softmax(z / T + b), with Σ b = 0: T and b together by NLL + min(K, 5)/N Σ b².
 
-    With two classes, it is Platt scaling of the difference of the two logits. Predictions may change. As in
-    `fit_vector_scaling`, a class that (nearly) no sample has gets the offset 0.
+    So few samples give nearly T. With two classes, it is Platt scaling of the difference of the two logits.
+    Predictions may change. As in `fit_vector_scaling`, a class that (nearly) no sample has gets the offset 0.
 
     Args:
         logits, labels, ignore_index: as in `fit_vector_scaling`.
@@ -161,6 +161,15 @@ def absent_classes(labels: Tensor, num_classes: int) -> list[int]:
     return (counts < min(_ENOUGH, len(labels) / num_classes / 5)).nonzero().flatten().tolist()
 
 
+def offset_penalty(num_classes: int, size: int) -> float:
+    """Return the factor of Σ b² in the penalty: K/N, but at most 5/N.
+
+    As a prior of b, it has a deviation of √(1 / 2K), but at least 0.3: classes differ in how often they occur as much
+    if there are many. In structured scaling, offsets cost less, too, because 1 + v multiplies log-probabilities.
+    """
+    return min(num_classes, 5) / size
+
+
 class _PenalizedNLL:
     """The mean NLL of softmax(A x + b) plus the penalty, as a function of one vector that holds b and A - I.
 
@@ -186,7 +195,7 @@ class _PenalizedNLL:
             self._identity = torch.ones_like(of_labels)
             penalty = torch.full_like(of_labels, scale_penalty if self._shared else num_classes / size)
         self._of_labels, self._of_identity = self._joined(counts, of_labels), float((of_labels * self._identity).sum())
-        self._penalty = torch.cat([torch.full_like(counts, num_classes / size), penalty.flatten()])
+        self._penalty = torch.cat([torch.full_like(counts, offset_penalty(num_classes, size)), penalty.flatten()])
         # The probabilities at the unknowns of the last gradient, for products with the Hessian.
         self._probabilities, self._last = torch.empty_like(self._single), np.full(len(self._penalty), np.nan)
         block = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK

@@ -233,7 +233,7 @@ def fit_correction(
             this is below the NLL without a correction. Matrix scaling is tried only with 3 to 100 classes, and only a
             temperature if any logit is infinite. With a sigmoid and several labels, it also tries a temperature and
             Platt scaling per label, whatever `per_label` says.
-        num_folds: number of folds, each with about the same share of every class, and with whole clusters.
+        num_folds: number of random folds, with whole clusters; with a sigmoid, of about the same number of ones.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
         clusters: `(...)`, without the last dimension of the logits: numbers or strings, such as an id or a text, that
@@ -265,7 +265,8 @@ def fit_correction(
         kept = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[kept.cpu().numpy()]
         logits, labels = logits[kept], labels[kept]
-        groups = labels
+        # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
+        groups = torch.zeros_like(labels)
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("bias", "must be True for the method 'bias', got False")

@@ -379,8 +379,8 @@ def main_page(evidence: Evidence) -> str:
                 f"tasks, with three seeds. The lower part has the {len(evidence.with_logits)} runs whose logits were "
                 f"saved, on {kept_tasks} tasks, most with one seed. For these, `auto` of 0.2 can be measured: the "
                 "simplest of temperature, vector, and matrix scaling whose cross-fitted NLL is within one standard "
-                "error of the best. GoEmotions has several labels per sample, so it has only T. Each number is a mean over "
-                "tasks, with a 95% interval from resampling the tasks; the two tasks of SST, and those of 20 "
+                "error of the best. GoEmotions has several labels per sample, so it has only T. Each number is a mean "
+                "over tasks, with a 95% interval from resampling the tasks; the two tasks of SST, and those of 20 "
                 "Newsgroups, count as one. The rules are measured on the task that was left out of their choice."
             ),
             "## The table\n",
