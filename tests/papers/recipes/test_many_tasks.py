@@ -135,7 +135,8 @@ def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     assert {name: len(rows) for name, rows in new["draws"].items()} == {"50": 2, "1000": 1}
     row = new["draws"]["1000"][0]  # all samples, in another order
     assert row["nll"]["temperature"] == pytest.approx(expected["nll"], rel=1e-3)
-    assert min(row["excess"].values()) == [0, 0] and row["excess"].keys() == {"temperature", "vector", "matrix"}
+    assert min(row["excess"].values()) == [0, 0]
+    assert row["excess"].keys() == {"none", "temperature", "bias", "vector", "matrix"}
     assert len(new["epochs_figures"]) == 4 and len(new["epochs_figures"][0]["pool"]) == 3
 
     records.main()  # the same run again
