@@ -9,13 +9,11 @@ from .validation import InputError
 
 FEWEST_SAMPLES = 50  # the smallest number of held-out samples that corrections were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
-ENOUGH_SAMPLES = 200  # with fewer, a temperature made good models worse more often
-AUTO_FROM = 100  # from here on, "auto" was better than a temperature on every task with more than two classes
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A loss, as `LossConfig.parse` reads it; a correction: "temperature", "auto", or "none"; and the evidence."""
+    """A loss, as `LossConfig.parse` reads it; a correction: "auto" or "none"; and the evidence."""
 
     loss: str
     correction: str
@@ -25,9 +23,13 @@ class Recommendation:
         return f"loss: {self.loss}\ncorrection: {self.correction}\n{self.evidence}"
 
 
-def default_correction(num_classes: int, held_out_samples: int) -> str:
-    """Return the correction of `calibrate_model` if none is given, for samples with one label each."""
-    return "auto" if num_classes > 2 and held_out_samples >= AUTO_FROM else "temperature"
+def default_correction(has_choice: bool, held_out_samples: int) -> str:
+    """Return the correction of `calibrate_model` if none is given.
+
+    It is "auto" for a model that more than a temperature can correct, from the smallest number of samples that "auto"
+    was measured with: it harms more rarely than a temperature (docs/results/text_corrections.md).
+    """
+    return "auto" if has_choice and held_out_samples >= FEWEST_SAMPLES else "temperature"
 
 
 def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_samples: int) -> Recommendation:
@@ -65,15 +67,9 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
             evidence += "with two classes, and is about as good on 7 tasks with more. "
         evidence += f"A correction gains more: hold out at least {FEWEST_SAMPLES} samples."
     else:
-        loss, correction = "flsd53", default_correction(num_classes, held_out_samples)
+        loss, correction = "flsd53", default_correction(True, held_out_samples)
         evidence = "With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. "
-        if num_classes == 2:
-            evidence += "With two classes, no other correction is clearly better than T."
-        else:
-            evidence += f"With more than two classes, and {AUTO_FROM} held-out samples or more, auto has a lower NLL "
-            evidence += "than T on every task measured."
-        if correction == "temperature" and held_out_samples < ENOUGH_SAMPLES:
-            evidence += f" With fewer than {ENOUGH_SAMPLES} held-out samples, T can make a good model worse."
+        evidence += "T makes calibrated models worse; auto leaves them alone (docs/results/text_corrections.md)."
     if num_classes > 28 and train_samples < 20 * num_classes and epochs <= 3:
         evidence += " With 77 and 150 classes, so few samples and epochs left errors of 50 to 65%: train longer."
     return Recommendation(loss, correction, f"{evidence} See docs/results/fine_tuning.md.")

@@ -509,8 +509,8 @@ def calibrate_model(
         objective: what a temperature minimizes, "nll" or "ece".
         calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
-            `fit_correction`). By default "auto" for a classifier of whole samples with more than two classes, one
-            label per sample, and at least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
+            `fit_correction`). By default "auto" for a classifier of whole samples with one softmax and at least 50
+            samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
             thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is

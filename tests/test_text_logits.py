@@ -1,10 +1,12 @@
 """The sets of logits in `benchmarks/text_logits`, and `benchmarks/text_corrections.py` on one of them."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -49,40 +51,63 @@ def test_logits_are_those_that_the_table_describes():
         assert float(cross_entropy(wide, labels)) == pytest.approx(row["test_nll"], abs=1e-5)
 
 
-def test_offsets_of_classes_are_found():
-    import text_corrections
-
-    generator = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
-    off = logits / 0.5 + torch.tensor([1.0, -1.0, 0.0])
-    corrected = text_corrections.bias_scaling(off, labels)(off)
-    true = logits - logits.mean(1, keepdim=True)
-    assert (corrected.log_softmax(1) - true.log_softmax(1)).abs().mean() < 0.05
-    few = text_corrections.bias_scaling(off[:10], labels[:10])(off[:1])
-    assert few.isfinite().all()
-
-
-def test_comparison_of_corrections(tmp_path, monkeypatch, capsys):
+def test_comparison_of_corrections(tmp_path, monkeypatch):
     import text_corrections
 
     name = text_corrections.sets().query("classes == 2 and shift == ''").index[0]
-    monkeypatch.setattr(text_corrections, "SIZES", (50, 100))
     monkeypatch.setattr(text_corrections, "DRAWS", 2)
-    monkeypatch.setattr(text_corrections, "RIVAL", "vector")
-    arguments = ["text_corrections.py", "--output", str(tmp_path), "--sets", name, "--methods"]
+    arguments = ["text_corrections.py", "--output", str(tmp_path), "--sets", name, "--samples", "50", "100"]
+    arguments += ["--cells", str(tmp_path / "cells.parquet"), "--methods"]
     monkeypatch.setattr(sys, "argv", [*arguments, "none", "temperature", "vector"])
     text_corrections.main()
-    monkeypatch.setattr(sys, "argv", [*arguments, "bias"])  # adds to what is there
+    monkeypatch.setattr(sys, "argv", [*arguments, "bias", "auto_0.2"])  # adds to what is there
     text_corrections.main()
-    rows = text_corrections.pd.read_csv(tmp_path / f"{name}.csv")
-    assert len(rows) == 2 * 2 * 4
-    uncorrected = rows[rows["method"] == "none"]
-    assert (uncorrected["above_none"] == 0).all()
-    assert uncorrected["nll"].to_numpy() == pytest.approx(text_corrections.sets().loc[name, "test_nll"], abs=1e-4)
-    summary = text_corrections.pd.read_csv(tmp_path / "summary.csv").set_index(["test", "samples", "method"])
-    assert summary.loc[("like validation", 50, "none"), "harm_rate"].startswith("0.0000")
-    assert summary.loc[("like validation", 100, "vector"), "win_rate_against_vector"].startswith("0.5000")
+    rows = pd.read_parquet(tmp_path / "cells.parquet")
+    assert len(rows) == 2 * 2 * 5 and not rows["failed"].any()
+    assert (rows["above_none"][rows["method"] == "none"] == 0).all()
+    assert rows.groupby(["samples", "draw"], observed=True)["method"].nunique().eq(5).all()
+    one_of_them = rows.pivot(index=["samples", "draw"], columns="method", values="above_none")
+    chosen = one_of_them["auto_0.2"]
+    assert ((chosen == one_of_them["temperature"]) | (chosen == one_of_them["vector"])).all()
+
+
+def test_a_probability_of_0_counts_as_a_small_one(monkeypatch):
+    import text_corrections
+
+    logits, labels = torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 0, 1, 1])
+    certain = torch.tensor([0.0, -torch.inf], dtype=torch.float64)
+    monkeypatch.setitem(text_corrections.METHODS, "certain", lambda logits, labels: lambda others: certain + others)
+    found = text_corrections.measure_draw("certain", logits, labels, logits, labels)
+    assert found["above_none"] == pytest.approx(math.log(1e4) / 2 - math.log(2))
+    assert text_corrections.measure_draw("unknown", logits, labels, logits, labels)["failed"]
+
+
+def test_the_page_is_that_of_the_committed_figures():
+    import text_corrections_page as page
+
+    rows, simulation = page.read_cells(), pd.read_csv(page.RESULTS / "simulation.csv")
+    assert (page.DOCS / "text_corrections.md").read_text(encoding="utf-8") == page.page(rows, simulation)
+
+
+@pytest.mark.slow
+def test_a_random_tenth_of_the_committed_figures_is_what_the_methods_give():
+    import text_corrections
+    from text_logits.load import load
+
+    rows = pd.read_parquet(BENCHMARKS / "results" / "text_corrections" / "cells.parquet")
+    rows["method"] = rows["method"].astype(str)
+    shares = {"none": 0.1, "temperature": 0.1, "bias": 0.1, "vector": 0.1, "auto": 0.01}
+    parts = [rows[rows["method"] == method].sample(frac=share) for method, share in shares.items()]
+    for name, part in pd.concat(parts).groupby("set", observed=True):
+        logits = load(name)
+        held_out, labels = torch.from_numpy(logits.validation_logits).double(), logits.validation_labels
+        test = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
+        for row in part.itertuples():
+            chosen = np.random.default_rng(row.draw).permutation(len(labels))[: row.samples]
+            of_draw = held_out[chosen], torch.from_numpy(labels[chosen])
+            found = text_corrections.measure_draw(row.method, *of_draw, *test)
+            assert found["above_none"] == pytest.approx(row.above_none, abs=1e-4), row
+            assert found["failed"] == row.failed
 
 
 def test_export_to_calarena(tmp_path):

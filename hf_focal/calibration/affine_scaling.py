@@ -35,7 +35,7 @@ _SINGLE_NORMS = (5e-2, 2e-3)
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> Correction:
-    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
+    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N Σ v² + min(K, 5)/N Σ b².
 
     Unlike with a temperature, predictions may change. `fit_correction` reports how many of them change, and whether
     vector scaling is better than a temperature on held-out samples. A class that (nearly) no sample has keeps the
@@ -62,9 +62,10 @@ def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
 
 
 def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -100) -> Correction:
-    """Fit softmax(z / T + b), with Σ b = 0: T and b together by NLL + K/N Σ b², so that few samples give nearly T.
+    """Fit softmax(z / T + b), with Σ b = 0: T and b together by NLL + min(K, 5)/N Σ b².
 
-    With two classes, it is Platt scaling of the difference of the two logits. Predictions may change.
+    So few samples give nearly T. With two classes, it is Platt scaling of the difference of the two logits.
+    Predictions may change. As in `fit_vector_scaling`, a class that (nearly) no sample has gets the offset 0.
 
     Args:
         logits, labels, ignore_index: as in `fit_vector_scaling`.
@@ -78,16 +79,25 @@ def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -10
     if samples.num_classes == 2:
         platt = fit_platt_scaling((z[:, 1] - z[:, 0])[:, None], samples.labels[:, None])
         return Correction.bias(1 / platt.A, [-platt.b / 2, platt.b / 2])
-    z = z - z.mean(1, keepdim=True)
-    T, penalty = float(z.square().mean().sqrt()), 0.0
-    if samples.are_constant or not samples.label_gaps.any():  # no T is the best one, so T stays near 1
+    z, labels = z - z.mean(1, keepdim=True), samples.labels
+    fitted = _fitted_classes(labels, z.shape[1])
+    if not fitted.all():
+        if fitted.sum() == 1:
+            return Correction.bias(nll_temperature(samples)[0], torch.zeros(len(fitted), dtype=torch.float64))
+        z, labels = _among(fitted, z, labels)
+    largest = float(z.abs().max()) or 1.0  # its square may be infinite
+    T, penalty = largest * float((z / largest).square().mean().sqrt()), 0.0
+    all_right = bool((z.gather(1, labels[:, None]).squeeze(1) >= z.amax(1)).all())
+    if samples.are_constant or all_right:  # no T is the best one, so T stays near 1
         T, penalty = 1.0 if samples.are_constant else nll_temperature(samples)[0], z.shape[1] / len(z)
-    scale, b = _PenalizedNLL(z / T, samples.labels, "bias", True, penalty).minimum()
+    scale, offsets = _PenalizedNLL(z / T, labels, "bias", True, penalty).minimum()
     if not float(scale) > 0:
         raise InputError(
             "logits",
             f"must be larger for the labels, got 1/T = {float(scale) / T:.3g} as the best: they rank backwards",
         )
+    b = torch.zeros(len(fitted), dtype=torch.float64)
+    b[fitted] = offsets.cpu() - offsets.cpu().mean()
     return Correction.bias(T / float(scale), b)
 
 
@@ -112,8 +122,7 @@ def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: in
     features = (features - features.mean(1, keepdim=True)).div_(temperature)
 
     num_classes = features.shape[1]
-    fitted = torch.ones(num_classes, dtype=torch.bool)
-    fitted[absent_classes(samples.labels, num_classes)] = False
+    fitted = _fitted_classes(samples.labels, num_classes)
     if fitted.all():
         A, b = _PenalizedNLL(features, samples.labels, method, bias).minimum()
         return Correction(A / temperature, b, centered=True)
@@ -121,16 +130,26 @@ def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: in
     if fitted.sum() > 1:
         # The others are fitted among themselves, given that the label is one of them, so nothing drives the absent
         # classes out. These get the mean factor and, like the mean of the others, the offset 0.
-        columns = fitted.to(features.device)
-        kept = columns[samples.labels]
-        numbers = (columns.cumsum(0) - 1)[samples.labels[kept]]
-        of_fitted = features[kept][:, columns].contiguous()
-        found, offsets = _PenalizedNLL(of_fitted, numbers, method, bias).minimum()
+        found, offsets = _PenalizedNLL(*_among(fitted, features, samples.labels), method, bias).minimum()
         found = found.cpu() if method == "matrix" else found.cpu().diag()
         matrix *= found.diagonal().mean()
         matrix[fitted.nonzero(), fitted.nonzero().T] = found
         b[fitted] = offsets.cpu() - offsets.cpu().mean()
     return Correction((matrix if method == "matrix" else matrix.diagonal()) / temperature, b, centered=True)
+
+
+def _fitted_classes(labels: Tensor, num_classes: int) -> Tensor:
+    """Return whether each class has enough samples for parameters of its own, bool (K,), on the CPU."""
+    fitted = torch.ones(num_classes, dtype=torch.bool)
+    fitted[absent_classes(labels, num_classes)] = False
+    return fitted
+
+
+def _among(fitted: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the features and labels of the samples of some classes, in these classes alone."""
+    columns = fitted.to(features.device)
+    kept = columns[labels]
+    return features[kept][:, columns].contiguous(), (columns.cumsum(0) - 1)[labels[kept]]
 
 
 def absent_classes(labels: Tensor, num_classes: int) -> list[int]:
@@ -140,6 +159,15 @@ def absent_classes(labels: Tensor, num_classes: int) -> list[int]:
     """
     counts = torch.bincount(labels, minlength=num_classes)
     return (counts < min(_ENOUGH, len(labels) / num_classes / 5)).nonzero().flatten().tolist()
+
+
+def offset_penalty(num_classes: int, size: int) -> float:
+    """Return the factor of Σ b² in the penalty: K/N, but at most 5/N.
+
+    As a prior of b, it has a deviation of √(1 / 2K), but at least 0.3: classes differ in how often they occur as much
+    if there are many. In structured scaling, offsets cost less, too, because 1 + v multiplies log-probabilities.
+    """
+    return min(num_classes, 5) / size
 
 
 class _PenalizedNLL:
@@ -167,7 +195,7 @@ class _PenalizedNLL:
             self._identity = torch.ones_like(of_labels)
             penalty = torch.full_like(of_labels, scale_penalty if self._shared else num_classes / size)
         self._of_labels, self._of_identity = self._joined(counts, of_labels), float((of_labels * self._identity).sum())
-        self._penalty = torch.cat([torch.full_like(counts, num_classes / size), penalty.flatten()])
+        self._penalty = torch.cat([torch.full_like(counts, offset_penalty(num_classes, size)), penalty.flatten()])
         # The probabilities at the unknowns of the last gradient, for products with the Hessian.
         self._probabilities, self._last = torch.empty_like(self._single), np.full(len(self._penalty), np.nan)
         block = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK

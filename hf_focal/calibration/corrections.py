@@ -146,6 +146,16 @@ class Correction:
         T = None if self.T is None or other.T is None else self.T * other.T
         return Correction(_product(other.A, self.A), b, self.centered, _T=T)
 
+    def shrunk(self, strength: float) -> "Correction":
+        """Return the map between no correction, at strength 0, and this one, at 1: the mean weighted by the strength.
+
+        If the map is centered, so is its result, which differs from that mean by a number for each sample.
+        """
+        if strength == 1:
+            return self
+        identity = torch.eye(len(self.A), dtype=torch.float64) if getattr(self.A, "ndim", 0) == 2 else 1.0
+        return Correction(strength * self.A + (1 - strength) * identity, strength * self.b, self.centered)
+
     def fold_rows(self, tensor: Tensor) -> Tensor:
         """Return what a last layer needs in place of its weight (K, ...) or bias (K,), in at least float32."""
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))

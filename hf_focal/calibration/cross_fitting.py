@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
@@ -26,7 +27,14 @@ OF_LINK = {
     "sigmoid": ("none", "temperature", "platt", "auto"),
 }
 # What "auto" tries with a softmax, from the simplest on.
-_CANDIDATES = ("temperature", "vector", "matrix")
+_CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
+# How far "auto" goes from the logits as they are, 0, to the fitted correction, 1.
+_STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+# "auto" leaves logits alone unless the likelihood-ratio test of T rejects at this level that they are calibrated, or a
+# correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus one standard
+# error. docs/results/text_corrections.md compares other rules.
+_LEVEL, _EVIDENCE = 0.05, 2.0
+AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
 # two classes, where it is the same as vector scaling.
@@ -43,17 +51,20 @@ class CalibrationFit:
         correction: the fitted `Correction`.
         before: the scores without a correction.
         scores: the cross-fitted scores of each correction that was tried: "none", "temperature", "bias", "vector",
-            "matrix", or "platt"; with values for each label of a sigmoid, names that end in " per label".
+            "matrix", or "platt", at full strength; with values for each label of a sigmoid, names that end in
+            " per label".
         excess_nll: for each correction that was tried, its cross-fitted NLL minus the smallest one, and the standard
             error of this difference over the samples.
-        reason: why "auto" chose the correction, in one line; "" if the method was given or there was only one.
+        after: the cross-fitted scores with the correction at its `strength`.
+        strength: how far "auto" goes from the logits as they are, 0, to the fitted correction, 1: `Correction.shrunk`.
+        reason: why "auto" chose the correction, in one line; "" if the method was given.
         changed_predictions: how many of the samples' predictions the correction changes; with a sigmoid, how many of
             the decisions at a probability of ½.
         num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split; 0
             folds, and no `scores`, for a temperature that is not cross-fitted.
         chosen: the key of the correction in `scores`.
         changed_top_labels: with a sigmoid, of how many samples the most probable label changes.
-        temperature: if the correction is a temperature, its fit to all samples, or else None.
+        temperature: if the correction is a temperature, its fit to all samples, at its strength, or else None.
         cross_fitted_logits: the samples' corrected logits, float64 (N, K); each fold's by a fit on the others.
         labels: their labels, (N,) or, with a sigmoid, (N, K) with NaN where unknown; without the ignored samples.
         clusters: a key of the cluster of each sample, int64 (N,); None if each sample is a draw of its own.
@@ -65,6 +76,7 @@ class CalibrationFit:
 
     correction: Correction
     before: dict[str, float]
+    after: dict[str, float]
     scores: dict[str, dict[str, float]]
     excess_nll: dict[str, tuple[float, float]]
     reason: str
@@ -72,6 +84,7 @@ class CalibrationFit:
     num_samples: int
     num_folds: int
     chosen: str
+    strength: float = 1.0
     changed_top_labels: int = 0
     temperature: Temperature | None = None
     cross_fitted_logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0), repr=False, compare=False)
@@ -86,9 +99,10 @@ class CalibrationFit:
     def of_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":
         """Return the fit of a temperature that is not cross-fitted, such as one fitted to sums: it has no scores."""
         before = {"nll": temperature.nll_before, "ece": temperature.ece_before}
+        after = {"nll": temperature.nll_after, "ece": temperature.ece_after}
         size = temperature.num_samples
         given: Any = {"temperature": temperature, "link": link}
-        return cls(temperature.correction, before, {}, {}, "", 0, size, 0, "temperature", **given)
+        return cls(temperature.correction, before, after, {}, {}, "", 0, size, 0, "temperature", **given)
 
     @property
     def is_cross_fitted(self) -> bool:
@@ -132,13 +146,6 @@ class CalibrationFit:
         kind, of_map = self.chosen.partition(_PER_LABEL)[0], self.correction.method
         return of_map if kind in ("none", "temperature") and of_map != "temperature" else kind  # by a prior shift
 
-    @property
-    def after(self) -> dict[str, float]:
-        """The scores with the correction; those of a temperature that is not cross-fitted are of its own samples."""
-        if self.temperature is not None and not self.is_cross_fitted:
-            return {"nll": self.temperature.nll_after, "ece": self.temperature.ece_after}
-        return self.scores[self.chosen]
-
     def decomposition(self) -> dict[str, tuple[float, float]]:
         """Split each of the scores "nll" and "brier" into a pair: (calibration part, refinement part).
 
@@ -150,7 +157,10 @@ class CalibrationFit:
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        of_choice, of_data = ("method", "chosen", "reason"), ("changed_predictions", "num_samples", "num_folds")
+        of_choice, of_data = (
+            ("method", "chosen", "reason"),
+            ("changed_predictions", "num_samples", "num_folds", "strength"),
+        )
         names = (*of_choice, "before", "after", "scores", *of_data)
         pairs = {"excess_nll": self.excess_nll, "decomposition": self.decomposition()}
         lists = {name: {key: list(pair) for key, pair in of_name.items()} for name, of_name in pairs.items()}
@@ -165,30 +175,30 @@ class CalibrationFit:
         if not self.is_cross_fitted:
             return str(self.temperature)
         before, after = self.before, self.after
-        if len(self.scores) == 1 and self.method == "none":
-            scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
-            return f"no correction, on {self.num_samples:,} samples: {scores}"
         if self.method == "none":
-            return f"no correction: none has a lower cross-fitted NLL than {before['nll']:.3f}, without one"
+            scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
+            verdict = "no correction" if len(self.scores) == 1 else f"no correction: {AS_IT_IS}"
+            return f"{verdict}, on {self.num_samples:,} samples: {scores}"
         of_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
         trade = score_trade(before, after).rpartition(": ")[2]
         return (
-            f"{scaling_name(self.chosen)}, cross-fitted on {self.num_samples:,} samples: "
+            f"{scaling_name(self.chosen, self.strength)}, cross-fitted on {self.num_samples:,} samples: "
             f"NLL {before['nll']:.3f} -> {after['nll']:.3f}, Brier {before['brier']:.3f} -> {after['brier']:.3f}, "
             f"ECE {100 * before['ece']:.1f}% -> {100 * after['ece']:.1f}%; "
             f"{self.changed_predictions:,} predictions{of_labels} change"
         ) + (f"; {trade}" if trade else "")
 
 
-def scaling_name(method: str) -> str:
+def scaling_name(method: str, strength: float = 1.0) -> str:
     """Return what sentences call a correction, such as "vector scaling"; `method` is a key of `CalibrationFit.scores`.
 
-    "platt per label" becomes "Platt scaling per label".
+    "platt per label" becomes "Platt scaling per label", and with a `strength` of 0.3, "at 30% strength" follows.
     """
     name, own, _ = method.partition(_PER_LABEL)
+    shrunk = "" if strength == 1 else f" at {100 * strength:.0f}% strength"
     if name == "bias":
-        return "bias correction"
-    return f"{'Platt' if name == 'platt' else name} scaling{own}"
+        return f"bias correction{shrunk}"
+    return f"{'Platt' if name == 'platt' else name} scaling{own}{shrunk}"
 
 
 def score_trade(before: Mapping[str, float], after: Mapping[str, float]) -> str:
@@ -225,12 +235,14 @@ def fit_correction(
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
         method: "none", which only measures; "temperature"; or, with a softmax, "bias" (see `fit_bias_correction`),
-            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto" for the first of temperature, vector and
-            matrix scaling, or Platt scaling, whose cross-fitted NLL exceeds the smallest one by at most one standard
-            error of the difference. "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if
-            any logit is infinite. With a sigmoid, "auto" first tries no correction and, for several labels, also a
-            temperature and then Platt scaling per label, whatever `per_label` says.
-        num_folds: number of folds, each with about the same share of every class, and with whole clusters.
+            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto", which leaves logits alone
+            unless the likelihood-ratio test of T shows at a level of 5% that they are not calibrated, or a correction
+            lowers their cross-fitted NLL by more than two standard errors of the difference. It tries each correction
+            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus its standard error, if
+            this is below the NLL without a correction. Matrix scaling is tried only with 3 to 100 classes, and only a
+            temperature if any logit is infinite. With a sigmoid and several labels, it also tries a temperature and
+            Platt scaling per label, whatever `per_label` says.
+        num_folds: number of random folds, with whole clusters; with a sigmoid, of about the same number of ones.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
         clusters: `(...)`, without the last dimension of the logits: numbers or strings, such as an id or a text, that
@@ -262,11 +274,9 @@ def fit_correction(
         kept = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[kept.cpu().numpy()]
         logits, labels = logits[kept], labels[kept]
-        groups, tried = labels, _CANDIDATES[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
-        if method != "auto":
-            tried = _tried(method)
-        elif logits.isinf().any():  # masked classes
-            tried = ("temperature",)
+        # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
+        groups = torch.zeros_like(labels)
+        tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("bias", "must be True for the method 'bias', got False")
     if method != "none" and not 2 <= num_folds <= len(labels):
@@ -303,18 +313,24 @@ def fit_correction(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
                 held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
-        except InputError:  # such as a head that ranks backwards, which no Platt scaling corrects
-            if method != "auto" or not name.startswith("platt"):
+        except InputError:  # such as logits that rank backwards, which neither corrects
+            if method != "auto" or not name.startswith(("platt", "bias")):
                 raise
     before = scores_of(logits)
     scores = {name: before if name == "none" else scores_of(corrected) for name, corrected in held_out.items()}
     excess_nll = _excess_nll(held_out, labels, link, keys)
-    chosen, reason = tried[-1], ""
-    if method == "auto":  # from the simplest on; the best one exceeds nothing
-        chosen = next(name for name in held_out if excess_nll[name][0] <= excess_nll[name][1])
-        reason = _reason(chosen, excess_nll)
-    _warn_if_no_better(scores, chosen, tried[0])
+    chosen, strength, reason = tried[-1], 1.0, ""
+    if method == "auto":
+        scaled = as_correction(fit("temperature", logits, labels)).apply(logits.double())
+        p_value = _p_value(scaled, logits, labels, link, keys)
+        chosen, strength, reason = _choice(held_out, p_value, labels, link, keys)
+    else:
+        _warn_if_no_better(scores, chosen, tried[0])
     fitted = fit(chosen, logits, labels)
+    if strength < 1:
+        fitted = _shrunk_fit(fitted, strength, lambda correction: metrics_of(correction.apply(logits), labels))
+    cross_fitted = _between(logits, held_out[chosen], strength)
+    after = scores[chosen] if strength == 1 else scores_of(cross_fitted)
     correction = as_correction(fitted)
     changed, top_changed = 0, 0
     corrected = correction.apply(logits)
@@ -325,14 +341,26 @@ def fit_correction(
         changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
     size = len(labels)
     return CalibrationFit(
-        *(correction, before, scores, excess_nll, reason, changed, size, num_folds, chosen, top_changed),
+        *(correction, before, after, scores, excess_nll, reason, changed, size, num_folds, chosen, strength),
+        changed_top_labels=top_changed,
         temperature=fitted if isinstance(fitted, Temperature) else None,
-        cross_fitted_logits=held_out[chosen],
+        cross_fitted_logits=cross_fitted,
         labels=torch.where(known, one.double(), torch.nan) if link == "sigmoid" else labels,
         clusters=keys if are_clustered(keys) else None,
         absent_classes=() if link == "sigmoid" else tuple(absent_classes(labels, logits.shape[1])),
         link=link,
     )
+
+
+def _tried_softmax(method: str, num_classes: int, bias: bool, infinite: bool) -> tuple[str, ...]:
+    """Return the names of the corrections to try for a softmax; the last one is that of a given `method`."""
+    if method != "auto":
+        return _tried(method)
+    if infinite:  # masked classes
+        return ("none", "temperature")
+    left_out = {"bias"} if not bias else set()
+    left_out |= {"matrix"} if not 2 < num_classes <= _MOST_CLASSES else set()
+    return tuple(name for name in _CANDIDATES if name not in left_out)
 
 
 def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
@@ -357,48 +385,98 @@ def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, s
         )
 
 
+def _p_value(scaled: Tensor, logits: Tensor, labels: Tensor, link: str, clusters: np.ndarray | None) -> float:
+    """Return the p-value of the likelihood-ratio test that logits are calibrated, given those at the fitted T.
+
+    The statistic is divided by the design effect of samples, or labels of a sample, that depend on each other: how
+    much larger the variance of the gain is than that of independent ones.
+    """
+    gains = _nll(logits, labels, link) - _nll(scaled, labels, link)
+    gain, error = _mean_and_error(gains, clusters)
+    if link == "sigmoid":
+        known = (labels == 0) | (labels == 1)
+        signs = (1 - 2 * labels[known]).double()
+        gains = softplus(signs * logits[known]) - softplus(signs * scaled[known])
+    alone = _mean_and_error(gains, None)[1]
+    effect = max(1.0, (error / alone) ** 2) if alone > 0 else 1.0
+    return float(chi2.sf(2 * gain * len(gains) / effect, 1))
+
+
+def _choice(
+    held_out: Mapping[str, Tensor], p_value: float, labels: Tensor, link: str, clusters: np.ndarray | None
+) -> tuple[str, float, str]:
+    """Return the correction that "auto" takes, its strength, and the reason."""
+    logits = held_out["none"]
+    before = _nll(logits, labels, link)
+    changes = {
+        (name, strength): _mean_and_error(_nll(_between(logits, corrected, strength), labels, link) - before, clusters)
+        for name, corrected in held_out.items()
+        for strength in _STRENGTHS
+        if name != "none"
+    }
+    is_shown = p_value < _LEVEL or any(
+        change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
+    )
+    name, strength = min(changes, key=lambda key: sum(changes[key]))
+    change, error = changes[name, strength]
+    best = scaling_name(name, strength)
+    text = f"{'lowers' if change < 0 else 'raises'} the cross-fitted NLL by {abs(change):.4f} ± {error:.4f}"
+    if is_shown and change + error < 0:
+        return name, strength, f"{'' if strength == 1 else f'at {100 * strength:.0f}% strength, '}it {text}"
+    return "none", 1.0, f"no correction clearly lowers the NLL: {best} {text}, and the p-value of T is {p_value:.2g}"
+
+
+def _between(logits: Tensor, corrected: Tensor, strength: float) -> Tensor:
+    return corrected if strength == 1 else strength * corrected + (1 - strength) * logits  # 0 times -inf is NaN
+
+
+def _shrunk_fit(
+    fitted: Correction | Temperature, strength: float, measured: Callable[[Correction], Mapping[str, float]]
+) -> Correction | Temperature:
+    shrunk = as_correction(fitted).shrunk(strength)
+    if not isinstance(fitted, Temperature):
+        return shrunk
+    after = measured(shrunk)
+    value = 1 / (strength / fitted.value + 1 - strength)
+    values = tuple((1 / shrunk.A).tolist()) if fitted.values else ()
+    return replace(fitted, value=value, values=values, ece_after=after["ece"], nll_after=after["nll"])
+
+
+def _nll(logits: Tensor, labels: Tensor, link: str) -> Tensor:
+    """Return the NLL of each sample, (N,).
+
+    With a sigmoid, it is the sum over its labels, which depend on each other, in units of the mean number of known
+    labels of a sample.
+    """
+    if link == "softmax":
+        return cross_entropy(logits, labels, reduction="none")
+    known = (labels == 0) | (labels == 1)
+    signs, mean_known = (1 - 2 * labels).double(), known.double().sum(1).mean()
+    return softplus(signs * logits).masked_fill(~known, 0).sum(1) / mean_known
+
+
+def _mean_and_error(values: Tensor, clusters: np.ndarray | None) -> tuple[float, float]:
+    """Return the mean of values (N,) and its standard error over the draw of samples or, if given, of clusters."""
+    largest = float(values.abs().max()) or 1.0  # its square may be infinite
+    values = values / largest
+    mean = float(values.mean())
+    if clusters is None or not are_clustered(clusters):
+        return largest * mean, largest * float(values.std()) / len(values) ** 0.5
+    numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(values.device)
+    count = int(numbers.max()) + 1
+    sums = values.new_zeros(count).index_add_(0, numbers, values - mean)
+    return largest * mean, largest * float(sums.std()) * count**0.5 / len(values)
+
+
 def _excess_nll(
     held_out: Mapping[str, Tensor], labels: Tensor, link: str, clusters: np.ndarray | None
 ) -> dict[str, tuple[float, float]]:
-    """Return each method's mean NLL minus the smallest one, and the standard error of the mean over paired samples.
-
-    With clusters, it is that over the draw of clusters.
-
-    With a sigmoid, a sample's NLL is the sum over its labels, which depend on each other, in units of the mean number
-    of known labels of a sample.
-    """
+    """Return each method's mean NLL minus the smallest one, and the standard error of the difference."""
     if len(held_out) == 1:
         return dict.fromkeys(held_out, (0.0, 0.0))
-    if link == "sigmoid":
-        known = (labels == 0) | (labels == 1)
-        signs, mean_known = (1 - 2 * labels).double(), known.double().sum(1).mean()
-        nll = {
-            name: (softplus(signs * logits).masked_fill(~known, 0).sum(1) / mean_known)
-            for name, logits in held_out.items()
-        }
-    else:
-        nll = {name: cross_entropy(logits, labels, reduction="none") for name, logits in held_out.items()}
+    nll = {name: _nll(logits, labels, link) for name, logits in held_out.items()}
     best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
-    excess = {name: of_samples - best for name, of_samples in nll.items()}
-    if clusters is None or not are_clustered(clusters):
-        return {name: (float(of.mean()), float(of.std()) / len(labels) ** 0.5) for name, of in excess.items()}
-    numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(labels.device)
-    count = int(numbers.max()) + 1
-    sums = {name: of.new_zeros(count).index_add_(0, numbers, of - of.mean()) for name, of in excess.items()}
-    return {
-        name: (float(of.mean()), float(sums[name].std()) * count**0.5 / len(labels)) for name, of in excess.items()
-    }
-
-
-def _reason(chosen: str, excess_nll: Mapping[str, tuple[float, float]]) -> str:
-    if len(excess_nll) == 1:
-        return ""
-    best, second = sorted(excess_nll, key=lambda name: excess_nll[name][0])[:2]
-    if chosen == best:
-        excess, error = excess_nll[second]
-        return f"its cross-fitted NLL is the lowest ({second}: {excess:.4f} ± {error:.4f} higher)"
-    excess, error = excess_nll[chosen]
-    return f"{best} is more complex, and its cross-fitted NLL is lower by only {excess:.4f} ± {error:.4f}"
+    return {name: _mean_and_error(of_samples - best, clusters) for name, of_samples in nll.items()}
 
 
 def _held_out(

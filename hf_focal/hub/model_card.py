@@ -20,7 +20,7 @@ from ..reports.markdown_tables import escaped, label_table, results_notes
 from ..reports.number_format import format_metric, format_number
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
-from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, warnings_of
+from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, uncorrected_verdict, warnings_of
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def model_card(
     samples = " ".join(filter(None, ("the", shown_count, unit, "of", places)))
     correction = "temperature" if fitted.is_fitted else result.correction
     if not correction:
-        verdict = "The results below show how well calibrated it is."
+        verdict = uncorrected_verdict(result) or "The results below show how well calibrated it is."
     elif same_rows:
         verdict = f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
         verdict += "it helps on other data."

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..calibration.cross_fitting import AS_IT_IS
 from ..tasks.file_formats import is_file
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
@@ -70,7 +71,7 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
     elif evaluated:
         steps.append(f"fit a correction: `{command('calibrate', again)}`{others}")
     elif result.method is None:
-        steps.append("use the model as it is: no correction lowered its cross-fitted NLL")
+        steps.append(f"use the model without a correction: {AS_IT_IS}")
     elif not result.has_own_test_data:
         name = "test_scores" if task == "scores" else "test_dataset"
         steps.append(

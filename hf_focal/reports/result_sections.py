@@ -58,6 +58,7 @@ class CrossFit:
     changed_predictions: Count | None = None
     num_samples: Count | None = None
     num_folds: Count | None = None
+    strength: Number | None = None
     excess_nll: dict[str, Any] | None = None
     decomposition: dict[str, list[Number]] = field(default_factory=dict)
     description: str | None = None

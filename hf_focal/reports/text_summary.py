@@ -1,6 +1,6 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
-from ..calibration.cross_fitting import scaling_name
+from ..calibration.cross_fitting import AS_IT_IS, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table
@@ -41,11 +41,10 @@ def correction_lines(result: RunResult) -> list[str]:
     lines = []
     if fit := result.fit.cross_fit:
         before, after, chosen = fit.before, fit.after, fit.chosen or fit.method
-        kind = "no correction" if chosen == "none" else scaling_name(chosen)
+        kind = "no correction" if chosen == "none" else scaling_name(chosen, fit.strength or 1.0)
         top = f" (and {fit.changed_top_labels:,} top labels)" if fit.changed_top_labels is not None else ""
-        changed = (
-            "" if result.prior else f"; {fit.changed_predictions:,} predictions{top} change"
-        )  # a shift changes more
+        # A prior shift changes more.
+        changed = "" if result.prior else f"; {fit.changed_predictions:,} predictions{top} change"
         lines.append(
             f"{kind}, cross-fitted on {fit.num_samples:,} samples: NLL {before['nll']:.4f} -> "
             f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
@@ -53,7 +52,9 @@ def correction_lines(result: RunResult) -> list[str]:
         )
         if fit.description is not None:
             lines.append(fit.description)
-        if fit.reason:
+        if fit.reason and chosen == "none":
+            lines.append(f"No correction: {AS_IT_IS}. {fit.reason[0].upper()}{fit.reason[1:]}.")
+        elif fit.reason:
             lines.append(f"Chosen by auto: {chosen}, because {fit.reason}.")
         lines += [
             f"{METRICS[name].name} {before[name]:.4f} = {gain:.4f} calibration + {rest:.4f} refinement."

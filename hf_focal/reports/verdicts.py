@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import entr
 
 from ..calibration import Correction
+from ..calibration.cross_fitting import AS_IT_IS
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .number_format import format_metric, metric_interval
@@ -189,7 +190,7 @@ def _advice(result: RunResult) -> str:
             return "more samples to fit to would help"
         return f"{result.correction} was fitted on data unlike these: fit it on data like these, or shift the prior"
     if fit and fit.method == "none":
-        return "no correction lowered the cross-fitted NLL, so the scores say little of these labels"
+        return "no correction clearly lowered the cross-fitted NLL, so fit it on more data like these"
     if method is None and result.data.was_calibrated:
         return "the correction in its weights was fitted on data unlike these, so fit one on data like these"
     if result.link == "softmax":
@@ -247,7 +248,8 @@ def verdict(result: RunResult) -> list[str]:
     headline = headline_of(result)
     if result.method is None:
         ece, interval = format_metric("ece", result.pre), metric_interval("ece", result.pre_intervals)
-        return [headline, f"The ECE on {samples_of(result)} is {ece}%{interval}."]
+        lines = [headline, f"The ECE on {samples_of(result)} is {ece}%{interval}."]
+        return lines + list(filter(None, [uncorrected_verdict(result)]))
     fitted, unit = result.correction, unit_of(result.data.task)
     if not result.has_own_test_data and result.prior:
         return [
@@ -269,6 +271,14 @@ def verdict(result: RunResult) -> list[str]:
             f"{unit} unlike these, or on {unit} that the model was trained on."
         )
     return lines
+
+
+def uncorrected_verdict(result: RunResult) -> str:
+    """Say that "auto" left the model as it is; "" if there is a correction, or if none was tried."""
+    fit = result.fit.cross_fit
+    if fit is None or fit.method != "none" or not fit.reason:
+        return ""
+    return f"No correction: {AS_IT_IS}, as far as {fit.num_samples:,} samples show."
 
 
 def headline_of(result: RunResult) -> str:

@@ -628,7 +628,7 @@ class FocalTrainer(Trainer):
             dataset: see `held_out_dataset`. The logits are kept in memory.
             method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
                 sigmoids, "platt"; see `hf_focal.fit_correction`. By default, that of `calibrate_model`: "auto" with
-                one softmax, more than two classes, and at least 100 rows of `dataset`; otherwise "temperature".
+                one softmax and at least 50 rows of `dataset`; otherwise "temperature".
             per_label: fit values for each label; only with sigmoids.
             clusters: a value for each row of `dataset`, such as its text; rows with equal ones may depend on each
                 other (see `hf_focal.fit_correction`). Tokens of one row always may.
@@ -650,8 +650,8 @@ class FocalTrainer(Trainer):
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options |= {"bias": has_bias(self.model, self._example), "clusters": clusters}
         if method is None:
-            has_classes = self.head is Head.CLASSES and not self._is_multiple_choice
-            method = default_correction(logits.shape[1] if has_classes else 2, int(rows[-1]) + 1)
+            has_choice = self.head is Head.CLASSES and not self._is_multiple_choice
+            method = default_correction(has_choice, int(rows[-1]) + 1)
         self.fit = fit = replace(fit_correction(logits, labels, method, **options), dataset=dataset)
         return fit
 
@@ -848,8 +848,7 @@ class FocalTrainer(Trainer):
         if method is None:
             task = task_of_class(type(without_adapter(self.model)).__name__)
             of_samples = task is not None and task.takes_affine and task.has_independent_predictions
-            classes = self.model.config.num_labels if of_samples and self.head is Head.CLASSES else 2
-            method = default_correction(classes, len(held_out))
+            method = default_correction(of_samples and self.head is Head.CLASSES, len(held_out))
         per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
         if method == "temperature":
             self.fit_temperature(held_out, per_label=per_label)

@@ -131,7 +131,7 @@ def auto_section(runs: list[dict]) -> str:
         "nothing": lambda run, size: nll(run, "none"),
         "always vector": lambda run, size: nll(run, "vector", size),
         "the smallest cross-fitted NLL": lambda run, size: nll(run, "auto", size, 0),
-        "**within 1 standard error** (auto)": lambda run, size: nll(run, "auto", size),
+        "**within 1 standard error** (auto of 0.2)": lambda run, size: nll(run, "auto", size),
         "within 2 standard errors": lambda run, size: nll(run, "auto", size, 2),
     }
     text = ""

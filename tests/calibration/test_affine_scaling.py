@@ -48,7 +48,7 @@ def objective(x, labels, matrix, bias):
     size, num_classes = x.shape
     change = matrix - torch.eye(num_classes, dtype=torch.float64)
     diagonal = change.diagonal().square().sum()
-    ridge = num_classes / size * (bias.square().sum() + diagonal)
+    ridge = num_classes / size * diagonal + min(num_classes, 5) / size * bias.square().sum()
     ridge = ridge + num_classes * (num_classes - 1) / size * (change.square().sum() - diagonal)
     return torch.nn.functional.cross_entropy(x @ matrix.T + bias, labels) + ridge
 
@@ -79,12 +79,12 @@ def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_clas
     fit = FITS[method](logits, labels)
     x = features(logits, parts(fit, logits, labels)[0])
     peer = getattr(logistic, name)()
-    ridge = num_classes / size
+    ridge, of_bias = num_classes / size, min(num_classes, 5) / size
     if method == "vector":
-        scale, bias = peer._fit_bfgs(x, labels, num_classes, ridge, ridge)
+        scale, bias = peer._fit_bfgs(x, labels, num_classes, of_bias, ridge)
         matrix = np.diag(scale)
     else:
-        both = peer._fit_bfgs(x, labels, num_classes, ridge, ridge, num_classes * (num_classes - 1) / size)
+        both = peer._fit_bfgs(x, labels, num_classes, of_bias, ridge, num_classes * (num_classes - 1) / size)
         matrix, bias = both[:, :-1], both[:, -1]
     theirs = torch.nn.functional.cross_entropy(x @ torch.tensor(matrix).T + torch.tensor(bias), labels)
     assert nll_of(fit, logits, labels) == pytest.approx(float(theirs), abs=1e-4)
@@ -168,14 +168,14 @@ def test_errors_name_the_argument_and_the_value():
         fit_matrix_scaling(logits, logits.argmax(1))
 
 
-@pytest.mark.parametrize(("size", "num_classes"), [(300, 3), (900, 20), (40, 30)])
+@pytest.mark.parametrize(("size", "num_classes"), [(300, 3), (900, 20), (400, 30)])
 def test_the_gradient_of_a_bias_correction_is_zero_at_the_result(size, num_classes):
     logits, labels = sample(size, num_classes)
     fit = fit_bias_correction(logits, labels)
     assert fit.method == "bias" and abs(float(fit.b.sum())) < 1e-12
     beta, b = (torch.as_tensor(part, dtype=torch.float64).clone().requires_grad_() for part in (fit.A, fit.b))
     nll = torch.nn.functional.cross_entropy(beta * logits.double() + b, labels)
-    (nll + num_classes / size * b.square().sum()).backward()
+    (nll + min(num_classes, 5) / size * b.square().sum()).backward()
     assert abs(float(beta.grad)) < 1e-6 and b.grad.norm() < 1e-6
     T = fit_temperature(logits, labels).value
     assert nll.item() < float(torch.nn.functional.cross_entropy(logits.double() / T, labels))
@@ -205,6 +205,23 @@ def test_a_bias_correction_of_two_classes_is_platt_scaling_of_their_difference()
     difference = (logits[:, 1] - logits[:, 0]).double()[:, None]
     platt = fit_platt_scaling(difference, labels[:, None])
     torch.testing.assert_close(fit.apply(logits.double()).softmax(1)[:, 1:], platt.apply(difference).sigmoid())
+
+
+def test_a_bias_correction_does_not_drive_out_a_class_without_samples():
+    logits, labels = sample(2000, 4)
+    logits, labels = logits[labels != 2], labels[labels != 2]
+    fit = fit_bias_correction(logits, labels)
+    present = torch.tensor([0, 1, 3])
+    assert abs(float(fit.b[2])) < 1e-12
+    among = fit_bias_correction(logits[:, present], (labels > 2).long() + labels.clamp(max=1))
+    assert pytest.approx(among.T, rel=1e-6) == fit.T
+    torch.testing.assert_close(fit.b[present], among.b, rtol=0, atol=1e-6)
+    only = fit_bias_correction(logits[labels == 0], labels[labels == 0])
+    assert not np.any(only.b) and only.T > 0
+    two = labels < 2  # between these, each prediction is right
+    right = logits[two].clone()
+    right[torch.arange(int(two.sum())), labels[two]] = right[:, :2].amax(1) + 1
+    assert 0 < fit_bias_correction(right, labels[two]).T < 100
 
 
 def test_a_bias_correction_where_no_temperature_is_the_best_one():

@@ -331,7 +331,8 @@ def test_the_file_of_a_trainer_of_version_2_is_read(tmp_path):
 
 
 def test_the_command_line(file, tmp_path, capsys):
-    assert main(["calibrate", "--scores", str(file), "--output", str(tmp_path / "out")]) == 0
+    given = ["calibrate", "--scores", str(file), "--calibration", "temperature"]
+    assert main([*given, "--output", str(tmp_path / "out")]) == 0
     assert "after, T = " in capsys.readouterr().out
     saved = json.loads((tmp_path / "out" / "correction.json").read_text())
     assert saved["classes"] == NAMES and saved["scores"] == "probabilities"
@@ -514,7 +515,8 @@ def test_a_class_without_calibration_samples_is_named_and_not_driven_out(method)
         pytest.skip("needs the small cases")
     tables = {"scores": cases / "w8_cal_no_c.csv", "test_scores": cases / "w8_test.csv"}
     result = calibrate_scores(**tables, calibration=method)
-    assert result.post["error"] <= result.pre["error"] == pytest.approx(0.4)
+    assert result.pre["error"] == pytest.approx(0.4)
+    assert result.post["error"] <= result.pre["error"] + 0.02  # a third of the samples are of this class
     assert result.post["nll"] < result.pre["nll"] - 0.1
     assert "no samples, or too few, of 1 of the 3 classes, 'c'" in " ".join(result.notes)
 
