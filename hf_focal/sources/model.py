@@ -328,7 +328,7 @@ class ModelSource(Source):
 
     def read(self, data: Data) -> "ModelScores":
         source, samples = self.load(data)
-        return ModelScores(self, source, samples, self.encode(source, samples))
+        return ModelScores(self, source, samples, *self.encode(source, samples))
 
     def load(self, data: Data) -> tuple[str, Dataset]:
         """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
@@ -350,15 +350,15 @@ class ModelSource(Source):
             self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
         return source, samples
 
-    def encode(self, source: str, samples: Dataset) -> Any:
+    def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
         """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
 
-        `source` is the name of the data in the notes.
+        `source` is the name of the data in the notes. Also return which row of `samples` each encoded one is from.
         """
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
         samples = samples.remove_columns([name for name in (CLUSTER, GROUP) if name in samples.column_names])
         with self.args.main_process_first(desc="encoding the data"):
-            encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
+            encoded, rows, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if self.task.unit == "words":
             of_words = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
             total, measured = (len(labels) - labels.count(-100) for labels in of_words)
@@ -372,7 +372,7 @@ class ModelSource(Source):
             self.data_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
-        return encoded
+        return encoded, rows
 
     @property
     def takes_affine(self) -> bool:
@@ -608,15 +608,19 @@ class ModelScores:
     Attributes:
         source: the name of the data in reports.
         samples: the selected columns, with labels unless these are tokens.
-        encoded: the same for the trainer.
+        encoded: the same for the trainer, perhaps in another order and without samples that have nothing to measure.
+        encoded_rows: which row of `samples` each row of `encoded` is from, (N,).
         notes: what a reader of the results should know of the data so far.
     """
 
     confidence = None
     schema = None
 
-    def __init__(self, model: ModelSource, source: str, samples: Dataset, encoded: Any) -> None:
+    def __init__(
+        self, model: ModelSource, source: str, samples: Dataset, encoded: Any, encoded_rows: np.ndarray | None = None
+    ) -> None:
         self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
+        self.encoded_rows = np.arange(len(samples)) if encoded_rows is None else encoded_rows
         self.notes: list[str] = []
         self._collected: Scores | None = None
 
@@ -708,7 +712,7 @@ class ModelScores:
         clusters, independent = self._used_clusters()
         if self._collected is not None:
             return self._collected.threshold_samples()
-        used = clusters if are_clustered(clusters) else None
+        used = clusters[self.encoded_rows] if are_clustered(clusters) else None
         with self.model.measured():
             return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
 
@@ -743,13 +747,16 @@ class ModelScores:
         if self.link == "sigmoid":
             labels = labels.double().masked_fill(labels == -100, torch.nan)
         clusters, independent, _ = self._clusters
+        rows = self.encoded_rows[store.rows]
+        order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
+        rows = rows[order]
         self._collected = Scores(
-            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(),
-            labels.numpy(),
+            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy()[order],
+            labels.numpy()[order],
             self.link,
             self.classes,
-            groups=None if self.groups is None else self.groups[store.rows],
-            clusters=cluster_keys(clusters, len(self))[store.rows],
+            groups=None if self.groups is None else self.groups[rows],
+            clusters=cluster_keys(clusters, len(self))[rows],
             are_independent=independent,
             source=self.source,
             has_classwise_metrics=trainer.head.has_classwise_metrics,
