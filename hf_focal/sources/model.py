@@ -121,7 +121,8 @@ class ModelSource(Source):
                 if not is_optional and getattr(self.options, argument) is None:
                     raise InputError(argument, f"must be given for {name!r}, of the task {self.task.name}, got None")
             group, questions = self.options.group, self.options.question_column
-            if group is not None and self.task.generates and questions is None:
+            asks = questions is not None or self.options.labels is not None
+            if group is not None and self.task.generates and not asks:
                 given = f"{name!r}, of the task {self.task.name}, got {group!r}"
                 raise InputError("group", f"must not be given for {given}")
             if self.onnx is not None and not self.task.takes_affine:
@@ -184,7 +185,7 @@ class ModelSource(Source):
             options = {"add_prefix_space": True} if spaced else {}
             options["trust_remote_code"] = self.options.trust_remote_code
             encoder = AutoTokenizer.from_pretrained(self.name, **options)
-        if self.task.is_causal:  # padding is not measured, so any token may pad
+        if self.task.auto_class == "AutoModelForCausalLM":  # padding is not measured, so any token may pad
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
         elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
@@ -343,12 +344,15 @@ class ModelSource(Source):
             with explained():
                 options = self.options if data.clusters else replace(self.options, cluster_column=None)
                 options = options if data.groups else replace(options, group=None)
-                samples = select_inputs(self.task, source, loaded, self.config, options)
+                samples = self.select(source, loaded, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
             labels = some_of(self.config.id2label.values())
             self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
         return source, samples
+
+    def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
+        return select_inputs(self.task, source, split, self.config, options)
 
     def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
         """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
@@ -409,8 +413,13 @@ class ModelSource(Source):
     def check_saving(self, new_prior: Any) -> None:
         if not self.task.generates:
             self._check_foldable()
-        if new_prior is not None and self.link == "softmax" and not has_bias(self.model):
+        if new_prior is not None and self.link == "softmax" and not self.has_bias:
             raise InputError("new_prior", f"must not be given for {self.name!r}, whose head has no bias for the shift")
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether offsets of a correction can be kept: in the head or, for another kind of source, elsewhere."""
+        return has_bias(self.model)
 
     def _check_foldable(self) -> None:
         """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
@@ -459,7 +468,7 @@ class ModelSource(Source):
 
     def folds(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
-        return correction.method != "platt" or self.onnx is not None or has_bias(self.model)
+        return correction.method != "platt" or self.onnx is not None or self.has_bias
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -700,7 +709,7 @@ class ModelScores:
             scores = self.collected()
             if not alone:
                 self._used_clusters()
-            bias = alone or has_bias(self.model.model)
+            bias = alone or self.model.has_bias
             given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
             fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
         if alone and (warning := few_samples(objective, fit.num_samples)) and trainer.args.should_log:
