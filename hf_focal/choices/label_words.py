@@ -376,8 +376,8 @@ def sequence_classifier(
         found = rest.apply(classifier(**inputs).logits.double().cpu())
     tolerance = {2: 5e-2}.get(model.dtype.itemsize, 1e-4)
     # Only differences count: the mean of a sample's logits changes no probability.
-    centered = [logits - logits.mean(1, keepdim=True) for logits in (found, expected)]
-    if not close(*centered, tolerance):
+    found, expected = (logits - logits.mean(1, keepdim=True) for logits in (found, expected))
+    if not close(found, expected, tolerance):
         raise refused("its classifier does not give the same scores, by a scale of the logits or by other tokens")
     config = classifier.config
     shown = rest if not rest.is_identity else None if correction.is_identity else correction

@@ -85,8 +85,9 @@ class LabelWordsSource(ModelSource):
         with explained():
             options = self.options
             prompt = read_prompt(str(options.prompt))
-            chat = {"chat": options.chat, "system": options.system}
-            words = LabelWords(self.encoder, self.labels, prompt, **chat, max_length=self.max_length)
+            words = LabelWords(
+                self.encoder, self.labels, prompt, chat=options.chat, system=options.system, max_length=self.max_length
+            )
         self.data_notes.append(words.note())
         return words
 

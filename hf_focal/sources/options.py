@@ -89,7 +89,7 @@ class OptionsSource(ModelSource):
         drop_promises(self.model.config, quiet=True)
         self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
 
-    def encode(self, source: str, samples: Dataset) -> EncodedQuestions:
+    def encode_questions(self, samples: Dataset) -> EncodedQuestions:
         with explained():
             return encode_choices(
                 self.model.to(self.args.device),
@@ -101,7 +101,7 @@ class OptionsSource(ModelSource):
 
     def read(self, data: Data) -> "OptionScores":
         source, samples = self.load(data)
-        return OptionScores(self, source, samples, self.encode(source, samples))
+        return OptionScores(self, source, samples, self.encode_questions(samples))
 
 
 class OptionScores(ModelScores):
