@@ -25,8 +25,9 @@ INDEX = DOCS / "paper_index.md"
 API = sorted((DOCS / "api").glob("*.md"))
 # The first example of calibrate_existing trains for 16 minutes, and `test_guide.py` runs the others; those of scores
 # need files of other tools, which `scores/test_scores_guide.py` makes, and those of prediction_sets need MAPIE, as
-# `scores/test_prediction_sets.py` does; `sources/test_source.py` runs those of own_source.
-ELSEWHERE = ("calibrate_existing", "own_source", "prediction_sets", "scores")
+# `scores/test_prediction_sets.py` does; `sources/test_source.py` runs those of own_source, and
+# `sources/test_label_words.py` those of language_model_classifier.
+ELSEWHERE = ("calibrate_existing", "language_model_classifier", "own_source", "prediction_sets", "scores")
 # These guides build their own model and data; the others continue from an existing model and splits.
 COMPLETE = ("csv_to_hub", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation")
 GUIDES = [page for page in PAGES if page.stem not in ELSEWHERE and examples_of(page)]

@@ -1,5 +1,6 @@
-"""Multiple-choice questions answered by causal language models."""
+"""Options of questions, and label words after a prompt, scored by causal language models."""
 
+from .label_words import label_scores
 from .option_scores import answer_indices, score_choices
 
-__all__ = ["answer_indices", "score_choices"]
+__all__ = ["answer_indices", "label_scores", "score_choices"]

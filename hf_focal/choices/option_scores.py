@@ -276,7 +276,10 @@ def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int]) 
     positions = torch.cat(
         [torch.arange(start - 1, len(ids) - 1) for ids, start in zip(sequences, starts, strict=True)]
     )
-    log_p = _log_probabilities(model, [ids[:-1] for ids in sequences], rows, positions)
+    # Padding is on the right, after all positions that a causal model reads to predict the scored tokens.
+    inputs = pad_sequence([ids[:-1] for ids in sequences], batch_first=True)
+    mask = pad_sequence([torch.ones_like(ids[:-1]) for ids in sequences], batch_first=True)
+    log_p = next_token_logits(model, inputs, mask, rows, positions).log_softmax(-1)
     if letter_ids:
         scores = log_p[:, torch.tensor(letter_ids, device=log_p.device)].double().tolist()
         return [values[: question.num_options] for values, question in zip(scores, asked, strict=True)]
@@ -285,17 +288,16 @@ def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int]) 
     return [part.tolist() for part in means.split([question.num_options for question in asked])]
 
 
-def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positions: Tensor) -> Tensor:
-    """Return the log-probabilities (n, V), at least float32, of the token that follows each of n positions.
+def next_token_logits(model: Any, inputs: Tensor, mask: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
+    """Return the logits (n, V), at least float32, of the token that follows each of n positions.
 
-    The i-th position is `positions[i]` in the sequence `sequences[rows[i]]`.
+    The i-th position is `positions[i]` in the sequence `inputs[rows[i]]`; `inputs` (N, L) and their `mask` have their
+    padding on the right.
     """
     head = model.get_output_embeddings()
     if head is None:
         raise TypeError(f"model must have a head, its output embeddings, got {type(model).__name__}")
-    # Padding is on the right, after all positions that a causal model reads to predict the scored tokens.
-    inputs = pad_sequence(sequences, batch_first=True).to(model.device)
-    mask = pad_sequence([torch.ones_like(ids) for ids in sequences], batch_first=True).to(model.device)
+    inputs, mask = inputs.to(model.device), mask.to(model.device)
 
     def needed(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         virtual = args[0].shape[1] - inputs.shape[1]  # tokens that prompt tuning prepends
@@ -310,7 +312,7 @@ def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positi
         raise TypeError(
             f"model must compute its logits with its head, one position at a time, got {type(model).__name__}"
         )
-    return logits[0].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    return logits[0].to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:

@@ -21,6 +21,7 @@ _EVALUATE = """Measure how calibrated a trained model is, or a table of its scor
 
 examples:
   hf-focal evaluate MODEL --dataset test.csv --output out
+  hf-focal evaluate LLM --labels positive,negative --prompt "Review: {text} It is" --dataset test.csv
   hf-focal evaluate --scores scores.csv --output out"""
 _CALIBRATE = """Fit a correction of a trained model on labeled data that it was not trained on, and save the result.
 
@@ -236,6 +237,11 @@ def _underscored(token: str) -> str:
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if token.startswith("--") else token
 
 
+def _with_line_breaks(text: str) -> str:
+    r"""Read \n in a prompt as a line break, which shells do not; the name of a file with the prompt stays as it is."""
+    return text if text.startswith("@") or os.path.isfile(text) else text.replace("\\n", "\n")
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, label = text.partition("=")
     if not equals:
@@ -351,6 +357,7 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
         "output": "output",
         "scores": "a table of scores instead of a model and data",
         "columns": "columns and labels of the data",
+        "prompt": "a prompt and label words, for a language model as a classifier",
         "questions": "questions with options, for a language model",
         "others": "more options",
     }
@@ -384,6 +391,10 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
             kind = {"metavar": "N", "type": int}
         elif field.name == "positive_from":
             kind = {"metavar": "GRADE", "type": float}
+        elif field.name in ("prompt", "system"):
+            kind["type"] = _with_line_breaks
+        elif field.name == "save_as" and parser.prog.endswith(" evaluate"):
+            continue
         elif field.name in ("chat", "trust_remote_code"):
             kind = {"action": "store_true"}
         groups[field.metadata["group"]].add_argument(f"--{field.name}", help=field.metadata["help"], **kind)

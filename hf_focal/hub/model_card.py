@@ -70,6 +70,7 @@ def model_card(
     num_labels: int | None = None,
     sft: bool = False,
     of_scores: bool = False,
+    usage: str = "",
     measured_on: str = "test",
     fitted_on: str = "validation",
     test_dataset: str | None = None,
@@ -100,6 +101,8 @@ def model_card(
         adapter, num_labels: whether the model is a PEFT adapter, and the model's number of classes.
         sft: whether FocalSFTTrainer trained the model.
         of_scores: whether there is no model, but a file ``correction.json`` for tables of its scores.
+        usage: Python code for the section "Use" of a model that takes prompts with label words. Thresholds are then in
+            ``correction.json``; if not `folded`, the weights have the slopes of the correction, but no offsets.
         measured_on, fitted_on: the splits on which the model was measured and the correction was fitted; `fitted_on`
             may be a file.
         test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.

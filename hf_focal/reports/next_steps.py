@@ -147,6 +147,8 @@ def _uses(output: str, task: str | None, onnx: bool, published: bool, is_folded:
     if task == "multiple-choice":
         scored = "score options, with calibrated probabilities, as its README.md shows: `score_choices`"
         return [f"load `{output}`, and {scored}", *upload]
+    if task == "label-words" and not is_folded:
+        return [f"apply `{output}/correction.json` to the scores of the labels, as README.md beside it shows", *upload]
     if onnx:
         return [f"serve `{output}/model.onnx`, whose logits are corrected", *upload]
     if not is_folded:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,11 @@ def write_correction(
     classes: Sequence[str] = (),
     schema: Schema | None = None,
     thresholds: dict[str, Any] | None = None,
+    of_source: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``correction.json``: the correction, of which scores it is, and the record of thresholds.
 
-    Without a `schema`, the scores are logits.
+    Without a `schema`, the scores are logits. `of_source` is what else a source keeps, such as its prompt.
     """
     saved: dict[str, Any] = {
         "format": FORMAT,
@@ -48,7 +49,7 @@ def write_correction(
     if schema is not None:
         saved["schema"] = schema.to_dict()
     saved |= {"num_samples": fit.num_samples, "correction": fit.correction.to_dict()}
-    write_json(Path(path), saved | ({} if thresholds is None else {"thresholds": thresholds}))
+    write_json(Path(path), saved | ({} if thresholds is None else {"thresholds": thresholds}) | dict(of_source or {}))
 
 
 def correct_file(

@@ -122,7 +122,8 @@ class ModelSource(Source):
                 if not is_optional and getattr(self.options, argument) is None:
                     raise InputError(argument, f"must be given for {name!r}, of the task {self.task.name}, got None")
             group, questions = self.options.group, self.options.question_column
-            if group is not None and self.task.generates and questions is None:
+            asks = questions is not None or self.options.labels is not None
+            if group is not None and self.task.generates and not asks:
                 given = f"{name!r}, of the task {self.task.name}, got {group!r}"
                 raise InputError("group", f"must not be given for {given}")
             if self.onnx is not None and not self.task.takes_affine:
@@ -185,7 +186,7 @@ class ModelSource(Source):
             options = {"add_prefix_space": True} if spaced else {}
             options["trust_remote_code"] = self.options.trust_remote_code
             encoder = AutoTokenizer.from_pretrained(self.name, **options)
-        if self.task.is_causal:  # padding is not measured, so any token may pad
+        if self.task.auto_class == "AutoModelForCausalLM":  # padding is not measured, so any token may pad
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
         elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
@@ -329,7 +330,7 @@ class ModelSource(Source):
 
     def read(self, data: Data) -> "ModelScores":
         source, samples = self.load(data)
-        return ModelScores(self, source, samples, self.encode(source, samples))
+        return ModelScores(self, source, samples, *self.encode(source, samples))
 
     def load(self, data: Data) -> tuple[str, Dataset]:
         """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
@@ -344,22 +345,25 @@ class ModelSource(Source):
             with explained():
                 options = self.options if data.clusters else replace(self.options, cluster_column=None)
                 options = options if data.groups else replace(options, group=None)
-                samples = select_inputs(self.task, source, loaded, self.config, options)
+                samples = self.select(source, loaded, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         if several and column_order(self.config, self.options) is None:
             labels = some_of(self.config.id2label.values())
             self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
         return source, samples
 
-    def encode(self, source: str, samples: Dataset) -> Any:
+    def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
+        return select_inputs(self.task, source, split, self.config, options)
+
+    def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
         """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
 
-        `source` is the name of the data in the notes.
+        `source` is the name of the data in the notes. Also return which row of `samples` each encoded one is from.
         """
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
         samples = samples.remove_columns([name for name in (CLUSTER, GROUP) if name in samples.column_names])
         with self.args.main_process_first(desc="encoding the data"):
-            encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
+            encoded, rows, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if self.task.unit == "words":
             of_words = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
             total, measured = (len(labels) - labels.count(-100) for labels in of_words)
@@ -373,7 +377,7 @@ class ModelSource(Source):
             self.data_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
-        return encoded
+        return encoded, rows
 
     @property
     def takes_affine(self) -> bool:
@@ -410,8 +414,13 @@ class ModelSource(Source):
     def check_saving(self, new_prior: Any) -> None:
         if not self.task.generates:
             self._check_foldable()
-        if new_prior is not None and self.link == "softmax" and not has_bias(self.model):
+        if new_prior is not None and self.link == "softmax" and not self.has_bias:
             raise InputError("new_prior", f"must not be given for {self.name!r}, whose head has no bias for the shift")
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether offsets of a correction can be kept: in the head or, for another kind of source, elsewhere."""
+        return has_bias(self.model)
 
     def _check_foldable(self) -> None:
         """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
@@ -460,7 +469,7 @@ class ModelSource(Source):
 
     def folds(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
-        return correction.method != "platt" or self.onnx is not None or has_bias(self.model)
+        return correction.method != "platt" or self.onnx is not None or self.has_bias
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -608,15 +617,19 @@ class ModelScores:
     Attributes:
         source: the name of the data in reports.
         samples: the selected columns, with labels unless these are tokens.
-        encoded: the same for the trainer.
+        encoded: the same for the trainer, perhaps in another order and without samples that have nothing to measure.
+        encoded_rows: which row of `samples` each row of `encoded` is from, (N,).
         notes: what a reader of the results should know of the data so far.
     """
 
     confidence = None
     schema = None
 
-    def __init__(self, model: ModelSource, source: str, samples: Dataset, encoded: Any) -> None:
+    def __init__(
+        self, model: ModelSource, source: str, samples: Dataset, encoded: Any, encoded_rows: np.ndarray | None = None
+    ) -> None:
         self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
+        self.encoded_rows = np.arange(len(samples)) if encoded_rows is None else encoded_rows
         self.notes: list[str] = []
         self._collected: Scores | None = None
 
@@ -696,7 +709,7 @@ class ModelScores:
             scores = self.collected()
             if not alone:
                 self._used_clusters()
-            bias = alone or has_bias(self.model.model)
+            bias = alone or self.model.has_bias
             given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
             fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
         if alone and (warning := few_samples(objective, fit.num_samples)) and trainer.args.should_log:
@@ -708,7 +721,7 @@ class ModelScores:
         clusters, independent = self._used_clusters()
         if self._collected is not None:
             return self._collected.threshold_samples()
-        used = clusters if are_clustered(clusters) else None
+        used = clusters[self.encoded_rows] if are_clustered(clusters) else None
         with self.model.measured():
             return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
 
@@ -743,13 +756,16 @@ class ModelScores:
         if self.link == "sigmoid":
             labels = labels.double().masked_fill(labels == -100, torch.nan)
         clusters, independent, _ = self._clusters
+        rows = self.encoded_rows[store.rows]
+        order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
+        rows = rows[order]
         self._collected = Scores(
-            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(),
-            labels.numpy(),
+            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy()[order],
+            labels.numpy()[order],
             self.link,
             self.classes,
-            groups=None if self.groups is None else self.groups[store.rows],
-            clusters=cluster_keys(clusters, len(self))[store.rows],
+            groups=None if self.groups is None else self.groups[rows],
+            clusters=cluster_keys(clusters, len(self))[rows],
             are_independent=independent,
             source=self.source,
             has_classwise_metrics=trainer.head.has_classwise_metrics,

@@ -18,6 +18,7 @@ from ..scores.score_table import Scores
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
+from .label_words import LabelWordsSource
 from .model import ModelScores, ModelSource
 from .source import Data
 
@@ -88,7 +89,7 @@ class OptionsSource(ModelSource):
         self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
         return False
 
-    def encode(self, source: str, samples: Dataset) -> EncodedQuestions:
+    def encode_questions(self, samples: Dataset) -> EncodedQuestions:
         with explained():
             return encode_choices(
                 self.model.to(self.args.device),
@@ -100,7 +101,7 @@ class OptionsSource(ModelSource):
 
     def read(self, data: Data) -> "OptionScores":
         source, samples = self.load(data)
-        return OptionScores(self, source, samples, self.encode(source, samples))
+        return OptionScores(self, source, samples, self.encode_questions(samples))
 
 
 class OptionScores(ModelScores):
@@ -141,7 +142,9 @@ class OptionScores(ModelScores):
 
 
 def model_source(*arguments: Any) -> ModelSource:
-    """Return an `OptionsSource` if there are questions for a language model to answer, or else a `ModelSource`."""
+    """Return the source of a model: a language model may score label words, or the options of questions."""
     trained = ModelSource(*arguments)
+    if trained.options.labels is not None:
+        return LabelWordsSource(*arguments)
     scores_options = trained.options.question_column is not None and not trained.task.has_equal_options
     return OptionsSource(*arguments) if scores_options else trained

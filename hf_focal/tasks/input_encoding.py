@@ -58,7 +58,9 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     return min(limits, default=1000)
 
 
-def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> tuple[Dataset, int]:
+def encode_inputs(
+    task: Task, samples: Dataset, tokenizer: Any, max_length: int, prefix: str
+) -> tuple[Dataset, np.ndarray, int]:
     """Tokenize the samples of `select_inputs`; images and sounds stay as they are.
 
     A tagged sentence, or a text for a causal language model, is dropped if, like a blank line, it has no label to
@@ -69,14 +71,15 @@ def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int,
         prefix: text to put before each source of a translation.
 
     Returns:
-        The encoded samples, the longest first, and how many of them were truncated. Images and sounds keep their
-        order, and their row numbers are added as the column "row".
+        The encoded samples, the longest first; which row of `samples` each is from, (N,); and how many of them were
+        truncated. Images and sounds keep their order, and their row numbers are added as the column "row".
 
     Raises:
         InputError: no label is left to measure. In a causal language model, a text of a single token has no label.
     """
+    rows = np.arange(len(samples))
     if (encode := task.encode) is None:
-        return samples.add_column("row", np.arange(len(samples))), 0
+        return samples.add_column("row", rows), rows, 0
 
     if prefix:
         samples = samples.map(lambda row: {"source": prefix + row["source"]})
@@ -97,6 +100,7 @@ def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int,
                 task.labels or task.inputs[0].argument,
                 "must leave labels to measure, got none: all are -100, or the texts are too short",
             )
-        encoded = encoded.select(np.flatnonzero(measured))  # no model takes a batch of blank lines
+        rows = np.flatnonzero(measured)
+        encoded = encoded.select(rows)  # no model takes a batch of blank lines
     longest_first = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
-    return encoded.select(longest_first), sum(length > max_length for length in whole)
+    return encoded.select(longest_first), rows[longest_first], sum(length > max_length for length in whole)

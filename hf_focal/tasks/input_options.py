@@ -1,6 +1,6 @@
 """Options for the data that a trained model is evaluated on, with their help texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -17,7 +17,7 @@ class InputOptions:
     """Options for a model's data: columns of inputs and labels, languages, prompts, and limits on the amount of data.
 
     Raises:
-        ValueError: `max_length` or `max_samples` is below 1.
+        ValueError: `max_length` or `max_samples` is below 1, or options that need each other do not come together.
     """
 
     text_column: str = _option("text", "column of texts [text]")
@@ -61,6 +61,16 @@ class InputOptions:
         None, r"the prompt ['{question}\n{options}\nAnswer:', for --score text without the options]", "questions"
     )
     chat: bool = _option(False, "pass the prompt through the tokenizer's chat template", "questions")
+    labels: str | Sequence[str] | None = _option(
+        None, "the words that a language model chooses from after the prompt: positive,negative", "prompt"
+    )
+    prompt: str | None = _option(
+        None, r"the text before them, with names of columns in braces: 'Review: {text}\nIt is', or a file", "prompt"
+    )
+    system: str | None = _option(None, "with --chat, the text of the system's message", "prompt")
+    save_as: str | None = _option(
+        None, "classifier: save a small model with the labels' rows of the head, corrected", "prompt"
+    )
     scores_folder: str | None = _option(
         None, "folder of the options' scores, from which an interrupted run continues", "questions"
     )
@@ -79,6 +89,15 @@ class InputOptions:
                 raise InputError(name, f"must be at least 1, got {value}")
         if self.problem_type not in (None, MULTI_LABEL):
             raise InputError("problem_type", f"must be {MULTI_LABEL!r}, got {self.problem_type!r}")
+        if (self.labels is None) != (self.prompt is None):
+            missing, given = ("labels", "prompt") if self.labels is None else ("prompt", "labels")
+            raise InputError(missing, f"must be given with {given}, got None")
+        if self.labels is None and (alone := next((of for of in ("system", "save_as") if getattr(self, of)), None)):
+            raise InputError(alone, f"must come with labels and prompt, got {getattr(self, alone)!r} without them")
+        if self.system is not None and not self.chat:
+            raise InputError("system", f"must come with chat, got {self.system!r} without it")
+        if self.save_as not in (None, "classifier"):
+            raise InputError("save_as", f"must be 'classifier', got {self.save_as!r}")
         if self.label_format not in (None, "multi_hot", "ids"):
             raise InputError("label_format", f"must be 'multi_hot' or 'ids', got {self.label_format!r}")
 

@@ -181,6 +181,16 @@ MULTIPLE_CHOICE = Task(
     auto_class="AutoModelForCausalLM",
     unit="questions",
 )
+# Language models that score label words after a prompt, which the values of each row complete.
+LABEL_WORDS = Task(
+    name="label-words",
+    pipeline="text-classification",
+    inputs=(Input("prompt", "fields", "lists of strings"),),
+    labels="label_column",
+    auto_class="AutoModelForCausalLM",
+    takes_affine=True,
+    collator=batches.pad_texts,
+)
 SEGMENTATION = Task(
     name="semantic-segmentation",
     pipeline="image-segmentation",

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import trained_models
+from datasets import Dataset
 from test_heads import REFUSED, ROW, WORKS, shell
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
@@ -96,6 +98,31 @@ def test_a_path_is_published_by_its_last_part(tmp_path, monkeypatch):
     assert public_name(".") == public_name("../name/") == "name"
 
 
+def test_groups_and_clusters_are_those_of_the_scores_whatever_the_lengths_of_the_texts(tmp_path):
+    case = trained_models.build("texts", tmp_path)  # texts of several lengths, which are encoded the longest first
+    rows = Dataset.from_parquet(str(case.test))
+    names = [f"{row['label']}{number % 2}" for number, row in enumerate(rows)]
+    rows.add_column("name", names).to_parquet(tmp_path / "named.parquet")
+    for column in ("group", "cluster_column"):
+        source = ModelSource(case.folder, None, 16, 15, {**case.options, column: "name"})
+        data = source.read(Data("dataset", str(tmp_path / "named.parquet")))
+        scores = data.collected()
+        names_of_rows = [rows.features["label"].names[label] for label in rows["label"]]
+        assert [scores.classes[label] for label in scores.labels] == names_of_rows
+        if column == "group":
+            assert scores.groups.tolist() == names
+        else:
+            assert len({(key, name) for key, name in zip(scores.clusters.tolist(), names, strict=True)}) == 6
+            alone = source.read(Data("dataset", str(tmp_path / "named.parquet"))).threshold_samples()
+            assert partition(alone) == partition(scores.threshold_samples())
+
+
+def partition(samples) -> set[frozenset[float]]:
+    """The scores of each cluster, whatever its key is."""
+    pairs = [*zip(samples.clusters[0].tolist(), samples.scores[0].round(4).tolist(), strict=True)]
+    return {frozenset(score for of, score in pairs if of == key) for key, _ in pairs}
+
+
 @pytest.fixture
 def several_languages(tmp_path):
     """The folder of a model of English and German, and a file of one pair."""
@@ -117,7 +144,7 @@ def several_languages(tmp_path):
 def encoded_by(folder, **options):
     trained = ModelSource(folder, None, 1, 15, options)
     source, rows = trained.load(Data("dataset", str(folder / "rows.json")))
-    return trained.processor, trained.encode(source, rows)[0]
+    return trained.processor, trained.encode(source, rows)[0][0]
 
 
 def test_texts_are_marked_with_their_languages(several_languages):
@@ -155,7 +182,7 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
     trained = ModelSource(tmp_path, None, 1, 15, {"max_length": 50})
     source, rows = trained.load(Data("dataset", str(tmp_path / "rows.json")))
-    (encoded,) = trained.encode(source, rows)
+    (encoded,), _ = trained.encode(source, rows)
     # As in "cat xyz mat" within a text; only the first token of a word has its label.
     assert encoded["input_ids"] == tokenizer(" cat xyz mat")["input_ids"]
     assert [label for label in encoded["labels"] if label != -100] == [0, 1, 0]

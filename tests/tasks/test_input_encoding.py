@@ -43,10 +43,10 @@ def test_translations_from_columns_and_from_mappings():
 )
 def test_texts_that_are_cut_are_counted(task, samples, lengths):
     tokenizer = train_word_tokenizer(["a b c"])
-    encoded, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 2, "")
+    encoded, _, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 2, "")
     assert list(map(len, encoded["input_ids"])) == lengths
     assert num_cut == 1  # what has just that many tokens is whole
-    _, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 3, "")
+    *_, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 3, "")
     assert num_cut == 0
 
 
@@ -58,7 +58,7 @@ def test_texts_that_are_cut_are_counted(task, samples, lengths):
     ],
 )
 def test_samples_without_a_label_to_measure_are_left_out(task, samples):
-    encoded, _ = encode_inputs(TASKS[task], Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
+    encoded, *_ = encode_inputs(TASKS[task], Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
     assert len(encoded) == 1
     assert len(encoded["input_ids"][0]) == 2
 
@@ -66,5 +66,5 @@ def test_samples_without_a_label_to_measure_are_left_out(task, samples):
 def test_pairs_are_cut_on_either_side():
     tokenizer = train_word_tokenizer(["a b c"])
     pairs = Dataset.from_dict({"source": ["a b c", "a", "a b"], "target": ["a", "c b a", "a b"]})
-    _, num_cut = encode_inputs(TASKS["seq2seq-lm"], pairs, tokenizer, 2, "")
+    *_, num_cut = encode_inputs(TASKS["seq2seq-lm"], pairs, tokenizer, 2, "")
     assert num_cut == 2

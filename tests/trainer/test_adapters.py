@@ -17,7 +17,7 @@ from transformers import BertForTokenClassification, GenerationConfig, T5Config,
 from hf_focal import FocalTrainer, calibrated_generation, fold_correction
 from hf_focal.calibration import CalibrationFit, apply_calibrated_generation
 from hf_focal.calibration.adapter_folding import adapter_calibration
-from hf_focal.choices.option_scores import _log_probabilities
+from hf_focal.choices.option_scores import next_token_logits
 
 peft = pytest.importorskip("peft")
 pytestmark = [pytest.mark.full, pytest.mark.slow]
@@ -204,8 +204,8 @@ def test_virtual_tokens(tmp_path, name):
     with pytest.raises(ValueError, match="model must have no virtual tokens in front of its logits, got P"):
         trainer_of(model, tmp_path, texts, data_collator=padded)
     sequence = torch.tensor([[3, 4, 5]])
-    expected = model(input_ids=sequence).logits[0, -1].log_softmax(-1)
-    found = _log_probabilities(model, [sequence[0]], torch.tensor([0]), torch.tensor([2]))
+    expected = model(input_ids=sequence).logits[0, -1]
+    found = next_token_logits(model, sequence, torch.ones_like(sequence), torch.tensor([0]), torch.tensor([2]))
     torch.testing.assert_close(found[0], expected)
 
 

@@ -1,0 +1,386 @@
+"""A causal language model as a classifier: the scores that it gives to label words after a prompt."""
+
+import copy
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+
+from ..calibration import Correction
+from ..calibration.corrections import calibration_record
+from ..calibration.promises import drop_promises
+from ..calibration.trial_runs import close
+from ..utils.model_wrappers import unwrap
+from ..validation import InputError
+from .option_scores import next_token_logits
+
+# After white space, an opening bracket, or a quotation mark that follows a space, a label begins without a space.
+_OPEN = re.compile(r"""(\s|[(\[{<«“‘「『]|(?<!\S)["'`])$""")
+
+
+class Prompt:
+    """A text with the names of columns in braces, as for `str.format`: ``{{`` and ``}}`` are braces themselves.
+
+    Attributes:
+        fields: the names of the columns, each once, in the order of the text.
+
+    Raises:
+        InputError: a brace is not closed, there is no name in braces, or a name has a conversion or a format.
+    """
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        try:
+            self._parts = [*string.Formatter().parse(template)]
+        except ValueError as error:
+            raise InputError("prompt", f"must have names of columns in braces, got {template!r}: {error}") from error
+        for _, field, form, conversion in self._parts:
+            if field == "" or form or conversion:
+                written = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
+                raise InputError("prompt", f"must have only names of columns in braces, got {written!r}")
+        self.fields = tuple(dict.fromkeys(field for _, field, *_ in self._parts if field is not None))
+        if not self.fields:
+            raise InputError("prompt", f"must have the name of a column in braces, such as {{text}}, got {template!r}")
+
+    def fill(self, values: Sequence[str]) -> str:
+        """Return the text with a value in place of each of `fields`. Braces in the values stay as they are."""
+        of = dict(zip(self.fields, values, strict=True))
+        return "".join(text + ("" if field is None else of[field]) for text, field, *_ in self._parts)
+
+
+class LabelWords:
+    """A prompt and its labels as the tokens of one tokenizer.
+
+    Args:
+        tokenizer: that of the language model.
+        labels: two or more different texts, which may follow the prompt.
+        prompt: see `Prompt`.
+        chat: pass the prompt through the tokenizer's chat template, as the user's message; the label then begins the
+            answer.
+        system: the text of the system's message before it.
+        max_length: the most tokens of an input. Longer ones get shorter columns; the prompt's own text stays whole.
+
+    Attributes:
+        label_ids: the tokens of each label, in the place where it stands: after the prompt.
+        gap: " " if a space is before each label, or else "". The tokens of the prompt alone must begin those of the
+            prompt with each label. If both ways do, it is the one with fewer tokens, or else the space, unless the
+            prompt ends in white space or opens a bracket or quotation.
+        first_tokens: the first token of each label if these all differ, so that they stand for the labels; or None.
+
+    Raises:
+        InputError: labels are missing, empty, or the same; the prompt is wrong, or does not fit into `max_length`; the
+            tokenizer has no chat template; no way of adding the labels keeps the prompt's tokens.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        labels: Sequence[str],
+        prompt: str,
+        *,
+        chat: bool = False,
+        system: str | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        self.tokenizer, self.labels, self.chat, self.system = tokenizer, tuple(labels), chat, system
+        self.prompt, self.max_length = Prompt(prompt), max_length
+        if len({*self.labels}) < max(2, len(self.labels)) or not all(label.strip() for label in self.labels):
+            raise InputError("labels", f"must be two or more different words, got {[*self.labels]}")
+        if chat and not getattr(tokenizer, "chat_template", None):
+            raise InputError("chat", "must not be given for a tokenizer without a chat template, got True")
+        self._ends = [] if chat else self._ids(["a"])[0][-1:]
+        if self._ends != [tokenizer.eos_token_id]:  # which some tokenizers add to each text
+            self._ends = []
+        self.gap, self.label_ids = self._in_place()
+        firsts = [ids[0] for ids in self.label_ids]
+        self.first_tokens = firsts if len({*firsts}) == len(firsts) else None
+        if len({*map(tuple, self.label_ids)}) < len(self.label_ids):
+            raise InputError("labels", f"must have different tokens, got {[*self.labels]} with {self.label_ids}")
+        # The last token of a label is not an input.
+        longest = 1 if self.first_tokens else max(map(len, self.label_ids))
+        self.limit = None if max_length is None else max_length - longest + 1
+        empty = len(self._tokens([[""] * len(self.prompt.fields)])[0])
+        if self.limit is not None and empty > self.limit:
+            raise InputError(
+                "prompt", f"must fit into {self.limit:,} tokens without the columns' texts, got one of {empty:,}"
+            )
+
+    def fill(self, values: Sequence[str]) -> str:
+        """Return the text before the label, with the chat template if there is one."""
+        text = self.prompt.fill(values)
+        if not self.chat:
+            return text
+        turns = [] if self.system is None else [{"role": "system", "content": self.system}]
+        turns += [{"role": "user", "content": text}]
+        try:
+            return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template raises errors of any type, for example about a system's message
+            raise InputError("chat", f"must fit the tokenizer's chat template, which raises: {error}") from error
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        # The chat template has already added the special tokens.
+        return self.tokenizer([*texts], add_special_tokens=not self.chat)["input_ids"]
+
+    def _without_end(self, texts: Sequence[str]) -> list[list[int]]:
+        return [ids[:-1] if self._ends and ids[-1:] == self._ends else ids for ids in self._ids(texts)]
+
+    def _tokens(self, rows: Sequence[Sequence[str]]) -> list[list[int]]:
+        return self._without_end([self.fill(values) for values in rows])
+
+    def _in_place(self) -> tuple[str, list[list[int]]]:
+        """Return what is before each label, and the labels' tokens after the prompt."""
+        text = self.fill(["a"] * len(self.prompt.fields))
+        (before,) = self._without_end([text])
+        found = []
+        for gap in ("",) if _OPEN.search(text) else (" ", ""):
+            whole = self._without_end([text + gap + label for label in self.labels])
+            if all(ids[: len(before)] == before and len(ids) > len(before) for ids in whole):
+                found.append((gap, [ids[len(before) :] for ids in whole]))
+        if not before or not found:
+            raise InputError(
+                "prompt",
+                f"must end where the tokenizer begins a token, got one that ends in {text[-20:]!r}, whose last token "
+                "changes with the label after it: leave out a space at the end",
+            )
+        return min(found, key=lambda way: sum(map(len, way[1])))
+
+    def encode(self, rows: Sequence[Sequence[str]]) -> tuple[list[list[int]], int]:
+        """Return the tokens of the prompt with each row's values, and how many rows had to be shortened.
+
+        The values of a row that does not fit are cut after the same number of characters, the largest that fits.
+        """
+        encoded = self._tokens(rows)
+        if self.limit is None:
+            return encoded, 0
+        cut = [row for row, ids in enumerate(encoded) if len(ids) > self.limit]
+        fits = dict.fromkeys(cut, 0)  # with so many characters
+        fails = {row: max(map(len, rows[row])) for row in cut}
+        while tried := [row for row in cut if fails[row] - fits[row] > 1]:
+            sizes = [(fits[row] + fails[row]) // 2 for row in tried]
+            shorter = self._tokens(
+                [[value[:size] for value in rows[row]] for row, size in zip(tried, sizes, strict=True)]
+            )
+            for row, size, ids in zip(tried, sizes, shorter, strict=True):
+                (fits if len(ids) <= self.limit else fails)[row] = size
+        for row in cut:
+            (encoded[row],) = self._tokens([[value[: fits[row]] for value in rows[row]]])
+        return encoded, len(cut)
+
+    def note(self) -> str:
+        """Say which tokens are scored."""
+        shown = ", ".join(
+            f"{self.gap + label!r} ({' '.join(self.tokenizer.convert_ids_to_tokens(ids))})"
+            for label, ids in zip(self.labels[:5], self.label_ids, strict=False)
+        )
+        more = f", ... ({len(self.labels)} labels)" if len(self.labels) > 5 else ""
+        several = any(len(ids) > 1 for ids in self.label_ids)
+        how = "their tokens' logits"
+        if several:
+            how = "the logits of their first tokens, which differ"
+        if self.first_tokens is None:
+            how = "the sums of their tokens' log-probabilities, because some have the same first token"
+        return f"after the prompt, the labels are {shown}{more}; the scores are {how}"
+
+    def record(self) -> dict[str, Any]:
+        """Return what another program needs to get the same scores, as JSON values."""
+        return {
+            "prompt": self.prompt.template,
+            "labels": [*self.labels],
+            "gap": self.gap,
+            "token_ids": self.label_ids,
+            "chat": self.chat,
+            "system": self.system,
+        }
+
+    def plain_prompt(self) -> str:
+        """Return the prompt with the chat template, if any, as one text for `str.format`.
+
+        It is for a tokenizer's default call, which adds the token that begins a text, so the template's is left out.
+        """
+        if not self.chat:
+            return self.prompt.template
+        marks = [f"\ue000{number}\ue001" for number in range(len(self.prompt.fields))]
+        text = self.fill(marks)
+        start = self.tokenizer.bos_token
+        if start and text.startswith(start) and self.tokenizer("a")["input_ids"][:1] == [self.tokenizer.bos_token_id]:
+            text = text.removeprefix(start)
+        text = text.replace("{", "{{").replace("}", "}}")
+        for mark, field in zip(marks, self.prompt.fields, strict=True):
+            text = text.replace(mark, f"{{{field}}}")
+        return text
+
+
+class LabelWordsModel(nn.Module):
+    """A causal language model whose logits are the scores of `words` after a prompt.
+
+    With different first tokens, these are the language model's logits of the first tokens, of one forward pass; or
+    else the sums of the log-probabilities of the labels' tokens. The padding may be on either side.
+    """
+
+    def __init__(self, language_model: Any, words: LabelWords, config: Any = None) -> None:
+        super().__init__()
+        self.language_model, self.words = language_model, words
+        self.config = language_model.config if config is None else config
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the scores (N, K), at least float32, of prompts (N, L) with a mask that is 1 at their tokens."""
+        # With the padding on the right, models of any family count the positions from the first token.
+        order = attention_mask.argsort(dim=1, descending=True, stable=True)
+        prompts, mask = input_ids.gather(1, order), attention_mask.gather(1, order)
+        rows, sizes = torch.arange(len(prompts), device=prompts.device), mask.sum(1)
+        if self.words.first_tokens is not None:
+            logits = next_token_logits(self.language_model, prompts, mask, rows, sizes - 1)
+            return logits[:, torch.tensor(self.words.first_tokens, device=logits.device)]
+        scores: dict[int, Tensor] = {}
+        labels = self.words.label_ids
+        for inputs in {tuple(ids[:-1]): None for ids in labels}:  # one pass for labels that differ in the last token
+            places = sizes[:, None] + torch.arange(-1, len(inputs), device=sizes.device)
+            given = torch.tensor(inputs, dtype=prompts.dtype, device=prompts.device).expand(len(prompts), -1)
+            longer = nn.functional.pad(prompts, (0, len(inputs))).scatter(1, places[:, 1:], given)
+            known = nn.functional.pad(mask, (0, len(inputs))).scatter(1, places[:, 1:], torch.ones_like(given))
+            repeated = rows.repeat_interleave(len(inputs) + 1)
+            logits = next_token_logits(self.language_model, longer, known, repeated, places.flatten())
+            log_p = logits.log_softmax(-1).view(len(prompts), len(inputs) + 1, -1)
+            for number, ids in enumerate(labels):
+                if tuple(ids[:-1]) == inputs:
+                    tokens = torch.tensor(ids, device=log_p.device).expand(len(prompts), -1)
+                    scores[number] = log_p.gather(2, tokens[..., None]).sum((1, 2))
+        return torch.stack([scores[number] for number in range(len(labels))], 1)
+
+    def num_parameters(self) -> int:
+        return self.language_model.num_parameters()
+
+
+@torch.inference_mode()
+def label_scores(
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Mapping[str, str]],
+    labels: Sequence[str],
+    prompt: str,
+    *,
+    chat: bool = False,
+    system: str | None = None,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> Tensor:
+    """Score label words after a prompt; the softmax of the scores gives the probabilities of the labels.
+
+    The scores are those that ``hf-focal calibrate --labels --prompt`` corrects:
+    ``Correction.load("correction.json").apply(scores)``.
+
+    Args:
+        model: a causal language model of Transformers, on any device.
+        tokenizer, labels, prompt, chat, system, max_length: as for `LabelWords`.
+        rows: a text for each name in braces in the prompt.
+        batch_size: rows per forward pass.
+
+    Returns:
+        (N, K), on the CPU, at least float32: the model's logits of the labels' first tokens or, if some labels share
+        their first one, the sums of the log-probabilities of the labels' tokens.
+
+    Raises:
+        InputError: as `LabelWords`; or a row lacks a text.
+    """
+    words = LabelWords(tokenizer, labels, prompt, chat=chat, system=system, max_length=max_length)
+    if missing := sorted({field for row in rows for field in words.prompt.fields if field not in row}):
+        raise InputError("rows", f"must have {', '.join(words.prompt.fields)}, got one without {', '.join(missing)}")
+    encoded, _ = words.encode([[row[field] for field in words.prompt.fields] for row in rows])
+    scorer, found, training = LabelWordsModel(model, words), [], model.training
+    model.eval()
+    try:
+        for start in range(0, len(encoded), batch_size):
+            batch = [torch.tensor(ids) for ids in encoded[start : start + batch_size]]
+            mask = pad_sequence([torch.ones_like(ids) for ids in batch], batch_first=True).to(model.device)
+            found.append(scorer(pad_sequence(batch, batch_first=True).to(model.device), mask).cpu())
+    finally:
+        model.train(training)
+    return torch.cat(found)
+
+
+def sequence_classifier(
+    scorer: LabelWordsModel, correction: Correction, rows: Sequence[Sequence[str]]
+) -> tuple[Any, Correction]:
+    """Return a standard sequence classifier whose logits are the corrected scores, and the part that it lacks.
+
+    The rows of its head are the corrected rows of the language model's head for the labels' tokens. Most decoders'
+    classifiers have no bias, so the offsets are left over: a correction without slopes, which is also in
+    `config.calibration`. The prompt is in `config.prompt`. The decoder is that of the language model, not a copy.
+
+    Args:
+        scorer: the language model with its labels.
+        correction: the correction of the scores.
+        rows: values for the prompt, with which the classifier is tried, as its tokenizer encodes them by default.
+
+    Raises:
+        InputError: the labels need more than one token; the family has no such class; or the classifier gives other
+            logits than the language model, for example because its logits have a soft cap.
+    """
+    words, model = scorer.words, unwrap(scorer.language_model)
+    name, tokenizer = type(model).__name__, words.tokenizer
+
+    def refused(reason: str) -> InputError:
+        return InputError("save_as", f"must not be 'classifier' for this {name}: {reason}")
+
+    if words.first_tokens is None:
+        raise refused("some labels have the same first token, which is the only one that a classifier scores")
+    kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(model.config), None)
+    if kind is None:
+        raise refused("Transformers has no sequence classifier of its family")
+    if getattr(model.config.get_text_config(), "final_logit_softcapping", None):
+        raise refused("its logits have a soft cap, which a classifier lacks")
+    config = copy.deepcopy(model.config)
+    config.num_labels = len(words.labels)
+    config.id2label = dict(enumerate(words.labels))
+    config.label2id = {label: number for number, label in enumerate(words.labels)}
+    config.problem_type = None
+    config.prompt = words.plain_prompt()
+    config.get_text_config().pad_token_id = config.pad_token_id = tokenizer.pad_token_id
+    drop_promises(config, quiet=True)
+    vars(config).pop("calibration", None)
+    with torch.device("meta"):
+        classifier = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
+    prefix = classifier.base_model_prefix
+    heads = [
+        module
+        for path, module in classifier.named_modules()
+        if isinstance(module, nn.Linear) and path.partition(".")[0] != prefix
+    ]
+    output, base = model.get_output_embeddings(), model.base_model
+    if len(heads) != 1 or type(getattr(classifier, prefix, None)) is not type(base):
+        raise refused(f"the head of {kind.__name__} is not one linear layer on the same decoder")
+    (head,), ids = heads, torch.tensor(words.first_tokens, device=output.weight.device)
+    rows_of_labels, bias = output.weight.detach()[ids], getattr(output, "bias", None)
+    offsets = torch.zeros(len(ids)) if bias is None else bias.detach()[ids].cpu()
+    offsets = correction.fold_rows(offsets.double())
+    head.weight = nn.Parameter(correction.fold_rows(rows_of_labels).to(rows_of_labels))
+    setattr(classifier, prefix, base)
+    rest = Correction()
+    if head.bias is not None:
+        head.bias = nn.Parameter(offsets.to(rows_of_labels))
+    elif offsets.any():
+        rest = Correction(1.0, offsets - offsets.mean())
+    classifier.eval()
+    with torch.inference_mode():
+        encoded = [torch.tensor(ids) for ids in words.encode(rows)[0]]
+        alone = [scorer(ids[None].to(model.device), torch.ones_like(ids)[None].to(model.device)) for ids in encoded]
+        expected = correction.apply(torch.cat(alone).double().cpu())
+        texts = [config.prompt.format(**dict(zip(words.prompt.fields, values, strict=True))) for values in rows]
+        inputs = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1)
+        inputs = {key: inputs[key].to(model.device) for key in ("input_ids", "attention_mask")}
+        found = rest.apply(classifier(**inputs).logits.double().cpu())
+    tolerance = {2: 5e-2}.get(model.dtype.itemsize, 1e-4)
+    # Only differences count: the mean of a sample's logits changes no probability.
+    found, expected = (logits - logits.mean(1, keepdim=True) for logits in (found, expected))
+    if not close(found, expected, tolerance):
+        raise refused("its classifier does not give the same scores, by a scale of the logits or by other tokens")
+    config = classifier.config
+    shown = rest if not rest.is_identity else None if correction.is_identity else correction
+    if shown is not None:
+        config.calibration = calibration_record(shown, folded=False if shown is rest else None)
+    return classifier, rest

@@ -1,0 +1,270 @@
+"""Language models as classifiers: their scores are those of label words after a prompt with the data's texts."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from datasets import ClassLabel, Dataset, Value
+
+from ..calibration import CalibrationFit, Correction
+from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier
+from ..hub.model_card import model_card
+from ..reports import RunResult
+from ..reports.output_folder import NotPublishedError
+from ..reports.report_folder import diagrams_of
+from ..scores.correction_files import write_correction
+from ..tasks.dataset_loading import dataset_location
+from ..tasks.input_errors import explained
+from ..tasks.input_options import InputOptions
+from ..tasks.labeled_inputs import select_inputs
+from ..tasks.task import LABEL_WORDS
+from ..utils.atomic_write import write_whole
+from ..validation import InputError
+from .model import ModelSource, public_name
+from .source import Data
+
+_FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
+_MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
+_FEWEST_FOR_AUTO = 20  # samples to choose a correction by cross-fitting
+
+
+def read_prompt(given: str) -> str:
+    """Return a prompt, or the text of a file: one that exists, or one with "@" before its name.
+
+    The line break at the end of a file is not part of the prompt.
+    """
+    if not (given.startswith("@") or os.path.isfile(given)):
+        return given
+    try:
+        return Path(given.removeprefix("@")).read_text(encoding="utf-8").removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise InputError("prompt", f"must be a text, or a file that can be read, got {given!r}: {error}") from error
+
+
+class LabelWordsSource(ModelSource):
+    """A `ModelSource` whose classes are label words, scored by a language model after a prompt.
+
+    A correction is kept in ``correction.json``, with the prompt and the labels' tokens, or in the head of a small
+    classifier (`save_as`), whose head has no bias in most families: then ``correction.json`` also has the offsets.
+    """
+
+    has_bias = True  # correction.json keeps offsets
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        options = self.options
+        if not self.task.is_causal:
+            raise InputError("labels", f"must not be given for {self.name!r}, of the task {self.task.name}")
+        for argument in ("question_column", "problem_type", "text_pair_column"):
+            if (value := getattr(options, argument)) is not None:
+                raise InputError(argument, f"must not be given with labels, got {value!r}")
+        given = options.labels.split(",") if isinstance(options.labels, str) else options.labels or ()
+        self.labels = tuple(label.strip() for label in given)
+        self.task = LABEL_WORDS
+        self.config.num_labels = len(self.labels)
+        self.config.id2label = dict(enumerate(self.labels))
+        self.config.label2id = {label: number for number, label in enumerate(self.labels)}
+        self.config.problem_type = None
+        self.rest = Correction()  # what the saved classifier lacks
+        self._tried: list[list[str]] = []
+
+    @property
+    def is_published(self) -> bool:  # type: ignore[override]
+        return self.options.save_as is not None
+
+    @cached_property
+    def words(self) -> LabelWords:
+        """The prompt and the labels as tokens."""
+        with explained():
+            options = self.options
+            prompt = read_prompt(str(options.prompt))
+            words = LabelWords(
+                self.encoder, self.labels, prompt, chat=options.chat, system=options.system, max_length=self.max_length
+            )
+        self.data_notes.append(words.note())
+        return words
+
+    @cached_property
+    def model(self) -> LabelWordsModel:
+        return LabelWordsModel(self._torch_model(), self.words, self.config)
+
+    def _match_padding(self, model: Any) -> None:
+        """`LabelWordsModel` leaves the padding out by its mask."""
+
+    def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
+        fields = self.words.prompt.fields
+        if missing := [field for field in fields if field not in split.column_names]:
+            names = ", ".join(map(repr, missing))
+            raise InputError(
+                "prompt", f"must have names of columns of {source}, {split.column_names}, in braces, got {names}"
+            )
+        values = []
+        for field in fields:
+            texts, empty = _texts(source, split, field)
+            values.append(texts)
+            if empty:
+                self.data_notes.append(f"{empty:,} missing texts in {field!r} of {source} are taken as empty")
+        split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
+        return select_inputs(self.task, source, split, self.config, replace(options, prompt=_FIELDS))
+
+    def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
+        rows = samples["fields"][:]
+        self._tried = self._tried or rows[:_MOST_TRIED]
+        encoded, count = self.words.encode(rows)
+        if count:
+            self.data_notes.append(
+                f"the texts of {count:,} of the {len(rows):,} prompts of {source} are shortened, so that the prompts "
+                f"have at most {self.words.limit:,} tokens"
+            )
+        order = np.argsort([-len(ids) for ids in encoded], kind="stable")  # the longest first
+        ids, labels = [encoded[row] for row in order], samples["labels"][:]
+        columns = {"input_ids": ids, "attention_mask": [[1] * len(of) for of in ids]}
+        return Dataset.from_dict(columns | {"labels": [labels[row] for row in order]}), order
+
+    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+        """Label words have a bias that no temperature removes, also with few samples and with two classes."""
+        return "auto" if objective == "nll" and not per_label and len(scores) >= _FEWEST_FOR_AUTO else "temperature"
+
+    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+        return [*self.data_notes, *self.calibration_notes("; the scores include it", "; it is for generated text")]
+
+    def check_saving(self, new_prior: Any) -> None:
+        if self.options.save_as is not None:
+            sequence_classifier(self.model, Correction(), self._tried)
+
+    def folds(self, correction: Correction) -> bool:
+        """``correction.json`` holds the whole correction."""
+        return True
+
+    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
+        """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
+        if self.options.save_as is None:
+            result.notes.append(
+                "the correction is in correction.json, with the prompt and the labels' tokens; the language model is "
+                "not changed or copied"
+            )
+            return False
+        try:
+            self.classifier, self.rest = sequence_classifier(self.model, fit.correction, self._tried)
+        except InputError as error:
+            raise NotPublishedError(str(error), result) from error
+        if not self.rest.is_identity:
+            result.notes.append(
+                f"the head of {type(self.classifier).__name__} has no bias: its weights have the slopes of the "
+                "correction, and the offsets are in config.calibration, to be added to its logits as README.md shows"
+            )
+            return False
+        return None
+
+    def save(
+        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+    ) -> None:
+        """Write ``correction.json`` and, with `save_as`, the classifier and its tokenizer."""
+        if self.options.save_as is not None:
+            with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+                self.classifier.save_pretrained(partial)
+                self.encoder.save_pretrained(partial)
+                for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix == ".safetensors"):
+                    file.rename(folder / file.name)
+        words = {"label_words": {"model": public_name(self.name), **self.words.record()}}
+        of_scores = (fitted_on.classes, fitted_on.schema)
+        write_correction(folder / "correction.json", fit, *of_scores, promises.get("thresholds"), words)
+
+    def write_card(
+        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
+    ) -> None:
+        places = (fitted_on[0], measured_on[0])
+        fit, test = (dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in places)
+        dataset = fit.path if fit.path == test.path else None
+        is_model = self.options.save_as is not None
+        card = model_card(
+            result,
+            model_name=name,
+            task=self.task.pipeline,
+            base_model=self.name,
+            dataset=dataset,
+            figures=[f"report/{name}" for name in diagrams_of(result)],
+            folded=result.fit.folded is not False,
+            fine_tuned=False,
+            of_scores=not is_model,
+            usage=self._usage_of_classifier(name) if is_model else self._usage(),
+            fitted_on=fit.split or fit.path,
+            measured_on=test.split or ("validation" if dataset else "test"),
+            test_dataset=test.path,
+            same_rows=test == fit,
+        )
+        write_whole(folder / "README.md", str(card))
+
+    def _example(self) -> dict[str, str]:
+        return dict.fromkeys(self.words.prompt.fields, "A text to classify.")
+
+    def _usage(self) -> str:
+        """Return Python code that applies the correction to the language model's scores."""
+        words = self.words
+        chat = "".join(
+            f", {name}={value!r}" for name, value in (("chat", words.chat), ("system", words.system)) if value
+        )
+        name = public_name(self.name)
+        return f"""from hf_focal import Correction
+from hf_focal.choices import label_scores
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({_quoted(name)})
+tokenizer = AutoTokenizer.from_pretrained({_quoted(name)})
+prompt = {words.prompt.template!r}
+scores = label_scores(model, tokenizer, [{self._example()!r}], {[*words.labels]!r}, prompt{chat})
+print(Correction.load("correction.json").apply(scores).softmax(1))  # {", ".join(words.labels)}"""
+
+    def _usage_of_classifier(self, name: str) -> str:
+        """Return Python code that loads the classifier, fills the prompt, and applies the rest of the correction."""
+        place = name if "/" in name else f"your-username/{name}"
+        here = (
+            "" if "/" in name else "# Replace your-username by the owner of this repository, or the whole id by the "
+        )
+        here += "" if "/" in name else "folder of the model.\n"
+        code = f"""from transformers import pipeline
+
+{here}classifier = pipeline("text-classification", model={_quoted(place)}, top_k=None)
+text = classifier.model.config.prompt.format(**{self._example()!r})
+"""
+        if self.rest.is_identity:
+            return code + 'print(classifier([text])[0])  # "score" is the probability'
+        return (
+            code
+            + """logits = {item["label"]: item["score"] for item in classifier([text], function_to_apply="none")[0]}
+
+# The head has no bias, so the offsets of the correction are added here.
+import torch
+
+config = classifier.model.config
+logits = torch.tensor([logits[config.id2label[number]] for number in range(config.num_labels)])
+print((logits + torch.tensor(config.calibration["b"])).softmax(0))  # """
+            + ", ".join(self.words.labels)
+        )
+
+
+def _texts(source: str, split: Dataset, column: str) -> tuple[list[str], int]:
+    """Return the values of a column as texts, and how many are missing texts, which become "".
+
+    Besides texts, a column may hold numbers and a `ClassLabel`, whose names are taken. In a CSV file, an empty text is
+    a missing one.
+    """
+    feature, values = split.features[column], split[column][:]
+    if not isinstance(feature, Value | ClassLabel) or getattr(feature, "dtype", "") in ("binary", "large_binary"):
+        raise InputError("prompt", f"must name columns of texts or numbers, got {column!r} of {source} with {feature}")
+    missing, are_texts = values.count(None), feature.dtype in ("string", "large_string", "null")
+    if missing and not are_texts:
+        raise InputError("prompt", f"must name columns without missing numbers, got {column!r} of {source}")
+    if isinstance(feature, ClassLabel):
+        return [feature.names[value] for value in values], 0
+    return ["" if value is None else str(value) for value in values], missing
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
