@@ -83,18 +83,19 @@ def evaluate(
     """
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
     if goal and threshold_data is None:
-        argument = "threshold_data" if scores is None else "threshold_scores"
-        raise InputError(argument, f"must be given with {next(iter(goal))}, got None")
+        raise InputError("threshold_data", f"must be given with {next(iter(goal))}, got None")
     if threshold_data is not None and not goal:
-        raise InputError("threshold_data", "must come with precision, recall, or coverage, got it alone")
+        argument = _data("threshold_data", threshold_data).argument
+        raise InputError(argument, "must come with precision, recall, or coverage, got it alone")
     with new_folder(output):
         opened, given = _opened(source, data, scores, num_bins, options)
         measured = opened.read(given)
         _check_scores(opened, measured, goal, given.argument)
         notes: list[str] = []
         if goal:
-            held_out = opened.read(_data("threshold_data", threshold_data, "validation")._replace(groups=False))
-            notes += _overlap_notes(measured, held_out, "threshold", "test")
+            chosen_on = _data("threshold_data", threshold_data, "validation")._replace(groups=False)
+            held_out = opened.read(chosen_on)
+            notes += _overlap_notes(measured, given.argument, held_out, chosen_on.argument, "threshold", "test")
         _save_scores(save_scores, measured, opened)
         sections: dict[str, Any] = {}
         if measured.groups is not None:
@@ -182,7 +183,7 @@ def calibrate(
         if test is not None:
             tested = _data("test", test)._replace(clusters=False)
             measured_on = opened.read(tested)
-            notes += _overlap_notes(fitted_on, measured_on, "test", "calibration")
+            notes += _overlap_notes(fitted_on, given.argument, measured_on, tested.argument, "test", "calibration")
         _check_scores(opened, fitted_on, goal, given.argument)
         method = calibration or opened.default_method(fitted_on, objective, per_label)
         if new_prior is not None:
@@ -317,18 +318,19 @@ def _check_scores(source: Source, scores: Any, goal: dict[str, float], argument:
         raise InputError("coverage", f"must not be given for {source.name!r}: it has no single confidence")
 
 
-def _overlap_notes(scores: Any, others: Any, kind: str, use: str) -> list[str]:
+def _overlap_notes(scores: Any, argument: str, others: Any, other_argument: str, kind: str, use: str) -> list[str]:
     """Return a list with a note if some inputs of `others` are also in `scores`, or else an empty list.
 
     The note calls `others` the `kind` samples and `scores` the `use` data. If all inputs of `others` are in `scores`,
-    raise an `InputError` that names the argument "<kind>_dataset". Tables do not say what their rows were made from.
+    raise an `InputError` that names their arguments. Tables do not say what their rows were made from.
     """
     if not hasattr(scores, "keys"):
         return []
     known = set(scores.keys)
     shared = sum(key in known for key in others.keys)
     if shared == len(others):
-        raise InputError(f"{kind}_dataset", "must hold samples that are not in dataset, got only samples that are")
+        expected = f"must hold samples that are not in {argument}, got only samples that are"
+        raise InputError(other_argument, expected)
     return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []
 
 
@@ -435,7 +437,7 @@ def evaluate_model(
         reference: earlier data, named as `dataset`; the result then says whether the calibration has changed since,
             and the page shows both in one diagram.
         on_result: a function that every process calls with the result before anything is written.
-        **options: the fields of `InputOptions`.
+        **options: the fields of `InputOptions`, and `save_scores` of `evaluate`.
 
     Raises:
         NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
@@ -509,8 +511,8 @@ def calibrate_model(
         objective: what a temperature minimizes, "nll" or "ece".
         calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
-            `fit_correction`). By default "auto" for a classifier of whole samples with one softmax and at least 50
-            samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
+            `fit_correction`). By default "auto" for a classifier of samples or words with one softmax and at least
+            50 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
             thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is
@@ -613,6 +615,9 @@ def evaluate_scores(
         InputError: the table or an argument is wrong; the message is one line.
     """
     arguments = arguments_of(evaluate_scores, locals())
+    goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    if goal and threshold_scores is None:
+        raise InputError("threshold_scores", f"must be given with {next(iter(goal))}, got None")
     return evaluate(
         scores=scores,
         reference=reference,

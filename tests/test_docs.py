@@ -284,8 +284,7 @@ def test_the_trainers_own_arguments_are_in_a_table_with_their_defaults():
     }
 
 
-def test_architecture_is_one_short_page_with_one_picture():
+def test_architecture_has_one_picture_and_no_code():
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    assert 60 <= len(page.splitlines()) <= 160
     assert len(re.findall(r"!\[", page)) == 1
     assert "```" not in page

@@ -19,7 +19,7 @@ def test_example_runs(example, tmp_path, monkeypatch):
     run_example(example, README, names)
     if "save_calibrated" in example:
         saved = AutoModelForSequenceClassification.from_pretrained("out")
-        assert saved.config.calibration["temperature"] == names["trainer"].temperature.value
+        assert saved.config.calibration["temperature"] == names["trainer"].fit.temperature.value
         assert main(["report", "out"]) == 0
         assert "ECE" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -278,7 +278,7 @@ def fit_correction(
         groups = torch.zeros_like(labels)
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
-        raise InputError("bias", "must be True for the method 'bias', got False")
+        raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
     if method != "none" and not 2 <= num_folds <= len(labels):
         raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
     if keys is not None and num_folds > (most := len(np.unique(keys))):

@@ -74,7 +74,7 @@ class RunResult:
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
         temperature: the T fitted on the validation set, or `Temperature.unfitted`. If no T was fitted, `post` equals
-            `pre` or is measured after vector or matrix scaling.
+            `pre` or is measured after another correction than a temperature.
         pre, post: the metrics of the test set, before and after T, that `CalibrationMetrics.compute` returned:
             fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams before and after T.

@@ -161,9 +161,7 @@ def read_correction(path: str | Path) -> dict[str, Any]:
             raise InputError(
                 "correction", f"must be a file that calibrate wrote, got a schema of other scores in {str(path)!r}"
             )
-    links = {"platt": "sigmoid", "bias": "softmax", "vector": "softmax", "matrix": "softmax"}
-    links["temperature"] = saved["link"] if fitted.T is not None else "sigmoid"
-    if saved["link"] != links[fitted.method]:
+    if saved["link"] == "sigmoid" and fitted.method in ("vector", "matrix"):
         raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
     return saved
 

@@ -220,7 +220,9 @@ def read_scores(
             file or the row.
     """
     rows = load(name, scores, (label_column, correct_column, group, cluster_column))
-    table = with_score_columns(rows)
+    table = with_score_columns(rows, score_column if isinstance(score_column, str) else None)
+    if score_column in rows.table.column_names and score_column not in table.table.column_names:
+        score_column = None  # columns of classes have taken its place
     if schema is None:
         found = decide(
             table,

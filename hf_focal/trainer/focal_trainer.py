@@ -65,7 +65,6 @@ from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSe
 from ..reports.verdicts import warnings_of
 from ..scores.correction_files import write_correction
 from ..tasks.heads import Head, check_correction, check_model, head_of, label_names_of, task_of_model, without_adapter
-from ..tasks.task import task_of_class
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
@@ -821,8 +820,7 @@ class FocalTrainer(Trainer):
 
         Args:
             test_dataset: labeled data that was used neither for training nor for the fit.
-            method: as for `fit_correction`; by default, `recommendation.default_correction` for a classifier of whole
-                samples, otherwise "temperature".
+            method: as for `fit_correction`, with the same default for classifiers; for other models "temperature".
             per_label: whether to fit values for each label; by default, for a model with several labels.
             **card: arguments of `create_model_card`.
 
@@ -845,12 +843,9 @@ class FocalTrainer(Trainer):
     def _fit_default(self, method: str | None, per_label: bool | None) -> None:
         """Fit a correction to the held-out data, as `finish` does."""
         held_out = self.held_out_dataset()
-        if method is None:
-            task = task_of_class(type(without_adapter(self.model)).__name__)
-            of_samples = task is not None and task.takes_affine and task.has_independent_predictions
-            method = default_correction(of_samples and self.head is Head.CLASSES, len(held_out))
         per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
-        if method == "temperature":
+        has_choice = self.head is Head.CLASSES and not self._is_multiple_choice
+        if method == "temperature" or (method is None and not has_choice):
             self.fit_temperature(held_out, per_label=per_label)
         else:
             self.fit_correction(held_out, method, per_label)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, fit_correction, fit_temperature, fit_thresholds
+from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.calibration.clusters import cluster_keys, folds_of
+from hf_focal.calibration.cross_fitting import METHODS, OF_LINK
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -142,6 +143,16 @@ def test_auto_hardly_ever_changes_logits_that_are_calibrated(num_classes):
         added += float((true.exp() * (true - others)).sum(1).mean())
     assert alone >= 0.8 * draws  # 90 % on average
     assert added / draws < 0.002
+
+
+@pytest.mark.parametrize(("link", "method"), [(link, method) for link, of in OF_LINK.items() for method in of])
+def test_every_method_is_cross_fitted(link, method):
+    logits, labels = distorted(400)
+    labels = torch.nn.functional.one_hot(labels, 3) if link == "sigmoid" else labels
+    fit = fit_correction(logits, labels, method, link=link)
+    assert method == "auto" or (fit.method == method and method in {*METHODS})
+    assert fit.cross_fitted_logits.shape == logits.shape and fit.after["nll"] < fit.before["nll"] + 1e-3
+    assert Correction.from_dict(fit.correction.to_dict()) == fit.correction
 
 
 def test_without_a_gain_all_of_the_score_is_refinement():

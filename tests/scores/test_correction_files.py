@@ -2,11 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from huggingface_hub import ModelCard
 
 from hf_focal import (
@@ -534,3 +536,14 @@ def test_several_labels_hold_together_if_they_shall(capsys, tmp_path):
     assert "recall >= 80% with 95% confidence, all labels together" in capsys.readouterr().out
     assert main(["calibrate", "--scores", str(tmp_path / "labels.csv"), "--simultaneous"]) == 2
     assert "simultaneous must come with precision or recall, got it alone" in capsys.readouterr().err
+
+
+def test_the_shape_of_a_correction_does_not_decide_its_link(tmp_path):
+    correction = Correction(torch.tensor([1.0, 2.0]), torch.tensor([0.5, -0.5]))
+    fit = replace(fit_correction(LOGITS[:, :2], LABELS.clip(max=1), "temperature"), correction=correction)
+    correction_files.write_correction(tmp_path / "correction.json", fit, ("a", "b"))
+    pd.DataFrame({"logit_a": [0.0, 1.0], "logit_b": [2.0, 3.0]}).to_csv(tmp_path / "s.csv", index=False)
+    correct_file(tmp_path / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
+    corrected = pd.read_csv(tmp_path / "c.csv").filter(like="calibrated").to_numpy()
+    expected = correction.apply(torch.tensor([[0.0, 2.0], [1.0, 3.0]])).softmax(1)
+    np.testing.assert_allclose(corrected, expected.numpy())

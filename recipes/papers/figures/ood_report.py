@@ -26,6 +26,7 @@ from hf_focal.reports.markdown_tables import (
     in_bold,
     results_columns,
 )
+from hf_focal.reports.result_sections import DataSection
 from hf_focal.reports.run_results import scaled, write_json
 from hf_focal.utils.json_values import nan_for_null
 from hf_focal.validation import Array, check_positive
@@ -286,7 +287,7 @@ def _in_distribution(run: DetectionResult) -> SimpleNamespace:
     objective = "nll" if method else "none"
     temperature = Temperature(run.temperature, objective, unknown, unknown, unknown, unknown, 0, 0)
     fields = {"loss": run.loss, "temperature": temperature, "method": method, "details": {}} | measured
-    return SimpleNamespace(**fields, true_calibration_error=None)
+    return SimpleNamespace(**fields, data=DataSection(), true_calibration_error=None)
 
 
 def _write_shift_csv(results: Sequence[DetectionResult], path: Path) -> None:
