@@ -295,7 +295,7 @@ def _opened(source: Any, data: Any, scores: Any, num_bins: int, options: dict[st
         if value is None:
             raise InputError(argument, "must be given, or scores, got None")
     if isinstance(source, str | Path):
-        from .sources.options import model_source  # imports Transformers
+        from .sources.model_source import model_source  # imports Transformers
 
         task, batch_size, onnx = (options.pop(*of) for of in (("task", None), ("batch_size", 16), ("onnx", None)))
         return model_source(source, task, batch_size, num_bins, options, onnx), _data("data", data)

@@ -49,30 +49,29 @@ def find_score_columns(
         members = tuple(name for name in table.column_names if name in of_family)  # twice if two have one name
         kind = parsed(members[0]).kind  # type: ignore[union-attr]
         (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
-    for group in (sorted(lists), sorted(singles)):
-        if group is not lists and not lists and not singles:
-            break
-        if not group:
-            continue
-        if group[0] in singles and (named := _columns_of_labels(rows, label, classes)):
-            return named, ()
-        _, _, columns, kind = group[0]
-        if len({*columns}) < len(columns):
-            raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
-        others = [other[2][0] for other in group[1:] if group is not singles]
-        notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {shown(others)[1:-1]}",)
-        return ScoreColumns(columns, _class_names(columns), kind), notes if others and group[0] in lists else ()
-    if named := _columns_of_labels(rows, label, classes):
+    notes: tuple[str, ...] = ()
+    if lists:
+        (_, _, columns, kind), *others = sorted(lists)
+        if others:
+            rest = shown([of_list[0] for _, _, of_list, _ in others])[1:-1]
+            notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {rest}",)
+    elif named := _columns_of_labels(rows, label, classes):
         return named, ()
-    if "predictions" in table.column_names:
+    elif singles:
+        _, _, columns, kind = min(singles)
+    elif "predictions" in table.column_names:
         raise InputError(
             "score_column", f"must name the scores, since predictions has no lists of them, among {table.column_names}"
         )
-    raise InputError(
-        "score_column",
-        f"must name the scores among the columns {table.column_names}, unless these are named like logits, prob, "
-        "score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels",
-    )
+    else:
+        raise InputError(
+            "score_column",
+            f"must name the scores among the columns {table.column_names}, unless these are named like logits, prob, "
+            "score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels",
+        )
+    if len({*columns}) < len(columns):
+        raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
+    return ScoreColumns(columns, _class_names(columns), kind), notes
 
 
 def _class_names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -447,9 +447,9 @@ def test_classes_that_are_masked_by_a_number(mask):
 @pytest.mark.parametrize("calibration", ["auto", "matrix"])
 def test_very_large_logits(scale, calibration):
     found = calibrate_scores({"logits": LOGITS * scale, "label": LABELS}, calibration=calibration)
-    chosen = found.details["calibration"]  # a smaller strength would leave a part of the large logits
-    assert chosen["strength"] == 1
-    expected = calibrate_scores({"logits": LOGITS, "label": LABELS}, calibration=chosen["chosen"])
+    chosen = found.fit.cross_fit  # a smaller strength would leave a part of the large logits
+    assert chosen.strength == 1
+    expected = calibrate_scores({"logits": LOGITS, "label": LABELS}, calibration=chosen.chosen)
     assert found.post["nll"] == pytest.approx(expected.post["nll"], abs=1e-6)
 
 

@@ -18,12 +18,12 @@ from ..scores.score_table import Scores
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
-from .label_words import LabelWordsSource
-from .model import ModelScores, ModelSource
+from .model import ModelSource
+from .model_scores import ModelScores
 from .source import Data
 
 
-class OptionsSource(ModelSource):
+class MultipleChoiceSource(ModelSource):
     """A `ModelSource` whose samples are questions, with a softmax over the scores of each question's options.
 
     With the temperature that the model's config has for options, the scores are divided by it.
@@ -99,15 +99,15 @@ class OptionsSource(ModelSource):
                 *self.scoring,
             )
 
-    def read(self, data: Data) -> "OptionScores":
+    def read(self, data: Data) -> "MultipleChoiceScores":
         source, samples = self.load(data)
-        return OptionScores(self, source, samples, self.encode_questions(samples))
+        return MultipleChoiceScores(self, source, samples, self.encode_questions(samples))
 
 
-class OptionScores(ModelScores):
+class MultipleChoiceScores(ModelScores):
     """The scores of the options of questions, computed when they are first used."""
 
-    model: OptionsSource
+    model: MultipleChoiceSource
 
     def collected(self) -> Scores:
         if self._collected is None:
@@ -139,12 +139,3 @@ class OptionScores(ModelScores):
     def threshold_samples(self) -> ThresholdSamples:
         self._used_clusters()
         return self.collected().threshold_samples()
-
-
-def model_source(*arguments: Any) -> ModelSource:
-    """Return the source of a model: a language model may score label words, or the options of questions."""
-    trained = ModelSource(*arguments)
-    if trained.options.labels is not None:
-        return LabelWordsSource(*arguments)
-    scores_options = trained.options.question_column is not None and not trained.task.has_equal_options
-    return OptionsSource(*arguments) if scores_options else trained

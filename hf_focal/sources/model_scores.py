@@ -1,0 +1,191 @@
+"""Scores of data that a trained model computes when they are first used."""
+
+import logging
+from collections.abc import Hashable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+
+from ..calibration import CalibrationFit, Correction, TemperatureStream
+from ..calibration.clusters import are_clustered, cluster_keys
+from ..calibration.temperature_grid import few_samples
+from ..calibration.thresholds import ThresholdSamples
+from ..metrics import CalibrationMetrics
+from ..scores.score_table import Scores
+from ..tasks.heads import Head
+from ..tasks.labeled_inputs import GROUP, input_keys
+from ..trainer.accumulators import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
+from ..validation import InputError, require
+
+if TYPE_CHECKING:
+    from .model import ModelSource
+
+_logger = logging.getLogger(__name__)
+
+
+class ModelScores:
+    """Scores of data that a model computes when they are first used, in one pass.
+
+    `measure` streams the batches, without keeping logits. `fit` and `collected` keep the logits, up to the limit of
+    `FocalTrainer`, and whatever follows takes these. Of a language model's tokens, only sums are kept.
+
+    Attributes:
+        source: the name of the data in reports.
+        samples: the selected columns, with labels unless these are tokens.
+        encoded: the same for the trainer, perhaps in another order and without samples that have nothing to measure.
+        encoded_rows: which row of `samples` each row of `encoded` is from, (N,).
+        notes: what a reader of the results should know of the data so far.
+    """
+
+    confidence = None
+    schema = None
+
+    def __init__(
+        self, model: "ModelSource", source: str, samples: Dataset, encoded: Any, encoded_rows: np.ndarray | None = None
+    ) -> None:
+        self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
+        self.encoded_rows = np.arange(len(samples)) if encoded_rows is None else encoded_rows
+        self.notes: list[str] = []
+        self._collected: Scores | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def link(self) -> str:
+        return self.model.link
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.model.classes
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    @property
+    def num_classes(self) -> int:
+        return self.model.config.num_labels
+
+    @property
+    def known_labels(self) -> np.ndarray:
+        return np.array(self.samples["labels"][:])
+
+    @cached_property
+    def groups(self) -> np.ndarray | None:
+        """The group of each sample, or None if no column of groups is named."""
+        return np.array(self.samples[GROUP][:]) if GROUP in self.samples.column_names else None
+
+    @cached_property
+    def keys(self) -> list[Hashable]:
+        """What is equal for the same inputs in other data."""
+        return [*input_keys(self.model.task, self.samples)]
+
+    @cached_property
+    def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
+        return self.model.clusters_of(self.source, self.samples)
+
+    def _used_clusters(self) -> tuple[np.ndarray, bool]:
+        """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
+        clusters, independent, notes = self._clusters
+        self.notes += [note for note in notes if note not in self.notes]
+        return clusters, independent
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure the calibration before and after a correction; the second is None without one."""
+        trainer = self.model.trainer
+        with self.model.measured():
+            if self.groups is not None:  # which are measured by themselves, too, without a second pass
+                self.collected()
+            if self._collected is not None:
+                return self._collected.measure(num_bins, correction)
+            streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=True)
+            return trainer.collect(self.encoded, streamed)
+
+    def fit(
+        self,
+        method: str = "auto",
+        *,
+        objective: str = "nll",
+        per_label: bool = False,
+        num_bins: int = 15,
+        cross_fit: bool = True,
+    ) -> CalibrationFit:
+        """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
+        trainer, alone = self.model.trainer, method == "temperature" and not cross_fit
+        with self.model.measured():
+            if alone:
+                sums: Any = TemperatureSums(num_bins)
+                sums = self._collect(sums) if self._has_classes else trainer.collect(self.encoded, sums)
+                if sums is not None:
+                    return CalibrationFit.of_temperature(sums.compute().fit(objective), self.link)
+            scores = self.collected()
+            if not alone:
+                self._used_clusters()
+            bias = alone or self.model.has_bias
+            given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
+        if alone and (warning := few_samples(objective, fit.num_samples)) and trainer.args.should_log:
+            _logger.warning(warning)
+        return fit
+
+    def threshold_samples(self) -> ThresholdSamples:
+        """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
+        clusters, independent = self._used_clusters()
+        if self._collected is not None:
+            return self._collected.threshold_samples()
+        used = clusters[self.encoded_rows] if are_clustered(clusters) else None
+        with self.model.measured():
+            return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
+
+    def collected(self) -> Scores:
+        """Return the scores themselves.
+
+        Raises:
+            InputError: they are those of tokens of a vocabulary.
+        """
+        if not self._has_classes:
+            name, task = self.model.name, self.model.task.name
+            raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
+        self._collect()
+        assert self._collected is not None
+        return self._collected
+
+    @property
+    def _has_classes(self) -> bool:
+        return self.model.trainer.head in (Head.CLASSES, Head.LABELS)
+
+    def _collect(self, sums: TemperatureSums | None = None) -> TemperatureStream | None:
+        """Run the model, unless this is done, and keep its logits; or return `sums`, if given, for too many logits."""
+        if self._collected is not None:
+            return None
+        trainer = self.model.trainer
+        store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
+        found = trainer.collect(self.encoded, store)
+        if isinstance(found, TemperatureStream):
+            return found
+        logits, labels = found
+        require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
+        if self.link == "sigmoid":
+            labels = labels.double().masked_fill(labels == -100, torch.nan)
+        clusters, independent, _ = self._clusters
+        rows = self.encoded_rows[store.rows]
+        order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
+        rows = rows[order]
+        self._collected = Scores(
+            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy()[order],
+            labels.numpy()[order],
+            self.link,
+            self.classes,
+            groups=None if self.groups is None else self.groups[rows],
+            clusters=cluster_keys(clusters, len(self))[rows],
+            are_independent=independent,
+            source=self.source,
+            has_classwise_metrics=trainer.head.has_classwise_metrics,
+        )
+        return None
