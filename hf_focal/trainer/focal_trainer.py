@@ -70,24 +70,22 @@ from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
 from .accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
 from .checkpoints import FocalCheckpoint, read_state, write_state
+from .class_counts import count_labels, label_column
 from .deferred_logits import deferrable_head, deferred, is_sharded_class, set_ddp_default
 from .loss_and_normalization import (
     AuxiliaryLoss,
     LoggedLoss,
     LossFunction,
     check_same_rows,
-    count_labels,
     counted_labels,
-    label_column,
     labels_of,
     loss_of_head,
-    num_measured_samples,
     padded_positions,
     warn_of_labels,
     without_ignored,
     without_loss,
-    without_repeats,
 )
+from .repeated_samples import num_measured_samples, without_repeats
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
 from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
@@ -240,6 +238,7 @@ class FocalTrainer(Trainer):
     # Training
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """Train as `Trainer` does, and also resume the state of the loss and the updates of γ."""
         checkpoint: Any = resume_from_checkpoint
         checkpoint = get_last_checkpoint(self.args.output_dir) if checkpoint is True else checkpoint
         self.resumed_from: str | None = checkpoint or None
@@ -390,6 +389,7 @@ class FocalTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
+        """Return the mean loss over the labels of the whole optimizer step, and in an evaluation add to its metrics."""
         inputs = self.prepare_labels(inputs)
         if self._accumulator is not None:  # in an evaluation, perhaps before any training
             self._count_classes()
@@ -407,6 +407,7 @@ class FocalTrainer(Trainer):
         return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *without_loss(outputs))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as `Trainer` does, with the loss of all samples since the last log."""
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
         # What Trainer logs during training; a callback may log the same names between two steps.
         if {"loss", "learning_rate"} <= logs.keys() and step > self._logged_loss.last_log:
@@ -436,6 +437,7 @@ class FocalTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", **generation: Any
     ) -> dict[str, float]:
+        """Evaluate as `Trainer` does, with calibration metrics, also of the corrected logits if there is a `fit`."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         dataset = self._evaluation_set("eval_dataset", dataset)
         # For several evaluation sets, Trainer calls this method again for each of them.
@@ -446,6 +448,7 @@ class FocalTrainer(Trainer):
             self._serves_update = False
 
     def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
+        """Predict as `Trainer` does, with calibration metrics if the data have labels."""
         self._predicts = True  # labels are optional
         try:
             return super().predict(*args, **kwargs)

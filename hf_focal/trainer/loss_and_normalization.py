@@ -1,23 +1,15 @@
 """The loss of an optimizer step: which labels count, how many there are, and auxiliary losses of the model."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import datasets
-import pyarrow.compute
-import pyarrow.types
 import torch
-from accelerate import Accelerator, PartialState
-from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
-from accelerate.state import GradientState
+from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import BatchSampler, DataLoader
-from transformers.trainer_utils import has_length
 
 from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
 from ..losses.base_loss import divide
@@ -338,47 +330,6 @@ class LoggedLoss:
         return (self.total + self.reduce(accelerator)) / max(step - self.first_step, 1)
 
 
-def label_column(dataset: Any) -> Iterator[Tensor] | None:
-    """Return the integers in the column with the class labels, or None if they must be read from collated batches."""
-    if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
-        return None
-    names = {"labels", "label"} & dataset.features.keys()
-    if len(names) != 1:  # if the dataset has both columns, the collator decides which one counts
-        return None
-    (name,) = names
-    table = dataset.with_format("arrow").select_columns(name)
-    kind = table.features.arrow_schema.field(name).type
-    while hasattr(kind, "value_type"):  # of lists, of tokens or pixels
-        kind = kind.value_type
-    if not pyarrow.types.is_integer(kind):
-        return None
-    return (_flat(batch[name]) for batch in table.iter(batch_size=100_000))
-
-
-def _flat(column: Any) -> Tensor:
-    """Return all integers of an Arrow column of integers, or of lists of any depth, as a tensor (N,)."""
-    while hasattr(column.type, "value_type"):
-        column = pyarrow.compute.list_flatten(column)
-    return torch.from_numpy(column.to_numpy().astype("int64"))
-
-
-def count_labels(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
-    """Return the number of labels of each class or, with `ones`, the number of ones of each label."""
-    counts = torch.zeros(0, dtype=torch.int64)
-    for labels in batches:
-        problem = f"must be class indices to be counted, got {labels.dtype}"
-        require(ones or not labels.is_floating_point(), "labels", problem)
-        if ones:
-            of_batch = (labels.reshape(len(labels), -1) == 1).sum(0)
-        else:
-            known = labels[labels != -100]
-            lowest = int(known.min()) if len(known) else 0
-            require(lowest >= 0, "labels", f"must be class indices, or -100 to be ignored, got {lowest}")
-            of_batch = torch.bincount(known)
-        counts = pad_sequence([counts, of_batch], batch_first=True).sum(0)
-    return counts
-
-
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
     """Return the batch with -100 in place of the labels that must not count.
 
@@ -419,59 +370,3 @@ def padded_positions(logits: Tensor, head: Head, model: Any) -> Tensor:
     problem = f"must be sequences of at most {longest} tokens to be measured, got {logits.shape[-1]}: truncate them"
     require(logits.shape[-1] <= longest, "eval_dataset", problem)
     return F.pad(logits, (0, longest - logits.shape[-1]), value=-torch.inf)
-
-
-def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
-    """Return the training batch with -100 as the labels of samples that only fill up the last batch of an epoch.
-
-    `loader` is the loader of a whole epoch as Accelerate prepared it, even in a resumed epoch. `dataset` is the
-    training set.
-    """
-    if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
-        return batch
-    own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
-    if own < len(batch["labels"]):
-        batch["labels"] = batch["labels"].clone()
-        batch["labels"][own:] = -100
-    return batch
-
-
-def num_measured_samples(num_samples: int, batch_size: int) -> int:
-    """Return how many of the `num_samples` samples in this process's evaluation batch are not repeats. On several
-    processes, raise InputError if there are more than `batch_size` of them."""
-    if PartialState().num_processes == 1:
-        return num_samples
-    seen = f"got {num_samples} in a batch of at most {batch_size} samples"
-    problem = f"must have one entry per sample to be measured on several processes, {seen}"
-    require(num_samples <= batch_size, "labels", problem)
-    state = GradientState()
-    return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples
-
-
-def _num_own_samples(num_samples: int, distinct: int) -> int:
-    """Return how many of this process's `num_samples` samples are among the first `distinct` samples of the last
-    global batch. Return all of them if `distinct` is 0 or less, because the batch then has no repeats."""
-    if distinct <= 0:
-        return num_samples
-    return min(max(distinct - PartialState().process_index * num_samples, 0), num_samples)
-
-
-def _num_distinct_in_last_batch(loader: DataLoader, dataset: Any) -> int:
-    """Return how many samples in an epoch's last global batch are not repeats; at most 0 if there are no repeats."""
-    # The loader's `remainder` does not help: the loader of a resumed epoch does not set it, and it is wrong for
-    # samplers that yield more or fewer samples than the dataset has.
-    if isinstance(loader, DataLoaderDispatcher):  # the first process reads for all processes and counts the samples
-        return loader.gradient_state.remainder
-    if isinstance(loader.dataset, IterableDatasetShard):
-        shard, num_samples = loader.dataset, len(dataset) if has_length(dataset) else 0
-        batch_size = shard.batch_size
-    else:
-        shard = loader.batch_sampler
-        # A batch sampler that assigns samples to processes itself (`batch_rebalance`) may repeat them anywhere.
-        if not isinstance(shard, BatchSamplerShard) or not isinstance(shard.batch_sampler, BatchSampler):
-            return 0
-        if shard.drop_last or shard.num_processes == 1:
-            return 0
-        sampler: Any = shard.batch_sampler.sampler
-        num_samples, batch_size = len(sampler), shard.batch_sampler.batch_size
-    return num_samples % (batch_size * (1 if shard.split_batches else shard.num_processes))

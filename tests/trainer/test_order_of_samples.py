@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_focal.trainer import loss_and_normalization
-from hf_focal.trainer.loss_and_normalization import num_measured_samples, without_repeats
+from hf_focal.trainer.repeated_samples import num_measured_samples, without_repeats
 from hf_focal.trainer.seq2seq_trainer import TokenBatches, token_lengths
 from hf_focal.trainer.transformers_shims import SeededByEpoch, seed_by_epoch
 

@@ -1,0 +1,54 @@
+"""The number of samples of each class in the training data, which some losses weight by."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import datasets
+import pyarrow.compute
+import pyarrow.types
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ..validation import require
+
+
+def label_column(dataset: Any) -> Iterator[Tensor] | None:
+    """Return the integers in the column with the class labels, or None if they must be read from collated batches."""
+    if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
+        return None
+    names = {"labels", "label"} & dataset.features.keys()
+    if len(names) != 1:  # if the dataset has both columns, the collator decides which one counts
+        return None
+    (name,) = names
+    table = dataset.with_format("arrow").select_columns(name)
+    kind = table.features.arrow_schema.field(name).type
+    while hasattr(kind, "value_type"):  # of lists, of tokens or pixels
+        kind = kind.value_type
+    if not pyarrow.types.is_integer(kind):
+        return None
+    return (_flat(batch[name]) for batch in table.iter(batch_size=100_000))
+
+
+def _flat(column: Any) -> Tensor:
+    """Return all integers of an Arrow column of integers, or of lists of any depth, as a tensor (N,)."""
+    while hasattr(column.type, "value_type"):
+        column = pyarrow.compute.list_flatten(column)
+    return torch.from_numpy(column.to_numpy().astype("int64"))
+
+
+def count_labels(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
+    """Return the number of labels of each class or, with `ones`, the number of ones of each label."""
+    counts = torch.zeros(0, dtype=torch.int64)
+    for labels in batches:
+        problem = f"must be class indices to be counted, got {labels.dtype}"
+        require(ones or not labels.is_floating_point(), "labels", problem)
+        if ones:
+            of_batch = (labels.reshape(len(labels), -1) == 1).sum(0)
+        else:
+            known = labels[labels != -100]
+            lowest = int(known.min()) if len(known) else 0
+            require(lowest >= 0, "labels", f"must be class indices, or -100 to be ignored, got {lowest}")
+            of_batch = torch.bincount(known)
+        counts = pad_sequence([counts, of_batch], batch_first=True).sum(0)
+    return counts
