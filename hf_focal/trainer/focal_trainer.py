@@ -389,7 +389,7 @@ class FocalTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Return the mean loss over the labels of the whole optimizer step, and in an evaluation add to its metrics."""
+        """Return the mean loss over the labels of the whole optimizer step; in an evaluation, add to its metrics."""
         inputs = self.prepare_labels(inputs)
         if self._accumulator is not None:  # in an evaluation, perhaps before any training
             self._count_classes()
