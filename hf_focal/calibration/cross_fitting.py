@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +21,48 @@ from .temperature_grid import TemperatureCurves
 from .temperature_scaling import NO_INFORMATION, NoInformationWarning, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
-METHODS = ("none", "temperature", "bias", "platt", "vector", "matrix")
+
+class _Options(NamedTuple):
+    """What a fit needs besides logits and labels; see `fit_correction`."""
+
+    link: str
+    per_label: bool
+    bias: bool
+    num_bins: int
+    ignore_index: int
+
+
+class _Method(NamedTuple):
+    links: tuple[str, ...]  # that have it
+    fit: Callable[[Tensor, Tensor, _Options], Correction | Temperature]
+
+
+def _fit_temperature(logits: Tensor, labels: Tensor, options: _Options) -> Temperature:
+    link, per_label, _, num_bins, ignore_index = options
+    of_labels: Any = {"per_label": per_label, "ignore_index": ignore_index, "link": link}
+    return fit_temperature(logits, labels, "nll", num_bins, **of_labels)
+
+
+_METHODS = {
+    "temperature": _Method(("softmax", "sigmoid"), _fit_temperature),
+    "bias": _Method(("softmax",), lambda logits, labels, options: fit_bias_correction(logits, labels)),
+    "platt": _Method(
+        ("sigmoid",),
+        lambda logits, labels, options: fit_platt_scaling(
+            logits, labels, per_label=options.per_label, ignore_index=options.ignore_index
+        ),
+    ),
+    "vector": _Method(
+        ("softmax",), lambda logits, labels, options: fit_vector_scaling(logits, labels, bias=options.bias)
+    ),
+    "matrix": _Method(
+        ("softmax",), lambda logits, labels, options: fit_matrix_scaling(logits, labels, bias=options.bias)
+    ),
+}
+METHODS = ("none", *_METHODS)
 OF_LINK = {
-    "softmax": ("none", "temperature", "bias", "vector", "matrix", "auto"),
-    "sigmoid": ("none", "temperature", "platt", "auto"),
+    link: ("none", *(name for name, method in _METHODS.items() if link in method.links), "auto")
+    for link in ("softmax", "sigmoid")
 }
 # What "auto" tries with a softmax, from the simplest on.
 _CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
@@ -288,14 +326,7 @@ def fit_correction(
         kind, own, _ = name.partition(_PER_LABEL)
         if kind == "none":
             return Temperature.unfitted(metrics_of(logits, labels), num_bins)
-        if kind == "temperature":
-            options: Any = {"ignore_index": ignore_index, "link": link, "per_label": bool(own)}
-            return fit_temperature(logits, labels, "nll", num_bins, **options)
-        if kind == "platt":
-            return fit_platt_scaling(logits, labels, per_label=bool(own), ignore_index=ignore_index)
-        if kind == "bias":
-            return fit_bias_correction(logits, labels)
-        return (fit_vector_scaling if kind == "vector" else fit_matrix_scaling)(logits, labels, bias=bias)
+        return _METHODS[kind].fit(logits, labels, _Options(link, bool(own), bias, num_bins, ignore_index))
 
     def metrics_of(logits: Tensor, labels: Tensor) -> dict[str, float]:
         metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, classwise=False, link=link)

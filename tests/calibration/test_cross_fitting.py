@@ -213,7 +213,7 @@ def test_a_bias_is_cross_fitted_beside_a_temperature():
     assert fit.method == fit.correction.method == "bias" and list(fit.scores) == ["temperature", "bias"]
     assert fit.after["nll"] < fit.scores["temperature"]["nll"] - 0.1 and fit.temperature is None
     assert str(fit).startswith("bias correction, cross-fitted on 1,000 samples")
-    with pytest.raises(ValueError, match="bias must be True for the method 'bias', got False"):
+    with pytest.raises(ValueError, match="method must be temperature, vector, or matrix for a head without a bias"):
         fit_correction(*distorted(100), "bias", bias=False)
 
 
