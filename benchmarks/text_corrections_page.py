@@ -218,7 +218,7 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "![Harm, and NLL minus that of SMS, by the number of samples](text_corrections.png)",
         "",
         f"{rows['set'].nunique()} sets of validation and test logits ([benchmarks/text_logits]"
-        "(https://github.com/hf-focal/hf-focal/tree/main/benchmarks/text_logits)) of "
+        "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits)) of "
         f"{rows['task'].nunique()} tasks, {shifted['set'].nunique()} of them with a shifted test set. Each correction "
         "is fitted to random draws of validation samples: 10 draws, but 3 for 20 or more classes and sizes other "
         "than "
