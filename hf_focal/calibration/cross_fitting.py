@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import chi2
+from scipy.special import chdtrc
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
@@ -430,7 +430,7 @@ def _p_value(scaled: Tensor, logits: Tensor, labels: Tensor, link: str, clusters
         gains = softplus(signs * logits[known]) - softplus(signs * scaled[known])
     alone = _mean_and_error(gains, None)[1]
     effect = max(1.0, (error / alone) ** 2) if alone > 0 else 1.0
-    return float(chi2.sf(2 * gain * len(gains) / effect, 1))
+    return float(chdtrc(1, max(0.0, 2 * gain * len(gains) / effect)))  # not below 0 by rounding
 
 
 def _choice(
