@@ -24,7 +24,7 @@ _LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # `_ERRORS` standard errors of the frequency.
 _SHARE, _ERRORS = 0.25, 3.0
 _ONE_SIDED = 1.645  # standard errors of a one-sided test at 5%
-# A factor of the logits above this one says that they hardly vary; published models need 0.2 to 3.
+# A factor of the logits above this one says that they barely vary; published models need 0.2 to 3.
 _LARGEST_FACTOR = 20.0
 # An NLL is above that of the frequencies if it exceeds it by this share over the square root of the number of samples:
 # about three standard errors of a mean NLL, which is roughly as large as its deviation over samples.
@@ -41,8 +41,8 @@ def warnings_of(result: RunResult) -> list[str]:
 
     They concern the probabilities after the correction, if there is one: the error is not lower than that of always
     giving the most frequent answer; a class is never predicted; the NLL is above that of always giving the
-    frequencies; the mean probability is far from the frequency; or a slope is as large as only that of logits that
-    hardly vary.
+    frequencies; the mean probability is far from the frequency; or a slope is so large that the logits
+    barely vary.
     """
     return [
         *_error_warnings(result),
@@ -213,8 +213,8 @@ def _factor_warnings(result: RunResult) -> list[str]:
     area = result.post.get("auroc", nan)
     shown = "" if isnan(area) else f" (an AUROC of {100 * area:.1f}%)"
     return [
-        f"the {name} of {factor:.3g} is as large as only that of logits that hardly vary: check that {result.loss} is "
-        f"trained and that these are its scores, and judge them by their ranking{shown}"
+        f"the {name} of {factor:.3g} is unusually large, which suggests that the logits barely vary: check that "
+        f"{result.loss} is trained and that these are its scores, and judge them by their ranking{shown}"
     ]
 
 

@@ -71,7 +71,7 @@ class Schema:
         """Return the schema that `to_dict` gave.
 
         Raises:
-            ValueError: it is another one's.
+            ValueError: `stored` was not written by `to_dict`.
         """
         names = {field.name for field in fields(cls)}
         if not isinstance(stored, dict) or not {"columns", "kind", "link", "num_scores"} <= stored.keys() <= names:

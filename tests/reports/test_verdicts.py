@@ -137,7 +137,7 @@ def test_a_slope_of_logits_that_hardly_vary_is_told():
     after.update(platt.apply(logits), labels)
     details = DETAILS | {"calibration": fit_of("platt", platt)}
     result = RunResult.of("m", None, before, after, details=details)
-    assert "the slope of 188 is as large as only that of logits that hardly vary" in warnings_of(result)[-1]
+    assert "the slope of 188 is unusually large, which suggests that the logits barely vary" in warnings_of(result)[-1]
     assert "an AUROC of" in warnings_of(result)[-1]
 
 
