@@ -266,7 +266,7 @@ def test_thresholds_and_a_new_prior_hold_as_for_any_classifier(case, tmp_path):
         case / "model", data, test_dataset=test, output=tmp_path / "out", precision=0.5, calibration="bias", **OPTIONS
     )
     saved = json.loads((tmp_path / "out" / "correction.json").read_text(encoding="utf-8"))
-    assert "thresholds" in saved and "thresholds" in result.details
+    assert "thresholds" in saved and result.thresholds is not None
     shifted = calibrate_model(case / "model", data, new_prior=(0.2, 0.3, 0.5), **OPTIONS)
     assert shifted.prior.new_prior == [0.2, 0.3, 0.5]
 
