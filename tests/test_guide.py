@@ -42,8 +42,10 @@ def shape(printed: str) -> list[str]:
     printed = re.sub(r"^T = .* \(nll\): .*\n\n", "", printed, flags=re.MULTILINE)  # if auto chose T
     printed = re.sub(r"^\| macro recall .*\n", "", printed, flags=re.MULTILINE)  # newer than the guide's run
     printed = re.sub(r" at \d+% strength", "", printed)
-    printed = re.sub(r"T = [\d.]+|(temperature|vector|matrix)( scaling)?", "CORRECTION", printed)
-    printed = re.sub(r"(Chosen by auto: CORRECTION, because) .*", r"\1 REASON", printed)
+    printed = re.sub(
+        r"T = [\d.]+|(temperature|bias|vector|matrix)( scaling| correction)?( of \d+ classes)?", "CORRECTION", printed
+    )
+    printed = re.sub(r"Chosen by auto: CORRECTION,? .*", "REASON", printed)
     lines = [re.sub(r"[\d.,]+", "N", line) for line in printed.splitlines()]
     return [re.sub(r"[ -]+", " ", line) for line in lines if not line.startswith(("note: N", "warning: "))]
 
