@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +25,7 @@ from hf_focal.reports.markdown_tables import (
     in_bold,
     results_columns,
 )
-from hf_focal.reports.result_sections import DataSection
-from hf_focal.reports.run_results import scaled, write_json
+from hf_focal.reports.run_results import RunResult, scaled, write_json
 from hf_focal.utils.json_values import nan_for_null
 from hf_focal.validation import Array, check_positive
 
@@ -279,15 +277,13 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     return [*paths, metrics]
 
 
-def _in_distribution(run: DetectionResult) -> SimpleNamespace:
-    """Return a run's in-distribution metrics, with the fields of a `RunResult` that `results_columns` reads."""
+def _in_distribution(run: DetectionResult) -> RunResult:
+    """Return a run's in-distribution metrics as a result without bins, of which `results_columns` makes a table."""
     measured: Any = {"pre": {}, "post": {}, "pre_intervals": {}, "post_intervals": {}} | run.in_distribution
-    method = "temperature" if measured["post"] else None
-    unknown = math.nan
-    objective = "nll" if method else "none"
+    unknown, objective = math.nan, "nll" if measured["post"] else "none"
     temperature = Temperature(run.temperature, objective, unknown, unknown, unknown, unknown, 0, 0)
-    fields = {"loss": run.loss, "temperature": temperature, "method": method, "details": {}} | measured
-    return SimpleNamespace(**fields, data=DataSection(), true_calibration_error=None)
+    without_bins: Any = {"pre_bins": None, "post_bins": None}
+    return RunResult(loss=run.loss, temperature=temperature, **measured, **without_bins)
 
 
 def _write_shift_csv(results: Sequence[DetectionResult], path: Path) -> None:
@@ -382,4 +378,4 @@ def _restore(value: Any) -> Any:
     """Replace None, which stands for NaN in JSON, by NaN at any depth."""
     if isinstance(value, dict):
         return {key: _restore(item) for key, item in value.items()}
-    return [_restore(item) for item in value] if isinstance(value, list) else nan_for_null(value)
+    return [_restore(item) for item in value] if isinstance(value, list) else math.nan if value is None else value
