@@ -38,7 +38,7 @@ from .scores.saved_scores import write_scores
 from .sources.source import Data, Source, as_source, names_of
 from .sources.table import TableSource
 from .utils.json_values import read
-from .validation import InputError, one_line
+from .validation import InputError
 
 
 def evaluate(
@@ -257,12 +257,7 @@ def _check_fit_arguments(
     objective: str, calibration: str | None, per_label: bool, goal: dict[str, float], new_prior: Any
 ) -> None:
     """Raise `InputError` for arguments of `calibrate` that exclude each other, whatever the source is."""
-    try:
-        check_objective(objective, STREAM_OBJECTIVES)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError("", one_line(error)) from error
+    check_objective(objective, STREAM_OBJECTIVES)
     if calibration not in (None, *METHODS, "auto"):
         raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
     if per_label and (objective != "nll" or calibration not in (None, "temperature", "platt")):

@@ -161,7 +161,8 @@ def read_correction(path: str | Path) -> dict[str, Any]:
             raise InputError(
                 "correction", f"must be a file that calibrate wrote, got a schema of other scores in {str(path)!r}"
             )
-    if saved["link"] == "sigmoid" and fitted.method in ("vector", "matrix"):
+    is_shared_shift = not isinstance(fitted.b, torch.Tensor) and fitted.b != 0  # which no softmax feels
+    if is_shared_shift if saved["link"] == "softmax" else fitted.method in ("vector", "matrix"):
         raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
     return saved
 

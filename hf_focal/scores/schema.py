@@ -87,7 +87,7 @@ class Schema:
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedTable:
     """What was read of rows by a schema: scores (N, K), or (N,) confidences, and labels if they were wanted.
 
     `labels` are the numbers of classes (N,), each of several labels (N, K), or whether predictions are correct (N,).
@@ -101,7 +101,7 @@ class Read:
 
 def read_by_schema(
     rows: ScoreRows, schema: Schema, *, score_column: Any = None, label_column: str | None = None, needs_labels: bool
-) -> Read:
+) -> ParsedTable:
     """Read rows as `schema` says. Other columns may be named, but must hold what the schema says.
 
     Raises:
@@ -137,7 +137,7 @@ def read_by_schema(
     if schema.kind == "confidence":
         if needs_labels:
             labels = _correct(rows, schema, label_column)
-        return Read(schema, values, labels)
+        return ParsedTable(schema, values, labels)
     values = values[:, None] if values.ndim == 1 else values
     if needs_labels:
         label_columns = (label_column,) if label_column else schema.label_columns
@@ -150,7 +150,7 @@ def read_by_schema(
         numbered = not schema.classes or schema.labels == "numbers"
         found_labels, _, _ = read_labels(rows, label_columns, size, schema.classes, numbered)
         labels = _with_link(rows, found_labels, schema.link, size)
-    return Read(schema, values, labels)
+    return ParsedTable(schema, values, labels)
 
 
 _ALIKE = {"probabilities", "percentages"}
@@ -186,7 +186,7 @@ def decide(
     kind: str | None = None,
     link: str | None = None,
     needs_labels: bool = True,
-) -> Read:
+) -> ParsedTable:
     """Decide what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
 
     Raises:
@@ -210,7 +210,9 @@ def decide(
         predictions = prediction if prediction not in found.columns else None
         top, positive = _of_prediction(rows, found, values, label, predictions, correct, kind, needs_labels)
         if top is not None:
-            return Read(top, values, _correct(rows, top) if needs_labels else None, _top_notes(rows, found, top))
+            return ParsedTable(
+                top, values, _correct(rows, top) if needs_labels else None, _top_notes(rows, found, top)
+            )
         if positive is not None and not classes:
             found = ScoreColumns(found.columns, (positive,), found.kind)
         values = values[:, None]
@@ -227,28 +229,10 @@ def decide(
     label_columns: tuple[str, ...] = () if label is None else (label,)
     labels, by_name = None, ""
     if needs_labels:
-        prefix = label_column or LIST_LABELS
-        own = tuple(f"{prefix}{name}" for name in names)
-        if label is None and own and {*own} <= {*rows.table.column_names}:
-            label_columns = own
-        elif label is None:
-            given = f"got {label_column!r}" if label_column else "none is known"
-            raise InputError(
-                "label_column",
-                f"must name a column of {rows.source}, {rows.table.column_names}: {given}; the known names are "
-                f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}",
-            )
-        numbered = not found.names
-        labels, names, by_name = read_labels(rows, label_columns, size, names, numbered)
-        if size == 1 and kind is None and found.kind != "logits" and len(np.unique(labels)) > 1:
-            low, high = values.min(), values.max()
-            if low >= 0.5 and high <= 1:
-                raise InputError(
-                    "kind",
-                    f"must be given for {found.columns[0]!r} in {rows.source}: all scores are from 0.5 to 1, as those "
-                    "of predicted classes are. Give kind confidence and a column of predictions (prediction) or "
-                    "correct, or kind probabilities for P(yes)",
-                )
+        label_columns = label_columns or _columns_of_label_names(rows, names, label_column)
+        labels, names, by_name = read_labels(rows, label_columns, size, names, not found.names)
+        if size == 1 and kind is None and found.kind != "logits":
+            _refuse_confidences(rows, found.columns[0], values, labels)
     link = link or _link(rows, found, values, labels, kind)
     if link == "softmax" and size == 1:
         raise InputError("link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {found.columns}")
@@ -258,7 +242,31 @@ def decide(
     notes += more
     if by_name == "names" and found.names and len(found.columns) > 1 and labels is not None and labels.ndim == 1:
         notes += _absent(rows, names, labels)
-    return Read(Schema(found.columns, kind, link, size, names, label_columns, by_name), values, labels, notes)
+    return ParsedTable(Schema(found.columns, kind, link, size, names, label_columns, by_name), values, labels, notes)
+
+
+def _columns_of_label_names(rows: ScoreRows, names: Sequence[str], label_column: str | None) -> tuple[str, ...]:
+    """Return the columns of a 0 or 1 for each of several labels, where no single column has the labels."""
+    own = tuple(f"{label_column or LIST_LABELS}{name}" for name in names)
+    if own and {*own} <= {*rows.table.column_names}:
+        return own
+    given = f"got {label_column!r}" if label_column else "none is known"
+    raise InputError(
+        "label_column",
+        f"must name a column of {rows.source}, {rows.table.column_names}: {given}; the known names are "
+        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}",
+    )
+
+
+def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels: np.ndarray) -> None:
+    """Raise `InputError` for single scores that are all at least ½, as those of predicted classes are."""
+    if len(np.unique(labels)) > 1 and values.min() >= 0.5 and values.max() <= 1:
+        raise InputError(
+            "kind",
+            f"must be given for {column!r} in {rows.source}: all scores are from 0.5 to 1, as those of predicted "
+            "classes are. Give kind confidence and a column of predictions (prediction) or correct, or kind "
+            "probabilities for P(yes)",
+        )
 
 
 def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[str, ...]:
