@@ -847,8 +847,10 @@ class FocalTrainer(Trainer):
         """Fit a correction to the held-out data, as `finish` does."""
         held_out = self.held_out_dataset()
         per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
-        has_choice = self.head is Head.CLASSES and not self._is_multiple_choice
-        if method == "temperature" or (method is None and not has_choice):
+        if method is None:
+            has_choice = self.head is Head.CLASSES and not self._is_multiple_choice
+            method = default_correction(has_choice, len(held_out))
+        if method == "temperature":
             self.fit_temperature(held_out, per_label=per_label)
         else:
             self.fit_correction(held_out, method, per_label)
