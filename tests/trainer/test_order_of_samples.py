@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_focal.trainer import loss_and_normalization
+from hf_focal.trainer import repeated_samples
 from hf_focal.trainer.repeated_samples import num_measured_samples, without_repeats
 from hf_focal.trainer.seq2seq_trainer import TokenBatches, token_lengths
 from hf_focal.trainer.transformers_shims import SeededByEpoch, seed_by_epoch
@@ -149,8 +149,8 @@ class State:
 @pytest.fixture
 def state(monkeypatch):
     state = State()
-    monkeypatch.setattr(loss_and_normalization, "PartialState", lambda: state)
-    monkeypatch.setattr(loss_and_normalization, "GradientState", lambda: state)
+    monkeypatch.setattr(repeated_samples, "PartialState", lambda: state)
+    monkeypatch.setattr(repeated_samples, "GradientState", lambda: state)
     return state
 
 
