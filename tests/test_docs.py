@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,10 @@ API = sorted((DOCS / "api").glob("*.md"))
 # `sources/test_label_words.py` those of language_model_classifier.
 ELSEWHERE = ("calibrate_existing", "language_model_classifier", "own_source", "prediction_sets", "scores")
 # These guides build their own model and data; the others continue from an existing model and splits.
-COMPLETE = ("csv_to_hub", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation")
+COMPLETE = (
+    *("csv_to_hub", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "train_with_trainer"),
+    "translation",
+)
 GUIDES = [page for page in PAGES if page.stem not in ELSEWHERE and examples_of(page)]
 STATUSES = {"reproduced", "small-scale run", "implemented, not run", "not implemented"}
 
@@ -51,9 +55,11 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
         names["trainer"] = FocalTrainer(
             names["model"], names["args"], train_dataset=names["train"], eval_dataset=names["validation"]
         )
-    if page.stem == "csv_to_hub":
+    if page.stem in ("csv_to_hub", "train_with_trainer"):
         reviews_and_encoder(tmp_path)
         hub = request.getfixturevalue("hub")
+    if find_spec("peft") is None:
+        examples = [example for example in examples if "peft" not in example]
     if page.stem == "decisions":
         sides = torch.randn(1000, 1, generator=torch.Generator().manual_seed(0)) * 3
         arrays = {f"{part}_logits": torch.cat([sides, -sides], 1).numpy() for part in ("validation", "test")}
@@ -79,6 +85,10 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
         (published,) = hub.repositories.values()
         assert {"README.md", "model.safetensors", "temperature.json"} <= published.keys()
         assert json.loads(published["temperature.json"])["num_samples"] == 500
+    if page.stem == "train_with_trainer":
+        (published,) = hub.repositories.values()
+        assert {"README.md", "correction.json"} <= published.keys()
+        assert "license: apache-2.0" in published["README.md"].decode()
     if page.stem == "translation":
         assert names["folded"].config.calibration["folded"]
     if page.stem == "adafocal":
@@ -106,7 +116,7 @@ def test_guides_with_examples():
             "reliability_diagram",
             "translation",
         ),
-        *("exactness", "launching", "multi_label"),
+        *("exactness", "launching", "multi_label", "train_with_trainer"),
     }
 
 
