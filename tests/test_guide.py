@@ -5,7 +5,9 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import trained_models
 from datasets import load_dataset
 
@@ -95,3 +97,28 @@ def test_the_figures_of_300_rows_are_those_of_the_committed_runs():
         texts = f"{run['training_texts']} / {run['calibration_texts']}"
         cells = (texts, f"`{run['loss']}`", rate, ece, nll, f"{100 * before['error']:.1f}")
         assert row == f"| {' | '.join(cells)} |"
+
+
+@pytest.mark.full
+def test_an_image_classifier_of_timm(tmp_path, monkeypatch, capsys):
+    timm, images = pytest.importorskip("timm"), pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    torch.save(timm.create_model("resnet18", num_classes=3).state_dict(), "checkpoint.pth")
+    random = np.random.default_rng(0)
+    for split in ("validation", "test"):
+        for name in ("cat", "dog", "owl"):
+            folder = tmp_path / "photos" / split / name
+            folder.mkdir(parents=True)
+            for number in range(8):
+                pixels = random.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+                images.fromarray(pixels).save(folder / f"{number}.png")
+    (block, line) = re.findall(r"```python\n(import timm.*?)```\n\n```\nhf-focal (.*?)\n", GUIDE, flags=re.DOTALL)[0]
+    names: dict = {}
+    exec(compile(block, "guide", "exec"), names)
+    pixels = torch.randn(2, 3, 224, 224)
+    logits = names["wrapped"].eval()(pixel_values=pixels).logits
+    torch.testing.assert_close(logits, names["network"].eval()(pixels))
+    assert main(shlex.split(line)) == 0
+    assert "24 samples" in capsys.readouterr().out
+    assert (tmp_path / "calibrated_animals" / "model.safetensors").is_file()

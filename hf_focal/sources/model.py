@@ -1,5 +1,6 @@
 """A trained model: loading it and its data, its scores, and saving it with a correction."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -106,6 +107,7 @@ class ModelSource(Source):
         with explained():
             self.options = InputOptions(**options)
         with explained("model", name):
+            _check_format(Path(name))
             self.config = AutoConfig.from_pretrained(name, trust_remote_code=self.options.trust_remote_code)
             _check_labels(self.config)
             _check_adapter(Path(name))
@@ -607,6 +609,26 @@ class ModelSource(Source):
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:
     return getattr(config.get_text_config(), "pad_token_id", None)
+
+
+def _check_format(model: Path) -> None:
+    """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
+    if model.is_file():
+        raise InputError(
+            "model",
+            f"must be a folder or a Hub id that from_pretrained loads, got the file {str(model)!r}, which does not say "
+            "what its weights belong to: load it into its model, and call save_pretrained, for one of timm's after "
+            "wrapping it in TimmWrapperForImageClassification; or save its scores, and pass them with --scores",
+        )
+    config = model / "config.json"
+    if config.is_file() and "model_args" in (entries := json.loads(config.read_text(encoding="utf-8"))):
+        if "architecture" in entries and "model_type" not in entries:
+            raise InputError(
+                "model",
+                f"must be a folder that from_pretrained loads, got {str(model)!r}, which timm saved with its own "
+                "arguments: put its weights into TimmWrapperForImageClassification, and call save_pretrained; or save "
+                "its scores, and pass them with --scores",
+            )
 
 
 def _check_adapter(folder: Path) -> None:

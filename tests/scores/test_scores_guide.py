@@ -80,6 +80,28 @@ def test_the_commands_print_what_the_guide_shows(tweets, tmp_path, monkeypatch, 
     np.testing.assert_allclose(corrected, written, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["probabilities", "percentages", "log-probabilities"])
+def test_one_confidence_for_each_answer(tmp_path, monkeypatch, capsys, kind):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for name in ("answers", "new"):
+        confidences = random.beta(9, 1, 800).clip(0.01, 0.99).round(3)
+        right = random.random(800) < 1 / (1 + np.exp(0.3 - 0.5 * np.log(confidences / (1 - confidences))))
+        scores = {"percentages": 100 * confidences, "log-probabilities": np.log(confidences)}.get(kind, confidences)
+        pd.DataFrame({"confidence": scores, "correct": right}).to_csv(f"{name}.csv", index=False)
+    (block,) = re.findall(
+        r"```\n(hf-focal calibrate --scores answers.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL
+    )
+    for command in block.splitlines():
+        assert main(shlex.split(command.replace("--kind probabilities", f"--kind {kind}"))[1:]) == 0
+    capsys.readouterr()
+    trusted = pd.read_csv("trusted.csv")
+    (column,) = [name for name in trusted if name.startswith("calibrated")]
+    assert trusted["correct"].mean() < 0.75 and trusted[column].mean() == pytest.approx(
+        trusted["correct"].mean(), abs=0.05
+    )
+
+
 @pytest.mark.slow
 def test_what_a_trainer_predicts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -109,6 +109,21 @@ def test_pickled_weights(capsys, texts, broken, content):
     assert "cannot be loaded: Weights only load failed" in error_of(capsys, line_of("evaluate", texts, folder))
 
 
+def test_a_file_of_weights(capsys, texts, tmp_path):
+    file = tmp_path / "weights.pth"
+    torch.save({}, file)
+    message = error_of(capsys, line_of("calibrate", texts, file))
+    assert f"got the file '{file}'" in message and "TimmWrapperForImageClassification" in message
+    assert "--scores" in message
+
+
+def test_a_folder_of_timm_with_its_own_arguments(capsys, texts, tmp_path):
+    config = {"architecture": "resnet18", "num_classes": 3, "model_args": {"num_classes": 3}, "pretrained_cfg": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    message = error_of(capsys, line_of("calibrate", texts, tmp_path))
+    assert f"got '{tmp_path}', which timm saved" in message and "TimmWrapperForImageClassification" in message
+
+
 @pytest.mark.parametrize("content", ["", "{", "name: focal\ngamma: x", "? [a]\n: b"])
 def test_a_report_whose_loss_is_none(capsys, texts, broken, content):
     folder = broken()
