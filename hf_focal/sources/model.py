@@ -616,19 +616,19 @@ def _check_format(model: Path) -> None:
     if model.is_file():
         raise InputError(
             "model",
-            f"must be a folder or a Hub id that from_pretrained loads, got the file {str(model)!r}, which does not say "
-            "what its weights belong to: load it into its model, and call save_pretrained, for one of timm's after "
+            f"must be a folder or a Hub id that from_pretrained loads, got the file {str(model)!r}, which does not "
+            "say what its weights belong to: load it into its model, and call save_pretrained, for one of timm's after "
             "wrapping it in TimmWrapperForImageClassification; or save its scores, and pass them with --scores",
         )
     config = model / "config.json"
-    if config.is_file() and "model_args" in (entries := json.loads(config.read_text(encoding="utf-8"))):
-        if "architecture" in entries and "model_type" not in entries:
-            raise InputError(
-                "model",
-                f"must be a folder that from_pretrained loads, got {str(model)!r}, which timm saved with its own "
-                "arguments: put its weights into TimmWrapperForImageClassification, and call save_pretrained; or save "
-                "its scores, and pass them with --scores",
-            )
+    entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    if {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:
+        raise InputError(
+            "model",
+            f"must be a folder that from_pretrained loads, got {str(model)!r}, which timm saved with its own arguments: "
+            "put its weights into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and "
+            "pass them with --scores",
+        )
 
 
 def _check_adapter(folder: Path) -> None:
