@@ -613,22 +613,19 @@ def _pad_token_id(config: PreTrainedConfig) -> int | None:
 
 def _check_format(model: Path) -> None:
     """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
-    if model.is_file():
-        raise InputError(
-            "model",
-            f"must be a folder or a Hub id that from_pretrained loads, got the file {str(model)!r}, which does not "
-            "say what its weights belong to: load it into its model, and call save_pretrained, for one of timm's after "
-            "wrapping it in TimmWrapperForImageClassification; or save its scores, and pass them with --scores",
-        )
     config = model / "config.json"
     entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    if {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:
-        raise InputError(
-            "model",
-            f"must be a folder that from_pretrained loads, got {str(model)!r}, which timm saved with its own arguments: "
-            "put its weights into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and "
-            "pass them with --scores",
-        )
+    if model.is_file():
+        kind = f"the file {str(model)!r}, which does not say what its weights belong to"
+    elif {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:
+        kind = f"{str(model)!r}, which timm saved with its own arguments"
+    else:
+        return
+    raise InputError(
+        "model",
+        f"must be a folder or a Hub id that from_pretrained loads, got {kind}: load it into its model, for one of timm's "
+        "into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and pass --scores",
+    )
 
 
 def _check_adapter(folder: Path) -> None:
