@@ -623,7 +623,7 @@ def _check_format(model: Path) -> None:
         return
     raise InputError(
         "model",
-        f"must be a folder or a Hub id that from_pretrained loads, got {kind}: load it into its model, for one of timm's "
+        f"must be a folder or a Hub id that from_pretrained loads, got {kind}: load it into its model, one of timm's "
         "into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and pass --scores",
     )
 
