@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         with _one_gpu():
             _run(command, arguments)
     except (ValueError, OSError) as error:
-        if command in ("evaluate", "calibrate", "apply"):
+        if command in ("evaluate", "calibrate", "apply", "recipe"):
             from ..validation import InputError
 
             if not isinstance(error, InputError):  # a bug, which keeps its traceback
@@ -84,6 +84,8 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         from ..recommendation import recommend
 
         print(recommend(**arguments))
+    elif command == "recipe":
+        _recipe(**arguments)
     elif command == "demo":
         from .demo import run_demo
 
@@ -135,6 +137,17 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         if others := sorted(arguments.keys() & of_scores):
             OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must not be given")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
+
+
+def _recipe(action: str, name: str = "", output_dir: str = ".") -> None:
+    from .recipes import copy_recipe, recipes
+
+    if action == "list":
+        found = recipes()
+        print("\n".join(f"{name:{max(map(len, found))}}  {title}" for name, title in found.items()))
+        return
+    files = copy_recipe(name, output_dir)
+    print(f"Written: {', '.join(map(str, files))}\nNext: see how it is used: `python {files[0]} --help`")
 
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
@@ -266,6 +279,13 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("losses", help="list the losses with their sources and options")
     gamma = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")
+
+    recipe = commands.add_parser("recipe", help="list the training scripts, or copy one to change it")
+    actions = recipe.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="print their names and what they train")
+    copy = actions.add_parser("copy", help="copy a script and its configuration")
+    copy.add_argument("name", metavar="NAME", help="such as text_classification")
+    copy.add_argument("--output_dir", metavar="DIR", default=".", help="the folder to copy them to [%(default)s]")
 
     advice = commands.add_parser("recommend", help="a loss and a correction for fine-tuning an encoder, and why")
     advice.add_argument("--num_classes", type=int, metavar="N", required=True, help="the number of classes")
