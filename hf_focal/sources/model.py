@@ -27,12 +27,11 @@ from ..calibration.prior_shift import check_shares
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.model_card import model_card, registering_package
+from ..hub.model_card import CardData, CardModel, registering_package
 from ..losses import LossConfig
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.output_folder import NotPublishedError
-from ..reports.report_folder import diagrams_of
 from ..reports.result_sections import DataSection
 from ..reports.run_results import known_loss
 from ..scores.score_table import Scores
@@ -45,7 +44,6 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
 from ..tasks.task import MULTI_LABEL
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..utils.atomic_write import write_whole
 from ..validation import InputError, one_line
 from .model_scores import ModelScores
 from .onnx import OnnxClassifier
@@ -584,25 +582,19 @@ class ModelSource(Source):
             return  # the card would load the model with Transformers
         if self.task.name == "text-classification":
             copy_settings(self.name, folder, self.has_one_sigmoid)
-        places = (fitted_on[0], measured_on[0])
-        fit, test = (dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in places)
-        dataset = fit.path if fit.path == test.path else None  # a model card can name only one
-        card = model_card(
-            result,
-            model_name=name,
-            task=self.task.pipeline,
-            base_model=self.name,
-            dataset=dataset,
-            figures=[f"report/{name}" for name in diagrams_of(result)],
-            folded=result.fit.folded is not False,
-            fine_tuned=False,
-            own_code=registering_package(self.model),
-            fitted_on=fit.split or fit.path,
-            measured_on=test.split or ("validation" if dataset else "test"),
-            test_dataset=test.path,
-            same_rows=test == fit,
+        super().write_card(folder, name, result, fitted_on, measured_on)
+
+    def card_model(self, name: str) -> CardModel:
+        return CardModel(name, self.task.pipeline, self.name, registering_package(self.model))
+
+    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> CardData:
+        fit, test = (
+            dataset_location(data.argument, str(data.value), data.split, data.default_split)
+            for data, _ in (fitted_on, measured_on)
         )
-        write_whole(folder / "README.md", str(card))
+        dataset = fit.path if fit.path == test.path else None  # a model card can name only one
+        split = test.split or ("validation" if dataset else "test")
+        return CardData(dataset, test.path, split, fit.split or fit.path, test == fit)
 
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:
