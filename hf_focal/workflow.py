@@ -131,7 +131,7 @@ def calibrate(
     test: Any = None,
     scores: Any = None,
     objective: str = "nll",
-    calibration: str | None = None,
+    method: str | None = None,
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
@@ -153,7 +153,7 @@ def calibrate(
         source, scores, num_bins, on_result, arguments, **options: as for `evaluate`.
         data: the labeled data to fit the correction to, which the source was not trained on.
         test: the data to measure on; by default `data`, so the results are optimistic.
-        objective, calibration, per_label, precision, recall, confidence, simultaneous, new_prior: as for
+        objective, method, per_label, precision, recall, confidence, simultaneous, new_prior: as for
             `calibrate_model`.
         output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
             model, if it is one, with the correction folded in.
@@ -166,16 +166,16 @@ def calibrate(
         InputError: any other error that the user can correct; its message is one line.
     """
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
-    _check_fit_arguments(objective, calibration, per_label, goal, new_prior)
+    _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     with new_folder(output):
         opened, data = _opened(source, data, scores, num_bins, options)
-        opened.check_fit(calibration, per_label, goal, new_prior)
+        opened.check_fit(method, per_label, goal, new_prior)
         fitted_on, measured_on, notes = _samples_of_fit(opened, data, test)
         _check_scores(opened, fitted_on, goal)
         fitted, measured = fitted_on.scores, measured_on.scores
-        method = calibration or opened.default_method(fitted, objective, per_label)
+        method = method or opened.default_method(fitted, objective, per_label)
         prior = None if new_prior is None else _prior_of_labels(opened, fitted_on, new_prior)
         saves = (output or push_to_hub) is not None
         if saves:
@@ -227,15 +227,15 @@ def calibrate(
 
 
 def _check_fit_arguments(
-    objective: str, calibration: str | None, per_label: bool, goal: dict[str, float], new_prior: Any
+    objective: str, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any
 ) -> None:
     """Raise `InputError` for arguments of `calibrate` that exclude each other, whatever the source is."""
     check_objective(objective, STREAM_OBJECTIVES)
-    if calibration not in (None, *METHODS, "auto"):
-        raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
-    if per_label and (objective != "nll" or calibration not in (None, "temperature", "platt")):
-        given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
-        expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
+    if method not in (None, *METHODS, "auto"):
+        raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
+    if per_label and (objective != "nll" or method not in (None, "temperature", "platt")):
+        given = f"objective {objective!r} and method {method or 'temperature'!r}"
+        expected = "must come with objective 'nll' and method 'temperature' or 'platt'"
         raise InputError("per_label", f"{expected}, got {given}")
     if goal and objective != "nll":
         raise InputError("objective", f"must be 'nll' with {next(iter(goal))}, got {objective!r}")
@@ -524,7 +524,7 @@ def calibrate_model(
     test_dataset: str | None = None,
     test_split: str | None = None,
     objective: str = "nll",
-    calibration: str | None = None,
+    method: str | None = None,
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
@@ -552,7 +552,7 @@ def calibrate_model(
             "test". But if neither is given, the correction is measured on the data that it is fitted to, so the
             results are optimistic.
         objective: what a temperature minimizes, "nll" or "ece".
-        calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
+        method: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
             `fit_correction`). By default "auto" for a classifier of samples or words with one softmax and at least
             50 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
@@ -597,7 +597,7 @@ def calibrate_model(
         fitted_on,
         test=test,
         objective=objective,
-        calibration=calibration,
+        method=method,
         per_label=per_label,
         precision=precision,
         recall=recall,
@@ -682,7 +682,7 @@ def calibrate_scores(
     scores: Any,
     *,
     test_scores: Any = None,
-    calibration: str = "auto",
+    method: str = "auto",
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
@@ -700,7 +700,7 @@ def calibrate_scores(
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
-        calibration, per_label: the `method` and `per_label` of `fit_correction`.
+        method, per_label: as for `fit_correction`.
         precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
             ``correction.json``, for `apply_thresholds`.
         new_prior: as for `calibrate_model`.
@@ -715,7 +715,7 @@ def calibrate_scores(
     return calibrate(
         scores=scores,
         test=None if test_scores is None else Data("test_scores", test_scores),
-        calibration=calibration,
+        method=method,
         per_label=per_label,
         precision=precision,
         recall=recall,

@@ -138,7 +138,7 @@ class Scores:
         if self.confidence is not None:
             raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
         if objective != "nll" and method != "temperature":
-            raise InputError("objective", f"must be 'nll' for calibration {method!r}, got {objective!r}")
+            raise InputError("objective", f"must be 'nll' for method {method!r}, got {objective!r}")
         given: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
         if objective == "nll" and (cross_fit or method != "temperature"):
             return fit_correction(self.logits, self.known_labels, method, bias=bias, clusters=self.clusters, **given)

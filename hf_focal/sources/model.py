@@ -380,18 +380,16 @@ class ModelSource(Source):
         return self.task.takes_affine and self.config.problem_type != MULTI_LABEL
 
     def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
-        labels, calibration = self.link == "sigmoid", method or "temperature"
-        if labels and calibration not in OF_LINK["sigmoid"]:
+        labels, method = self.link == "sigmoid", method or "temperature"
+        if labels and method not in OF_LINK["sigmoid"]:
             kind = "a model with a sigmoid for each label"
-            raise InputError(
-                "calibration", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {calibration!r}"
-            )
-        if not labels and calibration == "platt":
+            raise InputError("method", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {method!r}")
+        if not labels and method == "platt":
             problem = self.config.problem_type
-            raise InputError("calibration", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
-        if calibration != "temperature" and not self.task.takes_affine:
+            raise InputError("method", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
+        if method != "temperature" and not self.task.takes_affine:
             kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
-            raise InputError("calibration", f"must be 'temperature' for {kind}, got {calibration!r}")
+            raise InputError("method", f"must be 'temperature' for {kind}, got {method!r}")
         if per_label and not labels:
             problem = self.config.problem_type
             raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
@@ -475,7 +473,7 @@ class ModelSource(Source):
             raise InputError("", str(error)) from error
         except InputError as error:
             if error.argument == "num_folds":
-                needed = "must have a label for each fold unless calibration is 'temperature'"
+                needed = "must have a label for each fold unless method is 'temperature'"
                 raise InputError("dataset", f"{needed}: {error}") from error
             if error.argument == "logits":
                 raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error

@@ -65,7 +65,7 @@ def test_constant_logits(capsys, texts, broken):
     fill(folder, "classifier.weight", 0)
     fill(folder, "classifier.bias", 0)
     with pytest.warns(UserWarning, match="the logits are constant"):
-        assert main([*line_of("calibrate", texts, folder), "--calibration", "temperature"]) == 0
+        assert main([*line_of("calibrate", texts, folder), "--method", "temperature"]) == 0
     assert "T = 1 (nll)" in capsys.readouterr().out
 
 
@@ -234,7 +234,7 @@ def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_p
     folder = broken(dtype="float16")
     weights = {name: value.half() for name, value in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    given = ["--calibration", "temperature", "--output", str(tmp_path / "out")]
+    given = ["--method", "temperature", "--output", str(tmp_path / "out")]
     line = [*line_of("calibrate", texts, folder), *given]
     assert main(line) == 0
     shutil.rmtree(tmp_path / "out")
