@@ -299,7 +299,7 @@ def _samples_of_fit(source: Source, data: Data, test: Any) -> tuple[_Samples, _S
 
 
 def _check_has_classes(samples: _Samples) -> None:
-    if samples.scores.confidence is not None:
+    if samples.scores.confidences is not None:
         expected = f"must have the scores of all classes, got confidences in {samples.scores.source}"
         raise InputError(samples.data.argument, expected)
 
@@ -386,7 +386,7 @@ def _result(
     notes: Sequence[str],
     **sections: Any,
 ) -> RunResult:
-    if scores.confidence is not None:
+    if scores.confidences is not None:
         notes = [*notes, "confidences alone give no NLL, Brier score, or classwise error"]
     result = RunResult.of(
         source.title(scores),
@@ -399,7 +399,7 @@ def _result(
         label_names=scores.score_names,
         **sections,
     )
-    if scores.confidence is None:
+    if scores.confidences is None:
         return result
     pre, post = (
         {name: value for name, value in side.items() if not np.isnan(value)} for side in (result.pre, result.post)

@@ -41,7 +41,7 @@ class Scores:
         are_independent: False if the rows depend on each other in a way that `clusters` do not describe.
         notes: what a reader of the results should know of the scores.
         source: the name of the table in errors and reports.
-        confidence: (N,) within [0, 1], where the other classes' scores are not known, or None.
+        confidences: (N,) within [0, 1], where the other classes' scores are not known, or None.
         schema: what the columns of the table mean; None if the scores do not come from one.
         has_classwise_metrics: whether the place of a score is a class, which has an ECE of its own. By default, unless
             there are more than 1,000.
@@ -56,7 +56,7 @@ class Scores:
     are_independent: bool = True
     notes: tuple[str, ...] = ()
     source: str = "scores"
-    confidence: np.ndarray | None = None
+    confidences: np.ndarray | None = None
     schema: Schema | None = None
     has_classwise_metrics: bool | None = None
 
@@ -87,7 +87,7 @@ class Scores:
     @property
     def kind(self) -> str:
         """What is known of the samples: "logits" or, without the scores of the classes, "confidence"."""
-        return "logits" if self.confidence is None else "confidence"
+        return "logits" if self.confidences is None else "confidence"
 
     def collected(self) -> "Scores":
         """Return the scores themselves; a model's `ModelScores` runs its forward pass."""
@@ -97,9 +97,9 @@ class Scores:
         self, num_bins: int = 15, correction: Correction | None = None
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
-        if self.confidence is not None:
+        if self.confidences is not None:
             metrics = CalibrationMetrics(num_bins, classwise=False)
-            metrics.update_from_confidences(self.confidence, self.known_labels)
+            metrics.update_from_confidences(self.confidences, self.known_labels)
             return metrics, None
         return self._measured(num_bins, None), None if correction is None else self._measured(num_bins, correction)
 
@@ -135,7 +135,7 @@ class Scores:
             InputError: there are no labels, or only confidences; another method than "temperature" with another
                 objective than "nll"; or what `fit_correction` and `fit_temperature` raise.
         """
-        if self.confidence is not None:
+        if self.confidences is not None:
             raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
         if objective != "nll" and method != "temperature":
             raise InputError("objective", f"must be 'nll' for method {method!r}, got {objective!r}")
@@ -148,7 +148,7 @@ class Scores:
 
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
-        if self.confidence is not None:
+        if self.confidences is not None:
             raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
         clusters = self.clusters if are_clustered(self.clusters) else None
         samples = samples_of(self.logits, self.known_labels, self.link, clusters=clusters)
@@ -158,7 +158,7 @@ class Scores:
         """Return the samples at the indices, or where the mask is True."""
         parts: dict[str, Any] = {
             name: None if (values := getattr(self, name)) is None else values[rows]
-            for name in ("labels", "groups", "clusters", "confidence")
+            for name in ("labels", "groups", "clusters", "confidences")
         }
         return replace(self, logits=self.logits[rows], **parts)
 
@@ -256,7 +256,7 @@ def read_scores(
     )
     if schema.kind == "confidence":
         check_rows(table, ~((values >= 0) & (values <= 1)), values, "numbers within [0, 1]")
-        return replace(scores, confidence=values, notes=found.notes + cluster_notes)
+        return replace(scores, confidences=values, notes=found.notes + cluster_notes)
     logits, floor, notes = as_logits(table, values, schema.kind, schema.link, floor)
     schema = replace(schema, floor=floor)
     notes = found.notes + notes + cluster_notes

@@ -75,7 +75,7 @@ class Source:
             raise InputError("source", f"must give scores of its classes, {names}, got {found.classes}")
         if (
             names
-            and found.confidence is None
+            and found.confidences is None
             and found.num_classes not in (len(names), len(names) - (len(names) == 2))
         ):
             raise InputError(
