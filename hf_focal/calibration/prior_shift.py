@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from ..utils.model_wrappers import unwrap
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, as_scores, as_tensor
 from .corrections import Correction, calibration_record, fold_correction, is_folded, recorded_calibration
 from .cross_fitting import CalibrationFit
-from .folding import MULTI_LABEL, has_bias
+from .folding import has_bias
 from .promises import drop_promises
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..calibration import CalibrationFit, Correction, fit_correction, fit_temperature
-from ..calibration.clusters import are_clustered
+from ..calibration.clusters import are_clustered, usable_clusters
 from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..metrics import CalibrationMetrics
 from ..validation import InputError
@@ -19,7 +19,6 @@ from .table_files import ScoreRows, load
 
 # Columns that say which rows may depend on each other, or tell rows apart.
 _CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")
-_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the rows are not cut by them
 _BATCH = 100_000  # samples that are measured at once
 _MOST_CLASSES = 1000  # with more, no classwise ECE
 
@@ -264,10 +263,7 @@ def read_scores(
 
 
 def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
-    """Return the clusters of the rows, whether these are independent draws, and notes.
-
-    If no column is named, a known one is taken. If it leaves few clusters, the rows are not cut by them.
-    """
+    """Return the `usable_clusters` of the named column or, if none is named, of a known one."""
     found = column or next((name for name in _CLUSTERS if rows.table.column_names.count(name) == 1), None)
     if found is None:
         return None, True, ()
@@ -278,11 +274,4 @@ def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, b
         where = rows.where(int(pc.index(array.is_null(), True).as_py()))
         raise InputError("cluster_column", f"must have no missing values, got one in {where}")
     values = np.array([str(value) for value in array.to_pylist()])
-    number = len(np.unique(values))
-    if number == len(values):
-        return values, True, ()
-    known = f"the {len(values):,} rows of {rows.source} have {number:,} values of {found!r}"
-    if column is None and number < _FEWEST_CLUSTERS:
-        advice = "name what is drawn independently as cluster_column"
-        return None, False, (f"{known}, so they may depend on each other: {advice}",)
-    return values, True, (f"{known}: folds and thresholds are drawn by these clusters, intervals by rows",)
+    return usable_clusters(values, "rows", rows.source, found, column is not None)

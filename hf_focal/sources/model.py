@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
@@ -19,7 +20,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import is_peft_available
 
 from ..calibration import CalibrationFit, Correction, apply_calibrated_generation, fold_correction
-from ..calibration.clusters import are_clustered, content_hashes
+from ..calibration.clusters import content_hashes, usable_clusters
 from ..calibration.corrections import calibration_record, is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import RoundingWarning, fold, has_bias
@@ -42,8 +43,8 @@ from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
-from ..tasks.task import MULTI_LABEL
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, one_line
 from .model_scores import ModelScores
 from .onnx import OnnxClassifier
@@ -52,7 +53,6 @@ from .source import Data, Source
 _logger = logging.getLogger(__name__)
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
-_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the samples are not cut by them
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
 # Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
@@ -123,8 +123,6 @@ class ModelSource(Source):
                 raise InputError("group", f"must not be given for {given}")
             if self.onnx is not None and not self.task.takes_affine:
                 raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
-            if self.config.model_type == "tree_lstm":
-                raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
             self._set_problem_type()
             arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
@@ -282,6 +280,11 @@ class ModelSource(Source):
             raise InputError(
                 "model", f"must have a trained head for {self.task.name}, got {self.name!r} without {missing}"
             )
+        needed = {name for name, of in signature(model.forward).parameters.items() if of.default is of.empty}
+        needed -= {"args", "kwargs", *self.encoder.model_input_names}
+        if needed:
+            expected = f"must need no more than its {self.task.processor} gives"
+            raise InputError("model", f"{expected}, got {self.name!r}, which needs {', '.join(sorted(needed))}")
         if self.task.takes_texts and self.task.labels == "label_column":
             self._match_padding(model)
         return model
@@ -448,17 +451,11 @@ class ModelSource(Source):
         """
         named, first = CLUSTER in samples.column_names, self.task.inputs[0]
         keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
-        independent = self.task.has_independent_predictions
-        number = len(np.unique(keys))
-        if not are_clustered(keys):
-            return keys, independent, []
         column = getattr(self.options, "cluster_column" if named else first.argument)
-        found = f"the {len(keys):,} samples of {source} have {number:,} values of {column!r}"
-        if named or number >= _FEWEST_CLUSTERS:
-            return keys, independent, [f"{found}: folds and thresholds are drawn by these clusters"]
-        whole = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
-        note = f"{found}, so they may depend on each other: name what is drawn independently as cluster_column"
-        return whole, False, [note]
+        clusters, independent, notes = usable_clusters(keys, "samples", source, column, named)
+        if clusters is None:  # a cluster for each sample
+            clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
+        return clusters, independent and self.task.has_independent_predictions, [*notes]
 
     def folds(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""

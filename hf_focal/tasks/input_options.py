@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .task import MULTI_LABEL
+from ..utils.problem_types import MULTI_LABEL
 
 
 def _option(default: Any, help: str, group: str = "columns") -> Any:

@@ -15,6 +15,7 @@ import torch
 import trained_models
 from safetensors.torch import load_file, save_file
 from trained_models import error_of
+from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
 from hf_focal import workflow
 from hf_focal.calibration import CalibrationFit
@@ -45,6 +46,13 @@ def fill(folder, name, value):
     weights = load_file(folder / "model.safetensors")
     weights[name].fill_(value)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+class NeedsTree(BertForSequenceClassification):
+    """A classifier of texts that no tokenizer encodes whole."""
+
+    def forward(self, input_ids, tree, labels=None, **kwargs):
+        return super().forward(input_ids=input_ids, labels=labels)
 
 
 def line_of(command, case, folder):
@@ -126,6 +134,16 @@ def test_folders_with_names_that_yaml_could_read(capsys, texts, broken, name, tm
     output = tmp_path / "out"
     assert main([*line_of("calibrate", texts, broken(name)), "--output", str(output)]) == 0
     assert json.loads((output / "report" / "metrics.json").read_text())["loss"] == name
+
+
+def test_a_model_that_takes_more_than_its_tokenizer_gives(capsys, texts, broken, monkeypatch):
+    folder = broken()
+    model = NeedsTree.from_pretrained(folder)
+    monkeypatch.setattr(
+        AutoModelForSequenceClassification, "from_pretrained", lambda *_, **__: (model, {"missing_keys": []})
+    )
+    message = f"model must take what its Tokenizer gives, got '{folder}', which also needs tree"
+    assert message in error_of(capsys, line_of("evaluate", texts, folder))
 
 
 @pytest.mark.parametrize("name", ["", " ", ":", "::test"])
