@@ -65,9 +65,9 @@ def check_positive(name: str, value: Any) -> float:
     return number
 
 
-def check_fraction(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise InputError(name, f"must be between 0 and 1, got {value}")
+def check_fraction(name: str, value: Any) -> None:
+    if not (isinstance(value, Real) and 0 < float(value) < 1):
+        raise InputError(name, f"must be between 0 and 1, got {value!r}")
 
 
 def as_tensor(name: str, value: Array) -> Tensor:

@@ -48,7 +48,7 @@ def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: as in `fit_temperature` with `objective="nll"`, and for infinite logits.
+        InputError: as in `fit_temperature` with `objective="nll"`, and for infinite logits.
     """
     return _fit(logits, labels, "vector", bias, ignore_index)
 
@@ -71,7 +71,7 @@ def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -10
         logits, labels, ignore_index: as in `fit_vector_scaling`.
 
     Raises:
-        TypeError, ValueError: as in `fit_vector_scaling`; no T > 0 has the smallest NLL, because the logits rank
+        InputError: as in `fit_vector_scaling`; no T > 0 has the smallest NLL, because the logits rank
             backwards; and for two classes, as in `fit_platt_scaling`.
     """
     samples = _samples(logits, labels, "bias", ignore_index)

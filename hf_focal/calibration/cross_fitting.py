@@ -292,7 +292,7 @@ def fit_correction(
         below that of a temperature.
 
     Raises:
-        TypeError, ValueError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
+        InputError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
             number of samples or clusters; what the function of the method raises, such as `fit_temperature` or
             `fit_platt_scaling`.
     """
@@ -317,8 +317,8 @@ def fit_correction(
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
-    if method != "none" and not 2 <= num_folds <= len(labels):
-        raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
+    if method != "none" and not (isinstance(num_folds, int) and 2 <= num_folds <= len(labels)):
+        raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds!r}")
     if keys is not None and num_folds > (most := len(np.unique(keys))):
         raise InputError("num_folds", f"must be at most the number of clusters, {most}, got {num_folds}")
 

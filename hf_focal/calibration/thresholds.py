@@ -18,6 +18,7 @@ docs/research/thresholds.md simulates all of this.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -209,9 +210,8 @@ def fit_thresholds(
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly
-            one target; a goal or a confidence outside (0, 1); with a softmax, a target other than precision and
-            coverage.
+        InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
+            a goal or a confidence outside (0, 1); with a softmax, a target other than precision and coverage.
     """
     given = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
     chosen = [name for name in _TARGETS if given[name] is not None]
@@ -225,13 +225,18 @@ def fit_thresholds(
         raise InputError("link", f"{expected}, got {link!r} for the {target}")
     goal = math.nan
     if target in GUARANTEED:
-        goal = float(given[target])  # type: ignore[arg-type]
-        check_fraction(target, goal)
+        check_fraction(target, given[target])
         check_fraction("confidence", confidence)
-    if cost is not None and not (len(cost) == 2 and min(cost) >= 0 and max(cost) > 0):
+        goal = float(given[target])  # type: ignore[arg-type]
+    if cost is not None and not _are_costs(cost):
         raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
     samples = samples_of(scores, labels, link, per_label, ignore_index, clusters)
     return thresholds_of(samples, target, goal, confidence, cost or (1.0, 1.0), simultaneous, link)
+
+
+def _are_costs(cost: Any) -> bool:
+    is_pair = isinstance(cost, Sequence) and len(cost) == 2 and all(isinstance(value, Real) for value in cost)
+    return is_pair and min(cost) >= 0 and max(cost) > 0
 
 
 def thresholds_of(
@@ -577,7 +582,7 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
         label, or None to abstain. For the output of one sample that is not in a list, the same without the outer list.
 
     Raises:
-        ValueError: a config without thresholds; an output without the scores of all labels, with labels that the
+        InputError: a config without thresholds; an output without the scores of all labels, with labels that the
             thresholds are not for, or that could be of one sample or of several.
     """
     record = config if isinstance(config, Mapping) else getattr(config, "thresholds", None)

@@ -17,7 +17,7 @@ class InputOptions:
     """Options for a model's data: columns of inputs and labels, languages, prompts, and limits on the amount of data.
 
     Raises:
-        ValueError: `max_length` or `max_samples` is below 1, or options that need each other do not come together.
+        InputError: `max_length` or `max_samples` is below 1, or options that need each other do not come together.
     """
 
     text_column: str = _option("text", "column of texts [text]")

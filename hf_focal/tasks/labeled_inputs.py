@@ -34,7 +34,7 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
         `options.group`. Labels are the model's label numbers, and answers are the indices of the right options.
 
     Raises:
-        ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
+        InputError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
             label that the model does not have.
     """
     if (translations := _argument(task, "source", options)) is not None:
@@ -116,7 +116,7 @@ def check_choices(source: str, choices: list[list[str]]) -> None:
 
 
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:
-    """Raise `ValueError` unless each sentence has as many tags as words."""
+    """Raise `InputError` unless each sentence has as many tags as words."""
     for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True)):
         if len(words) != len(of_words):
             raise InputError(
@@ -144,7 +144,7 @@ def labels_of(
         int64, (N,); -100 for samples without a label (marked -100 in the data, or -1 in a `ClassLabel`).
 
     Raises:
-        ValueError: the column is missing, or has nulls, label names that the model does not have, or label numbers
+        InputError: the column is missing, or has nulls, label names that the model does not have, or label numbers
             outside the model's range.
     """
     selected = Column("label_column", options.label_column, "label", "labels")
@@ -301,7 +301,7 @@ def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] |
         the model's labels.
 
     Raises:
-        ValueError: only some columns have the names of labels, or a column or label appears twice.
+        InputError: only some columns have the names of labels, or a column or label appears twice.
     """
     columns = options.label_column.split(",")
     order = _numbers_of(config, columns, options.label_map)

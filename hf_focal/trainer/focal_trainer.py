@@ -147,10 +147,10 @@ class FocalTrainer(Trainer):
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.
-        ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
+        InputError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
             neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
             `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises
-            ValueError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
+            InputError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
             and, unless `args.max_steps` is set, for one whose steps have another number of samples.
     """
 
@@ -546,7 +546,7 @@ class FocalTrainer(Trainer):
         """Measure labeled data, or the evaluation set with the key `dataset`, before and after the correction.
 
         Returns two `CalibrationMetrics` over all processes; the second is None without a correction. For pixels, both
-        have `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset or one without labels.
+        have `keep_samples=False`, except with AdaFocal. Raises InputError for an empty dataset or one without labels.
         """
         streamed = self._new_evaluation()
         measured = self.collect(self._evaluation_set("dataset", dataset), streamed)
@@ -635,7 +635,7 @@ class FocalTrainer(Trainer):
                 other (see `hf_focal.fit_correction`). Tokens of one row always may.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
+            InputError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
                 samples or tokens (use `fit_temperature`); multiple choice with a method other than "temperature".
         """
         check_correction(self.model, self.head, method or "temperature")
@@ -671,7 +671,7 @@ class FocalTrainer(Trainer):
             per_label: whether to fit one T per label by NLL, for a model with several labels per sample.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
+            InputError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         problem = f"must be False for a model with a softmax, got {per_label}"
@@ -698,7 +698,7 @@ class FocalTrainer(Trainer):
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.
 
-        Raises ValueError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
+        Raises InputError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
@@ -906,7 +906,7 @@ class FocalTrainer(Trainer):
     ) -> None:
         """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
 
-        Raises ValueError if there is no data to measure, or if the task is unknown.
+        Raises InputError if there is no data to measure, or if the task is unknown.
 
         Args:
             language, license, tags: entries of the card's metadata.
@@ -1012,7 +1012,7 @@ class FocalTrainer(Trainer):
             The commit on the main process, or a `Future` of it if not `blocking`; None on other processes.
 
         Raises:
-            ValueError: what `create_model_card` raises.
+            InputError: what `create_model_card` raises.
             HubError: what `hf_focal.hub.hub_publishing.publish` raises, with the command that repeats the upload.
         """
         token, revision = token or self.args.hub_token, revision or self.args.hub_revision
