@@ -14,8 +14,8 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy  # which imports its parts on first use
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from ..validation import Array, InputError
@@ -227,13 +227,13 @@ class _PenalizedNLL:
             # At the end, the scaled gradient's norm is below gtol, so the gradient's norm is below _GRADIENT_NORM.
             gtol = tolerance or _GRADIENT_NORM * scale.min()
             options: dict[str, Any] = {"gtol": gtol, "maxiter": 50}
-            found = minimize(
+            found = scipy.optimize.minimize(
                 scaled, unknowns / scale, features, jac=True, hessp=product, method="trust-ncg", options=options
             )
             unknowns = found.x * scale
         if not found.success:  # such as from a start where all predictions are certain, so that the Hessian is 0
             options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol / len(scale) ** 0.5}
-            found = minimize(scaled, found.x, self._exact, jac=True, method="L-BFGS-B", options=options)
+            found = scipy.optimize.minimize(scaled, found.x, self._exact, jac=True, method="L-BFGS-B", options=options)
             unknowns = found.x * scale
         norm = float(np.linalg.norm(found.jac / scale))
         if norm > _LARGEST_GRADIENT_NORM:

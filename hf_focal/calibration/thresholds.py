@@ -22,7 +22,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtrik, betainc, expit, stdtrit
+import scipy  # which imports its parts on first use
 from torch import Tensor
 
 from ..metrics import CalibrationMetrics
@@ -378,7 +378,7 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
     possible = shares < 1 - goal
     for factor in 1.05 ** np.arange(1, 200) if possible.any() else ():
         size = effective[possible] * factor
-        errors = np.ceil(bdtrik(_POWER, np.floor(size), shares[possible]))
+        errors = np.ceil(scipy.special.bdtrik(_POWER, np.floor(size), shares[possible]))
         if (_tail(errors, size, 1 - goal) <= risk).any():
             return f"needs about {max(math.ceil(present * (factor - 1)), 1):,} more {unit}{_shown(candidates, risk)}"
     most = candidates.sizes[-1]
@@ -437,7 +437,7 @@ def _recalling(
 def _tail(errors: Any, size: Any, share: float) -> np.ndarray:
     """Return P(Bin(size, share) <= errors), continued to sizes that are no whole numbers."""
     rest = np.subtract(size, errors)
-    return np.where(rest > 0, betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
+    return np.where(rest > 0, scipy.special.betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
 
 
 def _least(errors: int, goal: float, risk: float) -> int:
@@ -490,8 +490,8 @@ def _design_effects(squares: Any, share: Any, counts: Any, errors: Any, num_clus
 def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: float) -> Any:
     """Return the effective number of samples; where each is a cluster of its own, exactly the counts."""
     freedom = np.maximum(np.subtract(num_clusters, 1), 1)
-    of_samples = stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
-    return counts / design_effects * (of_samples / stdtrit(freedom, 1 - risk)) ** 2
+    of_samples = scipy.special.stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
+    return counts / design_effects * (of_samples / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
 
 
 def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[float, float]) -> tuple[float | None, str]:
@@ -567,7 +567,7 @@ def _bounds(log_odds: Sequence[float | None]) -> np.ndarray:
 
 def _probability(log_odds: float) -> float:
     """Return the probability in float32, rounded down, so that the threshold's own sample stays above it."""
-    return float(np.nextafter(np.float32(expit(log_odds)), np.float32(0)))
+    return float(np.nextafter(np.float32(scipy.special.expit(log_odds)), np.float32(0)))
 
 
 def apply_thresholds(pipeline_output: Any, config: Any) -> Any:

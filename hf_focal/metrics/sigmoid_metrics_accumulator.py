@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.special import logit
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bins import bin_index, bin_sums, grouped, pack, unpack
@@ -156,7 +155,7 @@ class LabelMetrics(CalibrationMetrics):
         pairs = []
         for keys in self._keys_of_rows().T:
             p, one = unpack(keys[keys != _UNKNOWN])
-            pairs.append((logit(p.astype(np.float64)), one))
+            pairs.append((torch.logit(torch.from_numpy(p).double()).numpy(), one))
         return pairs
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
