@@ -5,7 +5,7 @@ The evidence is docs/results/fine_tuning.md, whose numbers recipes/papers/many_t
 
 from dataclasses import dataclass
 
-from .validation import InputError
+from .errors import InputError
 
 FEWEST_SAMPLES = 50  # the smallest number of held-out samples that corrections were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy

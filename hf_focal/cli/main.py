@@ -175,14 +175,12 @@ def describe_environment() -> str:
 
 
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    from huggingface_hub.utils import logging
-
     from ..calibration.temperature_grid import GridEndWarning
     from ..reports.next_steps import next_steps
     from ..reports.text_summary import summary
     from ..validation import InputError
 
-    logging.set_verbosity_error()  # no message for each failed attempt to reach the Hub
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:
         pairs = arguments["label_map"]
         arguments["label_map"] = dict(pairs)

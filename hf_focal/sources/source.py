@@ -3,19 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.prior_shift import check_shares
-from ..hub.model_card import CardData, CardModel, model_card
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
 from ..scores.correction_files import write_correction
 from ..scores.score_table import Scores
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
+
+if TYPE_CHECKING:
+    from ..hub.model_card import CardData, CardModel
 
 
 class Data(NamedTuple):
@@ -140,15 +142,21 @@ class Source:
         self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
     ) -> None:
         """Write ``README.md``, which calls the source `name`. The data come with their scores."""
+        from ..hub.model_card import model_card
+
         card = model_card(result, self.card_model(name), self.card_data(fitted_on, measured_on))
         write_whole(folder / "README.md", str(card))
 
-    def card_model(self, name: str) -> CardModel:
+    def card_model(self, name: str) -> "CardModel":
         """Return what the card says of what `save` wrote, under the name `name`."""
+        from ..hub.model_card import CardModel
+
         return CardModel(name, "tabular-classification", is_correction=True)
 
-    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> CardData:
+    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> "CardData":
         """Return what the card says of the data, which come with their scores."""
+        from ..hub.model_card import CardData
+
         file, test_file = (of.source if Path(of.source).suffix else None for _, of in (fitted_on, measured_on))
         same = measured_on[1] is fitted_on[1]
         return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)

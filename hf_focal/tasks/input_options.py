@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..errors import InputError
 from ..utils.problem_types import MULTI_LABEL
 
 
@@ -81,8 +82,6 @@ class InputOptions:
     )
 
     def __post_init__(self) -> None:
-        from ..validation import InputError  # needs torch, which --help does not
-
         for name in ("max_length", "max_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
