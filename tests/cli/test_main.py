@@ -237,7 +237,7 @@ def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp
 def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
     seen = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(cli, "describe_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    monkeypatch.setattr(cli, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if shown is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -259,7 +259,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "describe_losses", interrupt)
+    monkeypatch.setattr(cli, "listed_losses", interrupt)
     assert main(["losses"]) == 130
     assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
 
