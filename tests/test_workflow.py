@@ -501,7 +501,7 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert "does not change" not in page and "predictions change" in page
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "vector scaling" in card.partition("## Results")[0] and "temperature" not in card.partition("## Use")[0]
-    with pytest.raises(InputError, match="calibration must be one of none, temperature, bias, platt, vector, matrix"):
+    with pytest.raises(InputError, match="method must be one of none, temperature, bias, platt, vector, matrix"):
         calibrate_model(case.folder, **data, method="beta", **case.options)
 
 

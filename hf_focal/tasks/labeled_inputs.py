@@ -284,7 +284,7 @@ def label_format_of(
     if not possible:
         fits = readings[label_format] if label_format else is_hot if is_hot.mean() > is_ids.mean() else is_ids
         number = int((~fits).argmax())
-        numbers = "different label numbers" + ("" if size is None else f" below {size}")
+        numbers = "different label numbers " + ("from 0" if size is None else f"below {size}")
         expected = f"{width} values 0 or 1, one for each label" if fits is is_hot else numbers
         row = split[number][column]
         raise InputError(

@@ -142,7 +142,7 @@ def test_a_model_that_takes_more_than_its_tokenizer_gives(capsys, texts, broken,
     monkeypatch.setattr(
         AutoModelForSequenceClassification, "from_pretrained", lambda *_, **__: (model, {"missing_keys": []})
     )
-    message = f"model must take what its Tokenizer gives, got '{folder}', which also needs tree"
+    message = f"model must need no more than its AutoTokenizer gives, got '{folder}', which needs tree"
     assert message in error_of(capsys, line_of("evaluate", texts, folder))
 
 

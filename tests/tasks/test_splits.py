@@ -123,7 +123,12 @@ def test_tags_and_translations(tmp_path):
         (["a", "b"] * 9, [1], {}, "label_column must hold the same in all splits"),
         (["a", "b"] * 9, ["a"], {"text_column": "txt"}, "text_column must be one of .* did you mean 'text'"),
         ([[1, 0, 0]] * 9, [[1, 0]], {}, "label_column must hold lists of 3 values 0 or 1, .*, got 1, 0 in row 0"),
-        ([[-1, 2]] * 9, [[1]], {}, "label_column must hold numbers of labels from 0, got -1"),
+        (
+            [[-1, 2]] * 9,
+            [[1]],
+            {},
+            "label_column must hold lists of different label numbers from 0, got -1, 2 in row 0",
+        ),
     ],
 )
 def test_wrong_data_gets_one_error_that_names_it(tmp_path, train, test, options, message):
