@@ -129,6 +129,7 @@ class ModelSource(Source):
                 gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
+                use_cpu=not torch.accelerator.is_available(),  # else processes on CPUs would each measure everything
                 # The forward method of an ONNX model names no inputs.
                 remove_unused_columns=self.task.takes_texts and self.onnx is None,
             )
