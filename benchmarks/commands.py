@@ -203,7 +203,7 @@ def main() -> None:
         }
     result["start"] = {
         "import hf_focal": start_seconds("-c", "import hf_focal"),
-        "hf-focal --help": start_seconds("-m", "hf_focal.cli.main", "--help"),
+        "hf-focal --help": start_seconds("-m", "hf_focal", "--help"),
     }
     print(
         json.dumps(

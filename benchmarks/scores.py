@@ -102,7 +102,7 @@ def calibrate(folder: Path) -> Callable[[], dict[str, Any]]:
     from hf_focal import calibrate_scores
 
     def run() -> dict[str, Any]:
-        options = {"calibration": "temperature", "test_scores": folder / "scores.parquet"}
+        options = {"method": "temperature", "test_scores": folder / "scores.parquet"}
         return calibrate_scores(folder / "fit.parquet", output=folder / "out", **options).post
 
     return run

@@ -5,7 +5,7 @@ The evidence is docs/results/fine_tuning.md, whose numbers recipes/papers/many_t
 
 from dataclasses import dataclass
 
-from .validation import InputError
+from .errors import InputError
 
 FEWEST_SAMPLES = 50  # the smallest number of held-out samples that corrections were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
@@ -45,7 +45,7 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
         held_out_samples: the number of labeled samples to fit a correction to, perhaps 0.
 
     Raises:
-        ValueError: a number below its range.
+        InputError: a number below its range.
     """
     given = {"num_classes": (num_classes, 2), "train_samples": (train_samples, 1)}
     for name, (value, least) in (given | {"held_out_samples": (held_out_samples, 0)}).items():

@@ -1,43 +1,19 @@
-"""Checks of scores, labels, and numbers, and the one exception that they raise."""
+"""Checks of scores, labels, and numbers."""
 
 import math
 from dataclasses import dataclass
 from numbers import Real
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .errors import InputError as InputError
+from .errors import one_line as one_line
+from .errors import require as require
+
 Array = Tensor | np.ndarray
-
-
-class InputError(ValueError):
-    """Input that the user can correct. The message is one line: the argument, what was expected, and what was given.
-
-    Args:
-        argument: the name of the argument, as the user knows it; "" if a library raised the error, whose message names
-            what it is about.
-        problem: the rest of the message, which follows the name, such as "must be at least 1, got 0".
-    """
-
-    def __init__(self, argument: str, problem: str) -> None:
-        super().__init__(argument, problem)
-        self.argument = argument
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, self.args))
-
-
-def one_line(error: BaseException) -> str:
-    return shorten(str(error), 400, placeholder=" ...")  # some messages of Transformers list all its models
-
-
-def require(condition: bool, argument: str, problem: str) -> None:
-    """Raise InputError unless the condition holds."""
-    if not condition:
-        raise InputError(argument, problem)
 
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
@@ -65,9 +41,9 @@ def check_positive(name: str, value: Any) -> float:
     return number
 
 
-def check_fraction(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise InputError(name, f"must be between 0 and 1, got {value}")
+def check_fraction(name: str, value: Any) -> None:
+    if not (isinstance(value, Real) and 0 < float(value) < 1):
+        raise InputError(name, f"must be between 0 and 1, got {value!r}")
 
 
 def as_tensor(name: str, value: Array) -> Tensor:

@@ -1,19 +1,20 @@
 """The way from scores to a result and a calibrated model: `evaluate` and `calibrate`, whatever gives the scores."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .calibration import Temperature
+from .calibration import CalibrationFit, Correction, Temperature
 from .calibration.cross_fitting import METHODS
 from .calibration.prior_shift import check_new_prior, shares_of, shift_fit
 from .calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
-from .calibration.thresholds import check_goals, choose_thresholds, threshold_details
+from .calibration.thresholds import Thresholds, ThresholdSamples, check_goals, choose_thresholds, threshold_details
 from .metrics import CalibrationMetrics
 from .reports import RunResult
 from .reports.output_folder import (
@@ -88,30 +89,28 @@ def evaluate(
         argument = _data("threshold_data", threshold_data).argument
         raise InputError(argument, "must come with precision, recall, or coverage, got it alone")
     with new_folder(output):
-        opened, given = _opened(source, data, scores, num_bins, options)
-        measured = opened.read(given)
-        _check_scores(opened, measured, goal, given.argument)
+        opened, data = _opened(source, data, scores, num_bins, options)
+        measured_on = _Samples(data, opened.read(data))
+        measured = measured_on.scores
+        _check_scores(opened, measured_on, goal)
         notes: list[str] = []
         if goal:
-            chosen_on = _data("threshold_data", threshold_data, "validation")._replace(groups=False)
-            held_out = opened.read(chosen_on)
-            notes += _overlap_notes(measured, given.argument, held_out, chosen_on.argument, "threshold", "test")
+            data = _data("threshold_data", threshold_data, "validation")._replace(groups=False)
+            chosen_on = _Samples(data, opened.read(data))
+            notes += _overlap_notes(measured_on, chosen_on, "threshold", "test")
         _save_scores(save_scores, measured, opened)
-        sections: dict[str, Any] = {}
-        if measured.groups is not None:
-            sections["parts"] = PartsSection(groups=Groups(**group_metrics(measured.collected(), num_bins)))
+
+        sections: dict[str, Any] = {"parts": _parts(measured, num_bins)}
         earlier = None
         if reference is not None:
-            compared = opened.read(_data("reference", reference)._replace(groups=False, clusters=False))
-            changes = drift(measured.collected(), compared.collected())
-            earlier = _result(opened, compared, None, compared.measure(num_bins)[0], None, compared.notes)
-            sections["drift"] = DriftSection(**changes, bins=earlier.pre_bins)
+            earlier, sections["drift"] = _drift(opened, measured, reference, num_bins)
         before, _ = measured.measure(num_bins)
         if goal:
+            held_out = chosen_on.scores
             thresholds = choose_thresholds(held_out.threshold_samples(), goal, confidence, simultaneous, measured.link)
-            record = threshold_details(thresholds, names_of(measured), held_out.source, before)
-            sections["thresholds"] = read(ThresholdSection, record, "thresholds")
+            sections["thresholds"] = _threshold_section(thresholds, held_out, names_of(measured), before)
             notes += held_out.notes
+
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
         result = _result(opened, measured, None, before, None, notes, **sections)
         if on_result is not None:
@@ -132,7 +131,7 @@ def calibrate(
     test: Any = None,
     scores: Any = None,
     objective: str = "nll",
-    calibration: str | None = None,
+    method: str | None = None,
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
@@ -154,7 +153,7 @@ def calibrate(
         source, scores, num_bins, on_result, arguments, **options: as for `evaluate`.
         data: the labeled data to fit the correction to, which the source was not trained on.
         test: the data to measure on; by default `data`, so the results are optimistic.
-        objective, calibration, per_label, precision, recall, confidence, simultaneous, new_prior: as for
+        objective, method, per_label, precision, recall, confidence, simultaneous, new_prior: as for
             `calibrate_model`.
         output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
             model, if it is one, with the correction folded in.
@@ -167,102 +166,76 @@ def calibrate(
         InputError: any other error that the user can correct; its message is one line.
     """
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
-    _check_fit_arguments(objective, calibration, per_label, goal, new_prior)
+    _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     with new_folder(output):
-        opened, given = _opened(source, data, scores, num_bins, options)
-        opened.check_fit(calibration, per_label, goal, new_prior)
-        given = tested = given._replace(groups=test is None)  # groups are measured, not fitted
-        fitted_on = measured_on = opened.read(given)
-        if fitted_on.confidence is not None:
-            raise InputError(
-                given.argument, f"must have the scores of all classes, got confidences in {fitted_on.source}"
-            )
-        notes: list[str] = []
-        if test is not None:
-            tested = _data("test", test)._replace(clusters=False)
-            measured_on = opened.read(tested)
-            notes += _overlap_notes(fitted_on, given.argument, measured_on, tested.argument, "test", "calibration")
-        _check_scores(opened, fitted_on, goal, given.argument)
-        method = calibration or opened.default_method(fitted_on, objective, per_label)
-        if new_prior is not None:
-            opened.check_prior(fitted_on, new_prior)
-            of_labels = fitted_on.known_labels, fitted_on.num_classes, fitted_on.link
-            prior = shares_of(*of_labels, given.argument, fitted_on.score_names)
+        opened, data = _opened(source, data, scores, num_bins, options)
+        opened.check_fit(method, per_label, goal, new_prior)
+        fitted_on, measured_on, notes = _samples_of_fit(opened, data, test)
+        _check_scores(opened, fitted_on, goal)
+        fitted, measured = fitted_on.scores, measured_on.scores
+        method = method or opened.default_method(fitted, objective, per_label)
+        prior = None if new_prior is None else _prior_of_labels(opened, fitted_on, new_prior)
         saves = (output or push_to_hub) is not None
         if saves:
             opened.check_saving(new_prior)
         repository = _new_repository(opened, push_to_hub, private)
+        _save_scores(save_scores, fitted, opened)
 
-        _save_scores(save_scores, fitted_on, opened)
-
-        # Fit, and measure.
         cross_fit = bool(goal) or new_prior is not None or opened.cross_fits_temperatures
-        fit = fitted_on.fit(method, objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=cross_fit)
+        fit = fitted.fit(method, objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=cross_fit)
         sections: dict[str, Any] = {}
         promises: dict[str, Any] = {}  # what holds for the corrected probabilities
-        if new_prior is not None:
-            fit, shift = shift_fit(fit, prior, new_prior, fitted_on.link, fitted_on.score_names)
+        if prior is not None:
+            fit, shift = shift_fit(fit, prior, new_prior, fitted.link, fitted.score_names)
             sections["prior"] = PriorSection(**shift)
             promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
-        before, after = measured_on.measure(num_bins, fit.correction)
-        sections["fit"] = FitSection(fitted_on.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
-        if fit.is_cross_fitted:
-            notes += fit.notes(fitted_on.score_names)
-        if measured_on.groups is not None:
-            groups = group_metrics(measured_on.collected(), num_bins, fit.correction)
-            sections["parts"] = PartsSection(groups=Groups(**groups))
+        sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
+        notes += fit.notes(fitted.score_names) if fit.is_cross_fitted else []
 
-        # Thresholds, of what the saved source gives.
+        before, after = measured.measure(num_bins, fit.correction)
+        sections["parts"] = _parts(measured, num_bins, fit.correction)
         if goal:
-            samples, measured = fit.threshold_samples(fitted_on.collected().are_independent), after
-            if not opened.folds(fit.correction):
-                samples, measured = fitted_on.threshold_samples(), before
-                notes.append(
-                    "the thresholds are for the model's own probabilities, without the slope and the intercept"
-                )
-            thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted_on.link)
-            names, on_others = names_of(fitted_on), None if test is None else measured
-            record = threshold_details(thresholds, names, fitted_on.source, on_others)
-            sections["thresholds"] = read(ThresholdSection, record, "thresholds")
+            samples, threshold_notes = _samples_for_thresholds(opened, fit, fitted)
+            thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted.link)
+            names, on_test = names_of(fitted), None
+            if test is not None:
+                on_test = before if threshold_notes else after
+            sections["thresholds"] = _threshold_section(thresholds, fitted, names, on_test)
             promises["thresholds"] = thresholds.record(names)
+            notes += threshold_notes
 
-        # Save.
-        notes = [*fitted_on.notes, *measured_on.notes, *notes, *opened.notes(fit, promises)]
-        result = _result(opened, measured_on, fit.temperature, before, after, notes, **sections)
+        notes = [*fitted.notes, *measured.notes, *notes, *opened.notes(fit, promises)]
+        result = _result(opened, measured, fit.temperature, before, after, notes, **sections)
         saves_here = saves and opened.is_main
         try:
             if saves_here:
-                folded = opened.fold(fit, promises, result)
-                result = replace(result, fit=replace(result.fit, folded=folded))
+                result = replace(result, fit=replace(result.fit, folded=opened.fold(fit, promises, result)))
         finally:
             if on_result is not None:
                 on_result(result)
         if saves_here:
-            folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            with disk_errors(folder, result):
-                opened.save(folder, fit, fitted_on, promises, result)
-                write_results(folder, result, arguments=arguments)
-                name = repository or folder.resolve().name
-                opened.write_card(folder, name, result, (given, fitted_on), (tested, measured_on))
-            if repository is not None:
-                result = _publish(folder, repository, private, result)
-                if output is None:
-                    shutil.rmtree(folder)
+            with _folder_to_save(output) as folder:
+                with disk_errors(folder, result):
+                    opened.save(folder, fit, fitted, promises, result)
+                    write_results(folder, result, arguments=arguments)
+                    opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
+                if repository is not None:
+                    result = _publish(folder, repository, private, result)
     return result
 
 
 def _check_fit_arguments(
-    objective: str, calibration: str | None, per_label: bool, goal: dict[str, float], new_prior: Any
+    objective: str, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any
 ) -> None:
     """Raise `InputError` for arguments of `calibrate` that exclude each other, whatever the source is."""
     check_objective(objective, STREAM_OBJECTIVES)
-    if calibration not in (None, *METHODS, "auto"):
-        raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
-    if per_label and (objective != "nll" or calibration not in (None, "temperature", "platt")):
-        given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
-        expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
+    if method not in (None, *METHODS, "auto"):
+        raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
+    if per_label and (objective != "nll" or method not in (None, "temperature", "platt")):
+        given = f"objective {objective!r} and method {method or 'temperature'!r}"
+        expected = "must come with objective 'nll' and method 'temperature' or 'platt'"
         raise InputError("per_label", f"{expected}, got {given}")
     if goal and objective != "nll":
         raise InputError("objective", f"must be 'nll' with {next(iter(goal))}, got {objective!r}")
@@ -303,30 +276,105 @@ def _data(argument: str, value: Any, default_split: str = "test") -> Data:
     return value if isinstance(value, Data) else Data(argument, value, None, default_split)
 
 
-def _check_scores(source: Source, scores: Any, goal: dict[str, float], argument: str) -> None:
+class _Samples(NamedTuple):
+    """Data of a user, and the scores that the source gives for them."""
+
+    data: Data
+    scores: Any
+
+
+def _samples_of_fit(source: Source, data: Data, test: Any) -> tuple[_Samples, _Samples, list[str]]:
+    """Return the samples to fit a correction to, those to measure it on, and notes on what both have in common.
+
+    They are the same ones without `test`. Groups are measured, not fitted.
+    """
+    data = data._replace(groups=test is None)
+    fitted_on = _Samples(data, source.read(data))
+    _check_has_classes(fitted_on)
+    if test is None:
+        return fitted_on, fitted_on, []
+    test_data = _data("test", test)._replace(clusters=False)
+    measured_on = _Samples(test_data, source.read(test_data))
+    return fitted_on, measured_on, _overlap_notes(fitted_on, measured_on, "test", "calibration")
+
+
+def _check_has_classes(samples: _Samples) -> None:
+    if samples.scores.confidences is not None:
+        expected = f"must have the scores of all classes, got confidences in {samples.scores.source}"
+        raise InputError(samples.data.argument, expected)
+
+
+def _check_scores(source: Source, samples: _Samples, goal: dict[str, float]) -> None:
     """Raise `InputError` for a goal that the scores cannot have."""
-    if goal and scores.confidence is not None:
-        raise InputError(argument, f"must have the scores of all classes, got confidences in {scores.source}")
+    scores = samples.scores
+    if goal:
+        _check_has_classes(samples)
     if "recall" in goal and scores.link != "sigmoid":
         raise InputError("recall", f"must not be given for scores with a softmax, got {goal['recall']}")
     if "coverage" in goal and scores.link == "sigmoid":
         raise InputError("coverage", f"must not be given for {source.name!r}: it has no single confidence")
 
 
-def _overlap_notes(scores: Any, argument: str, others: Any, other_argument: str, kind: str, use: str) -> list[str]:
-    """Return a list with a note if some inputs of `others` are also in `scores`, or else an empty list.
+def _overlap_notes(samples: _Samples, others: _Samples, kind: str, use: str) -> list[str]:
+    """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
 
-    The note calls `others` the `kind` samples and `scores` the `use` data. If all inputs of `others` are in `scores`,
-    raise an `InputError` that names their arguments. Tables do not say what their rows were made from.
+    The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
+    `samples`, raise an `InputError` that names their arguments. Tables do not say what their rows were made from.
     """
-    if not hasattr(scores, "keys"):
+    if not hasattr(samples.scores, "keys"):
         return []
-    known = set(scores.keys)
-    shared = sum(key in known for key in others.keys)
-    if shared == len(others):
-        expected = f"must hold samples that are not in {argument}, got only samples that are"
-        raise InputError(other_argument, expected)
-    return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []
+    known, size = set(samples.scores.keys), len(others.scores)
+    shared = sum(key in known for key in others.scores.keys)
+    if shared == size:
+        expected = f"must hold samples that are not in {samples.data.argument}, got only samples that are"
+        raise InputError(others.data.argument, expected)
+    return [f"{shared:,} of the {size:,} {kind} samples are also in the {use} data"] if shared else []
+
+
+def _prior_of_labels(source: Source, samples: _Samples, new_prior: Any) -> np.ndarray:
+    """Return the share of each class or label in the samples; raise `InputError` if `new_prior` cannot be one."""
+    scores = samples.scores
+    source.check_prior(scores, new_prior)
+    return shares_of(scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names)
+
+
+def _parts(scores: Any, num_bins: int, correction: Correction | None = None) -> PartsSection:
+    """Return the calibration of each group, if the scores have groups, after a correction."""
+    if scores.groups is None:
+        return PartsSection()
+    return PartsSection(groups=Groups(**group_metrics(scores.collected(), num_bins, correction)))
+
+
+def _drift(source: Source, scores: Any, reference: Any, num_bins: int) -> tuple[RunResult, DriftSection]:
+    """Return the result of earlier data, and how the calibration has changed since."""
+    earlier = source.read(_data("reference", reference)._replace(groups=False, clusters=False))
+    changes = drift(scores.collected(), earlier.collected())
+    result = _result(source, earlier, None, earlier.measure(num_bins)[0], None, earlier.notes)
+    return result, DriftSection(**changes, bins=result.pre_bins)
+
+
+def _samples_for_thresholds(source: Source, fit: CalibrationFit, scores: Any) -> tuple[ThresholdSamples, list[str]]:
+    """Return samples of what the saved source will give, and a note if these are not the corrected probabilities."""
+    if source.folds(fit.correction):
+        return fit.threshold_samples(scores.collected().are_independent), []
+    note = "the thresholds are for the model's own probabilities, without the slope and the intercept"
+    return scores.threshold_samples(), [note]
+
+
+def _threshold_section(
+    thresholds: Thresholds, chosen_on: Any, names: list[str], measured: CalibrationMetrics | None
+) -> ThresholdSection:
+    """Describe thresholds, with precision and recall on the measured data or, without these, on `chosen_on`."""
+    return read(ThresholdSection, threshold_details(thresholds, names, chosen_on.source, measured), "thresholds")
+
+
+@contextmanager
+def _folder_to_save(output: str | Path | None) -> Iterator[Path]:
+    """Give `output`, or a new folder until it is published; an error keeps it, so that it can be published later."""
+    folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
+    yield folder
+    if output is None:
+        shutil.rmtree(folder)
 
 
 def _result(
@@ -338,7 +386,7 @@ def _result(
     notes: Sequence[str],
     **sections: Any,
 ) -> RunResult:
-    if scores.confidence is not None:
+    if scores.confidences is not None:
         notes = [*notes, "confidences alone give no NLL, Brier score, or classwise error"]
     result = RunResult.of(
         source.title(scores),
@@ -351,7 +399,7 @@ def _result(
         label_names=scores.score_names,
         **sections,
     )
-    if scores.confidence is None:
+    if scores.confidences is None:
         return result
     pre, post = (
         {name: value for name, value in side.items() if not np.isnan(value)} for side in (result.pre, result.post)
@@ -476,7 +524,7 @@ def calibrate_model(
     test_dataset: str | None = None,
     test_split: str | None = None,
     objective: str = "nll",
-    calibration: str | None = None,
+    method: str | None = None,
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
@@ -504,7 +552,7 @@ def calibrate_model(
             "test". But if neither is given, the correction is measured on the data that it is fitted to, so the
             results are optimistic.
         objective: what a temperature minimizes, "nll" or "ece".
-        calibration: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
+        method: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
             `fit_correction`). By default "auto" for a classifier of samples or words with one softmax and at least
             50 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
@@ -549,7 +597,7 @@ def calibrate_model(
         fitted_on,
         test=test,
         objective=objective,
-        calibration=calibration,
+        method=method,
         per_label=per_label,
         precision=precision,
         recall=recall,
@@ -634,7 +682,7 @@ def calibrate_scores(
     scores: Any,
     *,
     test_scores: Any = None,
-    calibration: str = "auto",
+    method: str = "auto",
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
@@ -652,7 +700,7 @@ def calibrate_scores(
         scores, num_bins, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
-        calibration, per_label: the `method` and `per_label` of `fit_correction`.
+        method, per_label: as for `fit_correction`.
         precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
             ``correction.json``, for `apply_thresholds`.
         new_prior: as for `calibrate_model`.
@@ -667,7 +715,7 @@ def calibrate_scores(
     return calibrate(
         scores=scores,
         test=None if test_scores is None else Data("test_scores", test_scores),
-        calibration=calibration,
+        method=method,
         per_label=per_label,
         precision=precision,
         recall=recall,

@@ -28,7 +28,7 @@ class RecipeArguments(DataArguments):
     text_pair_column: str | None = field(default=None, metadata={"help": "the column of second texts, for pairs"})
     label_column: str = field(default="label", metadata={"help": "the column, or columns, of labels"})
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})
-    calibration: str | None = field(
+    method: str | None = field(
         default=None,
         metadata={"help": "temperature, vector, matrix, platt, auto; default: auto from 3 classes and 100 samples on"},
     )
@@ -86,7 +86,7 @@ def main() -> None:
         trainer.save_state()
 
         # Fits a correction to the validation data, writes report.html, and saves or publishes the model with its card.
-        trainer.finish(encoded["test"], method=recipe.calibration, dataset=recipe.data_name)
+        trainer.finish(encoded["test"], method=recipe.method, dataset=recipe.data_name)
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
 def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
     case = cases[kind]
     options = {"test_dataset": str(case.test), "objective": objective, "output": tmp_path / "out"}
-    options["calibration"] = "temperature"
+    options["method"] = "temperature"
     result = calibrate_model(case.folder, str(case.validation), **options, **case.options)
     value = result.temperature.value
     validation, labels = logits_of(kind, case.folder, case.validation)
@@ -189,7 +189,7 @@ def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
     case = cases["texts"]
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_pretrained)
     with pytest.raises(NotPublishedError, match=r"output must be a folder with room .*out': .*No space left") as error:
-        options = {"calibration": "temperature", "output": tmp_path / "out", **case.options}
+        options = {"method": "temperature", "output": tmp_path / "out", **case.options}
         calibrate_model(case.folder, str(case.validation), **options)
     assert error.value.result.temperature.is_fitted
 
@@ -254,9 +254,9 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     data.mkdir()
     for file in (case.validation, case.test):
         (data / file.name).write_bytes(file.read_bytes())
-    options = {"calibration": "temperature", "output": tmp_path / "out", **case.options}
+    options = {"method": "temperature", "output": tmp_path / "out", **case.options}
     result = calibrate_model(case.folder, str(data), test_split="test", **options)
-    files = {"test_dataset": str(case.test), "calibration": "temperature", **case.options}
+    files = {"test_dataset": str(case.test), "method": "temperature", **case.options}
     of_files = calibrate_model(case.folder, str(case.validation), **files)
     assert result.temperature == of_files.temperature
     assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
@@ -390,7 +390,7 @@ def test_texts_that_were_cut_are_said(cases, kind, pattern):
 def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
     case = cases["texts"]
     options = {"test_dataset": str(case.test), "output": tmp_path / "out", **case.options}
-    result = calibrate_model(case.folder, str(case.validation), calibration="temperature", **options)
+    result = calibrate_model(case.folder, str(case.validation), method="temperature", **options)
     assert result.data.model == "model"
     assert result.fit.fitted_on == "dataset 'validation.parquet'"
     # The page is for the user alone: its next steps keep the folders, and it is not published.
@@ -457,7 +457,7 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
     options = {"precision": 0.4, **case.options}
     chosen = evaluate_model(case.folder, str(case.test), threshold_dataset=str(case.validation), **options)
     result = calibrate_model(
-        case.folder, str(case.validation), test_dataset=str(case.test), calibration="temperature", **options
+        case.folder, str(case.validation), test_dataset=str(case.test), method="temperature", **options
     )
     found, corrected = (of.thresholds.labels[0] for of in (chosen, result))
     assert abs(found.recall - corrected.recall) < 0.1
@@ -488,7 +488,7 @@ def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
 def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     case = cases["texts"]
     data = {"dataset": str(case.validation), "test_dataset": str(case.test)}
-    result = calibrate_model(case.folder, **data, calibration="vector", output=tmp_path / "out", **case.options)
+    result = calibrate_model(case.folder, **data, method="vector", output=tmp_path / "out", **case.options)
     fit = result.fit.cross_fit
     assert fit.method == "vector" and not result.temperature.is_fitted
     metrics = CalibrationMetrics()
@@ -501,8 +501,8 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert "does not change" not in page and "predictions change" in page
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "vector scaling" in card.partition("## Results")[0] and "temperature" not in card.partition("## Use")[0]
-    with pytest.raises(InputError, match="calibration must be one of none, temperature, bias, platt, vector, matrix"):
-        calibrate_model(case.folder, **data, calibration="beta", **case.options)
+    with pytest.raises(InputError, match="method must be one of none, temperature, bias, platt, vector, matrix"):
+        calibrate_model(case.folder, **data, method="beta", **case.options)
 
 
 def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):
@@ -575,7 +575,7 @@ def test_the_model_runs_once_for_each_dataset(cases, kind, tmp_path, monkeypatch
         return collect(trainer, dataset, accumulator)
 
     monkeypatch.setattr(FocalTrainer, "collect", counted)
-    for given in ({"calibration": "temperature"}, {"calibration": "vector"}, {"precision": 0.5}):
+    for given in ({"method": "temperature"}, {"method": "vector"}, {"precision": 0.5}):
         passes.clear()
         calibrate_model(case.folder, str(case.validation), **given, **case.options)
         assert len(passes) == 1
@@ -585,11 +585,11 @@ def test_the_model_runs_once_for_each_dataset(cases, kind, tmp_path, monkeypatch
 
 def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
     case = cases["texts"]
-    given = {"calibration": "temperature", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
+    given = {"method": "temperature", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
     fitted = calibrate_model(case.folder, str(case.validation), **given, **case.options)
     result = evaluate_scores(tmp_path / "s.parquet")
     assert result.pre == pytest.approx(fitted.pre, rel=1e-6, nan_ok=True)
-    again = calibrate_scores(tmp_path / "s.parquet", calibration="temperature")
+    again = calibrate_scores(tmp_path / "s.parquet", method="temperature")
     assert again.temperature.value == pytest.approx(fitted.temperature.value, rel=1e-6)
     assert again.post == pytest.approx(fitted.post, rel=1e-6, nan_ok=True)
 

@@ -14,8 +14,8 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy  # which imports its parts on first use
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from ..validation import Array, InputError
@@ -48,7 +48,7 @@ def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: as in `fit_temperature` with `objective="nll"`, and for infinite logits.
+        InputError: as in `fit_temperature` with `objective="nll"`, and for infinite logits.
     """
     return _fit(logits, labels, "vector", bias, ignore_index)
 
@@ -71,7 +71,7 @@ def fit_bias_correction(logits: Array, labels: Array, *, ignore_index: int = -10
         logits, labels, ignore_index: as in `fit_vector_scaling`.
 
     Raises:
-        TypeError, ValueError: as in `fit_vector_scaling`; no T > 0 has the smallest NLL, because the logits rank
+        InputError: as in `fit_vector_scaling`; no T > 0 has the smallest NLL, because the logits rank
             backwards; and for two classes, as in `fit_platt_scaling`.
     """
     samples = _samples(logits, labels, "bias", ignore_index)
@@ -227,13 +227,13 @@ class _PenalizedNLL:
             # At the end, the scaled gradient's norm is below gtol, so the gradient's norm is below _GRADIENT_NORM.
             gtol = tolerance or _GRADIENT_NORM * scale.min()
             options: dict[str, Any] = {"gtol": gtol, "maxiter": 50}
-            found = minimize(
+            found = scipy.optimize.minimize(
                 scaled, unknowns / scale, features, jac=True, hessp=product, method="trust-ncg", options=options
             )
             unknowns = found.x * scale
         if not found.success:  # such as from a start where all predictions are certain, so that the Hessian is 0
             options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol / len(scale) ** 0.5}
-            found = minimize(scaled, found.x, self._exact, jac=True, method="L-BFGS-B", options=options)
+            found = scipy.optimize.minimize(scaled, found.x, self._exact, jac=True, method="L-BFGS-B", options=options)
             unknowns = found.x * scale
         norm = float(np.linalg.norm(found.jac / scale))
         if norm > _LARGEST_GRADIENT_NORM:

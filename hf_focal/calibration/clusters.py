@@ -8,6 +8,8 @@ import numpy as np
 
 from ..validation import InputError
 
+_FEWEST = 10  # with fewer clusters that were found, rather than named, the samples are not cut by them
+
 
 def cluster_keys(clusters: Any, size: int) -> np.ndarray:
     """Return a hash of each sample's cluster, int64 (N,), which depends on nothing but the value in `clusters`, (N,).
@@ -41,6 +43,32 @@ def content_hashes(values: Iterable[Any]) -> np.ndarray:
 def are_clustered(clusters: np.ndarray | None) -> bool:
     """Return whether any two samples are in one cluster."""
     return clusters is not None and len(np.unique(clusters)) < len(clusters)
+
+
+def usable_clusters(
+    clusters: np.ndarray, samples: str, source: str, column: str, is_named: bool
+) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
+    """Decide whether samples are cut by their clusters, (N,), and what is known of their independence.
+
+    Args:
+        clusters: the value of each sample, or its hash.
+        samples: what the samples are called, "rows" or "samples".
+        source: the name of the data.
+        column: the name of the column of clusters.
+        is_named: whether the user named the column as that of clusters, rather than that it was found.
+
+    Returns:
+        The clusters, or None for found ones that are so few that folds could not be drawn by them; whether they are
+        independent draws; and notes for the reader of a result, none if every sample is a cluster of its own.
+    """
+    number = len(np.unique(clusters))
+    if number == len(clusters):
+        return clusters, True, ()
+    known = f"the {len(clusters):,} {samples} of {source} have {number:,} values of {column!r}"
+    if is_named or number >= _FEWEST:
+        return clusters, True, (f"{known}: folds and thresholds are drawn by these clusters, intervals by {samples}",)
+    advice = "so they may depend on each other: name what is drawn independently as cluster_column"
+    return None, False, (f"{known}, {advice}",)
 
 
 def folds_of(classes: np.ndarray, num_folds: int, clusters: np.ndarray | None = None) -> np.ndarray:

@@ -84,12 +84,12 @@ class Correction:
     @classmethod
     def vector(cls, scale: Any, b: Any = 0.0, T: float = 1.0) -> Self:
         """Return scale (z - mean z) / T + b, with a scale for each class, (K,)."""
-        return cls(torch.as_tensor(scale, dtype=torch.float64) / T, b, centered=True)
+        return cls(_as_numbers("scale", scale, 2) / check_positive("T", T), b, centered=True)
 
     @classmethod
     def matrix(cls, matrix: Any, b: Any = 0.0, T: float = 1.0) -> Self:
         """Return matrix (z - mean z) / T + b, with a matrix (K, K)."""
-        return cls(torch.as_tensor(matrix, dtype=torch.float64) / T, b, centered=True)
+        return cls(_as_numbers("matrix", matrix, 2) / check_positive("T", T), b, centered=True)
 
     @property
     def method(self) -> str:
@@ -125,6 +125,8 @@ class Correction:
         """Correct logits (..., K), a torch tensor or NumPy array of a floating dtype. The dtype is kept."""
         if isinstance(logits, np.ndarray):  # NumPy would round T to a half
             return self.apply(torch.from_numpy(np.require(logits, requirements=["C", "W"]))).numpy()
+        if not isinstance(logits, Tensor):
+            raise InputError("logits", f"must be a tensor or an array of floating point, got {type(logits).__name__}")
         if self.T is not None and self.method == "temperature":
             return logits / self.T
         wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
@@ -137,6 +139,8 @@ class Correction:
 
     def then(self, other: "Correction") -> "Correction":
         """Return the correction that applies this one, and then `other`."""
+        if not isinstance(other, Correction):
+            raise InputError("other", f"must be a Correction, got {type(other).__name__}")
         if other.centered:  # A' (z - mean z) is the same for z + c, so a number in b has no effect
             b = other.b if not isinstance(self.b, Tensor) else _applied(other.A, self.b - self.b.mean()) + other.b
             if not isinstance(self.A, Tensor):

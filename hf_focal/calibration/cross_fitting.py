@@ -1,5 +1,6 @@
 """Fitting a correction, chosen if wanted, and measuring it on samples that it was not fitted on."""
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import chdtrc
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
@@ -292,7 +292,7 @@ def fit_correction(
         below that of a temperature.
 
     Raises:
-        TypeError, ValueError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
+        InputError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
             number of samples or clusters; what the function of the method raises, such as `fit_temperature` or
             `fit_platt_scaling`.
     """
@@ -317,8 +317,8 @@ def fit_correction(
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
-    if method != "none" and not 2 <= num_folds <= len(labels):
-        raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
+    if method != "none" and not (isinstance(num_folds, int) and 2 <= num_folds <= len(labels)):
+        raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds!r}")
     if keys is not None and num_folds > (most := len(np.unique(keys))):
         raise InputError("num_folds", f"must be at most the number of clusters, {most}, got {num_folds}")
 
@@ -430,7 +430,8 @@ def _p_value(scaled: Tensor, logits: Tensor, labels: Tensor, link: str, clusters
         gains = softplus(signs * logits[known]) - softplus(signs * scaled[known])
     alone = _mean_and_error(gains, None)[1]
     effect = max(1.0, (error / alone) ** 2) if alone > 0 else 1.0
-    return float(chdtrc(1, max(0.0, 2 * gain * len(gains) / effect)))  # not below 0 by rounding
+    # That of a chi-squared variable with one degree of freedom; the statistic is not below 0 by rounding.
+    return math.erfc(math.sqrt(max(0.0, gain * len(gains) / effect)))
 
 
 def _choice(

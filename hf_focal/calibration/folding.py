@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ..utils.model_wrappers import unwrap
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
 from .trial_runs import Trial, close, is_quantized, large_power, scaled_alike
 
 if TYPE_CHECKING:
     from .corrections import Correction
 
-MULTI_LABEL = "multi_label_classification"
 # Random inputs for comparing predictions before and after: of a classifier's head, and of a language model.
 _NUM_FEATURES, _NUM_TOKENS = 1024, 256
 _LARGEST_CHANGE = 1e-2  # of a probability by rounding, before a warning

@@ -34,7 +34,7 @@ def fit_platt_scaling(
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: arguments with the wrong dtype, shape, or range; infinite logits; no ones or no zeros;
+        InputError: arguments with the wrong dtype, shape, or range; infinite logits; no ones or no zeros;
             logits that are all equal, or that rank zeros above ones, which no a > 0 corrects; with `smooth=False`,
             separable labels.
     """

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..utils.model_wrappers import unwrap
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, as_scores, as_tensor
 from .corrections import Correction, calibration_record, fold_correction, is_folded, recorded_calibration
 from .cross_fitting import CalibrationFit
-from .folding import MULTI_LABEL, has_bias
+from .folding import check_whole, has_bias
 from .promises import drop_promises
 
 
@@ -39,15 +39,15 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
         The shifted logits, in the dtype of the given ones, or the model.
 
     Raises:
-        TypeError, ValueError: shares that are not in (0, 1) or, with a softmax, do not sum to 1; what
-            `fold_correction` raises; a head without a bias.
+        InputError: shares that are not in (0, 1) or, with a softmax, do not sum to 1.
+        TypeError: a model without a config, or whose head has no bias; what `fold_correction` raises.
     """
     if isinstance(model_or_logits, Tensor | np.ndarray):
         logits = as_scores("logits", model_or_logits)
         size = logits.shape[-1]
         shifted = prior_shift(train_prior, new_prior, size, link).apply(logits)
         return shifted.numpy() if isinstance(model_or_logits, np.ndarray) else shifted
-    model = unwrap(model_or_logits)
+    model = check_whole(model_or_logits)
     size = model.config.num_labels
     link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = prior_shift(train_prior, new_prior, size, link)

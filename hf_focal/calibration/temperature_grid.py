@@ -75,9 +75,12 @@ def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> N
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
     """Return the grid, by default `PAPER_GRID`, as an array (G,), float64.
 
-    Raises ValueError if the grid is empty, is not one-dimensional, or has a temperature outside of 1e-30 to 1e30.
+    Raises InputError if the grid is empty, is not one-dimensional, or has a temperature outside of 1e-30 to 1e30.
     """
-    temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
+    try:
+        temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("grid", f"must be a list of temperatures, got {grid!r}") from None
     if temperatures.ndim != 1 or not temperatures.size:
         raise InputError("grid", f"must be a non-empty list of temperatures, got {grid!r}")
     if not ((temperatures >= _SMALLEST) & (temperatures <= _LARGEST)).all():
@@ -458,7 +461,7 @@ class TemperatureStream:
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
         """Add the samples of `other` to this object, and return this object.
 
-        Raises ValueError if the two objects differ in grid, num_bins, ignore_index, or the number of classes.
+        Raises InputError if the two objects differ in grid, num_bins, ignore_index, or the number of classes.
         """
         for name in ("grid", "num_bins", "ignore_index"):
             mine, others = getattr(self, name), getattr(other, name)
@@ -473,7 +476,7 @@ class TemperatureStream:
         return self
 
     def compute(self) -> TemperatureCurves:
-        """Return the curves for all samples so far; raise `ValueError` if there are none."""
+        """Return the curves for all samples so far; raise `InputError` if there are none."""
         if not self._sums.count:
             raise InputError("the stream", "must have at least one labeled sample, got none")
         temperatures = torch.tensor(self._temperatures, dtype=torch.float64)

@@ -81,8 +81,8 @@ def fit_temperature(
         all classes are about equally likely; `at_grid_end` is then True, and a warning says so.
 
     Raises:
-        TypeError, ValueError: arguments with the wrong dtype, shape, or range; softmax probabilities given as logits;
-            no labels left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
+        InputError: arguments with the wrong dtype, shape, or range; softmax probabilities given as logits; no labels
+            left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
     """
     if link not in ("softmax", "sigmoid"):
         raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")

@@ -18,10 +18,11 @@ docs/research/thresholds.md simulates all of this.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtrik, betainc, expit, stdtrit
+import scipy  # which imports its parts on first use
 from torch import Tensor
 
 from ..metrics import CalibrationMetrics
@@ -209,9 +210,8 @@ def fit_thresholds(
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly
-            one target; a goal or a confidence outside (0, 1); with a softmax, a target other than precision and
-            coverage.
+        InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
+            a goal or a confidence outside (0, 1); with a softmax, a target other than precision and coverage.
     """
     given = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
     chosen = [name for name in _TARGETS if given[name] is not None]
@@ -225,13 +225,18 @@ def fit_thresholds(
         raise InputError("link", f"{expected}, got {link!r} for the {target}")
     goal = math.nan
     if target in GUARANTEED:
-        goal = float(given[target])  # type: ignore[arg-type]
-        check_fraction(target, goal)
+        check_fraction(target, given[target])
         check_fraction("confidence", confidence)
-    if cost is not None and not (len(cost) == 2 and min(cost) >= 0 and max(cost) > 0):
+        goal = float(given[target])  # type: ignore[arg-type]
+    if cost is not None and not _are_costs(cost):
         raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
     samples = samples_of(scores, labels, link, per_label, ignore_index, clusters)
     return thresholds_of(samples, target, goal, confidence, cost or (1.0, 1.0), simultaneous, link)
+
+
+def _are_costs(cost: Any) -> bool:
+    is_pair = isinstance(cost, Sequence) and len(cost) == 2 and all(isinstance(value, Real) for value in cost)
+    return is_pair and min(cost) >= 0 and max(cost) > 0
 
 
 def thresholds_of(
@@ -373,7 +378,7 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
     possible = shares < 1 - goal
     for factor in 1.05 ** np.arange(1, 200) if possible.any() else ():
         size = effective[possible] * factor
-        errors = np.ceil(bdtrik(_POWER, np.floor(size), shares[possible]))
+        errors = np.ceil(scipy.special.bdtrik(_POWER, np.floor(size), shares[possible]))
         if (_tail(errors, size, 1 - goal) <= risk).any():
             return f"needs about {max(math.ceil(present * (factor - 1)), 1):,} more {unit}{_shown(candidates, risk)}"
     most = candidates.sizes[-1]
@@ -432,7 +437,7 @@ def _recalling(
 def _tail(errors: Any, size: Any, share: float) -> np.ndarray:
     """Return P(Bin(size, share) <= errors), continued to sizes that are no whole numbers."""
     rest = np.subtract(size, errors)
-    return np.where(rest > 0, betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
+    return np.where(rest > 0, scipy.special.betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
 
 
 def _least(errors: int, goal: float, risk: float) -> int:
@@ -485,8 +490,8 @@ def _design_effects(squares: Any, share: Any, counts: Any, errors: Any, num_clus
 def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: float) -> Any:
     """Return the effective number of samples; where each is a cluster of its own, exactly the counts."""
     freedom = np.maximum(np.subtract(num_clusters, 1), 1)
-    of_samples = stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
-    return counts / design_effects * (of_samples / stdtrit(freedom, 1 - risk)) ** 2
+    of_samples = scipy.special.stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
+    return counts / design_effects * (of_samples / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
 
 
 def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[float, float]) -> tuple[float | None, str]:
@@ -562,7 +567,7 @@ def _bounds(log_odds: Sequence[float | None]) -> np.ndarray:
 
 def _probability(log_odds: float) -> float:
     """Return the probability in float32, rounded down, so that the threshold's own sample stays above it."""
-    return float(np.nextafter(np.float32(expit(log_odds)), np.float32(0)))
+    return float(np.nextafter(np.float32(scipy.special.expit(log_odds)), np.float32(0)))
 
 
 def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
@@ -577,7 +582,7 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
         label, or None to abstain. For the output of one sample that is not in a list, the same without the outer list.
 
     Raises:
-        ValueError: a config without thresholds; an output without the scores of all labels, with labels that the
+        InputError: a config without thresholds; an output without the scores of all labels, with labels that the
             thresholds are not for, or that could be of one sample or of several.
     """
     record = config if isinstance(config, Mapping) else getattr(config, "thresholds", None)

@@ -102,7 +102,7 @@ def score_choices(
         the largest number of options. If a question has fewer options, its remaining scores are -inf.
 
     Raises:
-        ValueError: before anything is scored, if the numbers of questions and choices differ, a question has fewer
+        InputError: before anything is scored, if the numbers of questions and choices differ, a question has fewer
             than two options, a letter is not a single token, a prompt is longer than the model's positions, or the
             template has an unknown field.
         TypeError: the model has no head that computes the logits from hidden states, position by position.
@@ -158,7 +158,7 @@ def answer_indices(
 ) -> Tensor:
     """Return the index of each question's correct option, (N,) int64.
 
-    An answer is the correct option's index (counted from 0), letter, or text. Raises ValueError for any other answer,
+    An answer is the correct option's index (counted from 0), letter, or text. Raises InputError for any other answer,
     and for a text that is also the letter of a different option.
     """
     indices = []
@@ -232,7 +232,9 @@ def encode_choices(
             pairs = (zip(prompt, ids, strict=False) for ids in sequences)
             starts = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], of_both)) for of_both in pairs]
             if any(not 0 < start < len(ids) for start, ids in zip(starts, sequences, strict=True)):
-                raise ValueError(f"questions and choices must have tokens of their own, got none for question {row}")
+                raise InputError(
+                    "questions and choices", f"must have tokens of their own, got none for question {row}"
+                )
             asked.append(_Question(sequences, starts, size))
     else:
         used = list(letters)[: max(sizes)]

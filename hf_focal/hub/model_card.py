@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite, isnan, nan
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,17 +14,18 @@ from markupsafe import Markup
 
 from ..calibration import Correction
 from ..calibration.cross_fitting import scaling_name
-from ..losses import LOSSES
+from ..losses import LOSSES, LossConfig
 from ..metrics.metric_table import METRICS
 from ..reports.markdown_tables import escaped, label_table, results_notes
 from ..reports.number_format import format_metric, format_number
+from ..reports.report_folder import diagrams_of
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, uncorrected_verdict, warnings_of
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult, ModelCard
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 _ALL = ", top_k=None"  # the argument of a pipeline that returns the probabilities of all labels
 _PAIR = f'{{"text": "A first text.", "text_pair": "A second text."}}{_ALL}'
@@ -51,165 +52,229 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.filters |= {"number": format_number, "sentence": lambda text: f"{text[:1].upper()}{text[1:]}"}
 
 
+@dataclass(frozen=True)
+class CardModel:
+    """The model that a card is of, and what the code that loads it must know.
+
+    Attributes:
+        name: the model's Hub id, for the code that loads it, or the name of its folder. Since the id is then unknown,
+            and the card is the same after `hf upload`, the code has "your-username" in front of that name.
+        task: the Hub's pipeline tag, such as `"text-classification"`.
+        base: the model that was fine-tuned or corrected, as a Hub id or a path; None for one trained from scratch.
+        package: the package that must be imported before the model can be loaded; see `registering_package`.
+        is_loadable: whether Transformers can load the model.
+        is_adapter, num_labels: whether it is a PEFT adapter, and its number of classes.
+        takes_pairs: whether a text classifier takes two texts; implied if the result has an option `text_pair_column`.
+        folded_temperature: a T that has been in the weights since before the measured correction was fitted.
+        is_correction: whether there is no model, but a file ``correction.json`` for scores.
+        usage: Python code for the section "Use" of a model that takes prompts with label words. Thresholds are then in
+            ``correction.json``; if the correction is not folded, the weights have its slopes, but no offsets.
+    """
+
+    name: str
+    task: str
+    base: str | None = None
+    package: str | None = None
+    is_loadable: bool = True
+    is_adapter: bool = False
+    num_labels: int | None = None
+    takes_pairs: bool = False
+    folded_temperature: float | None = None
+    is_correction: bool = False
+    usage: str = ""
+
+    @property
+    def is_id(self) -> bool:
+        return re.fullmatch(r"[\w.-]+/[\w.-]+", self.name) is not None
+
+    @property
+    def quoted_id(self) -> str:
+        """The Hub id as it stands inside the quotes of a Python string."""
+        return json.dumps(self.name if self.is_id else f"your-username/{self.name}", ensure_ascii=False)[1:-1]
+
+    @property
+    def kind(self) -> Task:
+        return PIPELINES.get(self.task, Task(name=self.task, pipeline=self.task))
+
+
+@dataclass(frozen=True)
+class CardData:
+    """The data that a card names.
+
+    Attributes:
+        dataset: the training data or, for a model that was only corrected, the calibration data; a Hub id or a path.
+        test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.
+        measured_on, fitted_on: the splits on which the model was measured and the correction was fitted; `fitted_on`
+            may be a file.
+        same_samples: whether the correction was fitted on the samples that were measured, which makes the results
+            optimistic.
+    """
+
+    dataset: str | None = None
+    test_dataset: str | None = None
+    measured_on: str = "test"
+    fitted_on: str = "validation"
+    same_samples: bool = False
+
+    @property
+    def fit_is_file(self) -> bool:
+        return self.fitted_on.lower().endswith(_DATA_FILES)
+
+    @property
+    def test_name(self) -> str | None:
+        return _display_name(self.test_dataset or self.dataset)
+
+    def samples(self, count: float, unit: str) -> str:
+        """Return what was measured, such as "the 60 samples of the test set of org/data", as Markdown."""
+        name = self.test_name or ""
+        is_file = self.test_dataset is not None and name.lower().endswith(_DATA_FILES)
+        split = "" if is_file else f"the {escaped(self.measured_on)} set"
+        places = " of ".join(filter(None, (split, escaped(name))))
+        return " ".join(filter(None, ("the", "" if isnan(count) else f"{int(count):,}", unit, "of", places)))
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model was trained: settings to list, by name, and whether FocalSFTTrainer trained it."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    is_sft: bool = False
+
+
 def model_card(
     result: RunResult,
+    model: CardModel,
+    data: CardData | None = None,
+    training: Training | None = None,
     *,
-    model_name: str,
-    task: str,
-    base_model: str | None = None,
-    dataset: str | None = None,
     language: str | list[str] | None = None,
     license: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    figures: Sequence[str] = (),
-    folded: bool = True,
-    fine_tuned: bool = True,
-    own_code: str | None = None,
-    loadable: bool = True,
-    adapter: bool = False,
-    num_labels: int | None = None,
-    sft: bool = False,
-    of_scores: bool = False,
-    usage: str = "",
-    measured_on: str = "test",
-    fitted_on: str = "validation",
-    test_dataset: str | None = None,
-    same_rows: bool = False,
-    earlier: float | None = None,
-    pairs: bool = False,
 ) -> "ModelCard":
-    """Return the card of a model: its loss, its results before and after T, and how to use it.
+    """Return the card of a model: its loss, its results before and after a correction, and how to use it.
 
     The card's metadata contain the results that are finite. A dataset or base model that is not given as a Hub id
     appears only in the text, under the last part of its path.
 
     Args:
-        result: the test set's results.
-        model_name: the model's Hub id, for the code that loads it, or the name of its folder. Since the id is then
-            unknown, and the card is the same after `hf upload`, the code has "your-username" in front of that name.
-        task: the Hub's pipeline tag, such as `"text-classification"`.
-        base_model: the model that was fine-tuned, or None for a model trained from scratch.
-        dataset: the training data or, for a model that was only corrected, the calibration data; a Hub id or a path.
+        result: the test set's results. Its report is expected beside the card, in the folder ``report``. If
+            `result.fit.folded` is False, the card shows how to apply the correction.
+        model: what is published.
+        data: its data; by default, they have no names.
+        training: None for a model that was only measured or corrected.
         language: ISO 639 codes.
         license: the Hub's name of the license.
-        settings: training settings to list, by name.
-        figures: paths of reliability diagrams, as `write_report` names them, relative to the card.
-        folded: whether T is in the weights (`fold_correction`). If not, the card shows how to apply T.
-        fine_tuned: whether `base_model` was trained, rather than only measured and corrected with `dataset`.
-        own_code: the package that must be imported before the model can be loaded; see `registering_package`.
-        loadable: whether Transformers can load the model.
-        adapter, num_labels: whether the model is a PEFT adapter, and the model's number of classes.
-        sft: whether FocalSFTTrainer trained the model.
-        of_scores: whether there is no model, but a file ``correction.json`` for tables of its scores.
-        usage: Python code for the section "Use" of a model that takes prompts with label words. Thresholds are then in
-            ``correction.json``; if not `folded`, the weights have the slopes of the correction, but no offsets.
-        measured_on, fitted_on: the splits on which the model was measured and the correction was fitted; `fitted_on`
-            may be a file.
-        test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.
-        same_rows: whether the correction was fitted on the samples that were measured, so the results are optimistic.
-        earlier: a temperature that is already in the weights; `result.temperature` is then not a fitted one.
-        pairs: whether a text classifier takes two texts; implied if the result has an option `text_pair_column`.
     """
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCard
 
-    arguments = dict(locals())
-    fitted, fit_is_file = result.temperature, fitted_on.lower().endswith(_DATA_FILES)
-    config = known_loss(result.loss) if fine_tuned else None
-    data_name, data_id = _display_name(dataset), _hub_id(dataset)
-    test_name, test_id = (_display_name(test_dataset), _hub_id(test_dataset)) if test_dataset else (data_name, data_id)
-    data = ModelCardData(
-        model_name=model_name,
-        language=language,
-        license=license,
-        library_name="hf_focal" if of_scores else "peft" if adapter else "transformers",
-        pipeline_tag=None if of_scores else task,
-        base_model=_hub_id(base_model),
-        datasets=data_id,
-        tags=["hf_focal", "calibration", *(["temperature-scaling"] if fitted.is_fitted else [])],
-        eval_results=_eval_results(result, task, test_name or "unknown", test_id or "unknown", measured_on, same_rows)
-        or None,
-    )
-    sources = LOSSES[config.name].source.split("; ") if config else []
-    sources += ["Guo et al. 2017"] * fitted.is_fitted
-    sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
-    calibration = result.fit.cross_fit
-    platt = None
-    if calibration is not None and calibration.correction is not None:  # the slopes and the intercepts
-        numbers = Correction.from_dict(calibration.correction).dense()
-        platt = [part.tolist() for part in np.broadcast_arrays(*numbers)]
-    scaled = calibration is not None and calibration.method not in ("temperature", "none")
-    pairs |= bool((result.data.options or {}).get("text_pair_column"))
-    pairs &= task == "text-classification"
-    count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
-    options = result.data.task == MULTIPLE_CHOICE.name
-    is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", model_name) is not None
-    name_in_code = model_name if is_id else f"your-username/{model_name}"
-    divisor = f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}"
-    unit = unit_of(result.data.task or task, unit_of(task))
-    of_task = PIPELINES.get(task, Task(name=task, pipeline=task))
-    shown_count = "" if isnan(count) else f"{int(count):,}"
-    test_is_file = bool(test_dataset) and (test_name or "").lower().endswith(_DATA_FILES)
-    of_set = "" if test_is_file else f"the {escaped(measured_on)} set"
-    places = " of ".join(filter(None, (of_set, escaped(test_name or ""))))
-    samples = " ".join(filter(None, ("the", shown_count, unit, "of", places)))
-    correction = "temperature" if fitted.is_fitted else result.correction
-    if not correction:
-        verdict = uncorrected_verdict(result) or "The results below show how well calibrated it is."
-    elif same_rows:
-        verdict = f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
-        verdict += "it helps on other data."
-    else:
-        verdict = correction_verdict(result, samples, unit)
-        verdict += f" {_at_confidence(result)}" if is_better_calibrated(result) else ""
+    data = data or CardData()
+    fitted, cross_fit, kind = result.temperature, result.fit.cross_fit, model.kind
+    config = known_loss(result.loss) if training else None
+    has_options, has_sigmoid = result.data.task == MULTIPLE_CHOICE.name, result.link == "sigmoid"
+    unit, count = unit_of(result.data.task or model.task, unit_of(model.task)), result.pre.get("num_samples", nan)
+    samples = data.samples(count, unit)
+    takes_pairs = model.takes_pairs or bool((result.data.options or {}).get("text_pair_column"))
+    takes_pairs &= model.task == "text-classification"
+    metadata = _metadata(result, model, data, language, license)
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
-        arguments,
-        generative=of_task.generates,
-        auto_class=of_task.auto_class,
-        peft_class=of_task.peft_class if adapter else None,
-        example=_PAIR if pairs else of_task.example,
-        example_item=_PAIR.removesuffix(_ALL) if pairs else '"A text to classify."',
+        result=result,
+        model=model,
+        data=data,
+        training=training,
+        kind=kind,
+        folded=result.fit.folded is not False,
+        peft_class=kind.peft_class if model.is_adapter else None,
+        example=_PAIR if takes_pairs else kind.example,
+        example_item=_PAIR.removesuffix(_ALL) if takes_pairs else '"A text to classify."',
         unit=unit,
-        of_fit="labels" if labels else unit,
-        labels=labels,
+        unit_of_fit="labels" if has_sigmoid else unit,
+        has_sigmoid=has_sigmoid,
         label_table=label_table(result) if result.parts.labels else "",
-        divisor=divisor,
-        quoted_name=json.dumps(name_in_code, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
-        is_id=is_id,
-        options=options,
-        scoring=_scoring(result) if options else "",
-        base_model=_display_name(base_model),
-        data_name=data_name,
-        test_name=test_name,
-        fit_is_file=fit_is_file,
-        fitted_on=_display_name(fitted_on) if fit_is_file else fitted_on,
-        count=shown_count,
+        divisor=f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}",
+        has_options=has_options,
+        scoring=_scoring(result) if has_options else "",
+        base_name=_display_name(model.base),
+        data_name=_display_name(data.dataset),
+        fitted_on=_display_name(data.fitted_on) if data.fit_is_file else data.fitted_on,
+        has_count=not isnan(count) and int(count) > 0,
         samples=samples,
-        correction=correction,
-        verdict=verdict,
+        correction=_correction_name(result),
+        verdict=_verdict(result, data, samples, unit),
         headline=headline_of(result),
         has_intervals="ece" in result.pre_intervals,
         names=_names(result),
-        kind="classification" if result.data.task == "scores" else task.replace("-", " "),
+        purpose="classification" if result.data.task == "scores" else model.task.replace("-", " "),
         limitations=_limitations(result, samples, unit),
         scaling=scaling_name(result.method) if result.method else "",
         warnings=warnings_of(result),
-        thresholds=result.thresholds,
         prior_shift=prior_shift_sentence(result.prior) if result.prior else "",
-        platt=platt,
-        serving=_serving_note(result, task, folded, of_task.generates, options),
+        platt=_slopes_and_intercepts(result),
+        serving=_serving_note(result, model.task, kind.generates, has_options),
         config=config,
         spec=config and LOSSES[config.name],
-        trainer="FocalSFT" if sft else of_task.trainer,
+        trainer="FocalSFT" if training and training.is_sft else kind.trainer,
         table=metrics_table(result),
         notes=results_notes([result]),
-        balance=result.parts.class_balance,
-        calibration=calibration,
-        scaled=scaled,
-        figures=[quote(path.replace("\\", "/")) for path in figures],
-        citations=citations(sources),
+        calibration=cross_fit,
+        scaled=cross_fit is not None and cross_fit.method not in ("temperature", "none"),
+        figures=[f"report/{name}" for name in diagrams_of(result)],
+        citations=citations(_sources(result, config)),
     )
     text = re.sub("\n{3,}", "\n\n", text)
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+    return ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")
+
+
+def _metadata(
+    result: RunResult, model: CardModel, data: CardData, language: str | list[str] | None, license: str | None
+) -> "ModelCardData":
+    """Return the card's front matter."""
+    from huggingface_hub import ModelCardData
+
+    library = "hf_focal" if model.is_correction else "peft" if model.is_adapter else "transformers"
+    return ModelCardData(
+        model_name=model.name,
+        language=language,
+        license=license,
+        library_name=library,
+        pipeline_tag=None if model.is_correction else model.task,
+        base_model=_hub_id(model.base),
+        datasets=_hub_id(data.dataset),
+        tags=["hf_focal", "calibration", *(["temperature-scaling"] if result.temperature.is_fitted else [])],
+        eval_results=_eval_results(result, model.task, data) or None,
+    )
+
+
+def _sources(result: RunResult, config: LossConfig | None) -> list[str]:
+    """Return the papers of the loss and of the temperature."""
+    fitted = result.temperature
+    sources = LOSSES[config.name].source.split("; ") if config else []
+    sources += ["Guo et al. 2017"] * fitted.is_fitted
+    return sources + ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
+
+
+def _slopes_and_intercepts(result: RunResult) -> list[Any] | None:
+    """Return the two numbers, or lists of numbers, of a correction of sigmoid logits; None without one."""
+    cross_fit = result.fit.cross_fit
+    if cross_fit is None or cross_fit.correction is None:
+        return None
+    return [part.tolist() for part in np.broadcast_arrays(*Correction.from_dict(cross_fit.correction).dense())]
+
+
+def _correction_name(result: RunResult) -> str:
+    return "temperature" if result.temperature.is_fitted else result.correction
+
+
+def _verdict(result: RunResult, data: CardData, samples: str, unit: str) -> str:
+    """Return sentences on what the results show; `samples` is escaped."""
+    correction = _correction_name(result)
+    if not correction:
+        return uncorrected_verdict(result) or "The results below show how well calibrated it is."
+    if data.same_samples:
+        return (
+            f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
+            "it helps on other data."
+        )
+    confident = f" {_at_confidence(result)}" if is_better_calibrated(result) else ""
+    return correction_verdict(result, samples, unit) + confident
 
 
 def _names(result: RunResult) -> list[str]:
@@ -251,8 +316,8 @@ def _at_confidence(result: RunResult) -> str:
 
 def _scoring(result: RunResult) -> str:
     """Return the arguments of `score_choices` with which the options were scored, as Python code; "" for defaults."""
-    given = result.data.options or {}
-    values = {name: given[name] for name in ("score", "letters", "template", "chat") if name in given}
+    options = result.data.options or {}
+    values = {name: options[name] for name in ("score", "letters", "template", "chat") if name in options}
     if "letters" in values:
         values["letters"] = values["letters"].split(",")
     if "template" in values:
@@ -260,15 +325,15 @@ def _scoring(result: RunResult) -> str:
     return "".join(f", {name}={value!r}" for name, value in values.items())
 
 
-def _serving_note(result: RunResult, task: str, folded: bool, generates: bool, options: bool) -> str:
+def _serving_note(result: RunResult, task: str, generates: bool, has_options: bool) -> str:
     """Return sentences on why servers would return other probabilities than the measured ones, or "" if none do."""
     sentences = []
-    if options:
+    if has_options:
         sentences.append(
             "A server does not apply T: divide the log-probabilities that it returns for the options by T, and take "
             "their softmax. Do not send T as the temperature of requests, which is for text."
         )
-    elif result.method is not None and not folded:
+    elif result.method is not None and result.fit.folded is False:
         sentences.append(
             "A server may not apply T by itself: to sample with T, send it as the temperature of each request."
             if generates
@@ -295,19 +360,22 @@ def citations(sources: Sequence[str]) -> str:
     return "\n\n".join(entries[key] for key in keys if key in entries)
 
 
-def _eval_results(
-    result: RunResult, task: str, data_name: str, data_type: str, split: str, same_rows: bool
-) -> list["EvalResult"]:
+def _eval_results(result: RunResult, task: str, data: CardData) -> list["EvalResult"]:
     from huggingface_hub import EvalResult
 
-    optimistic = " (optimistic: T was fitted on these samples)" if same_rows else ""
+    optimistic = " (optimistic: T was fitted on these samples)" if data.same_samples else ""
     names = {key: metric.name[0].upper() + metric.name[1:] for key, metric in METRICS.items() if metric.in_card}
     values = [(key, name + optimistic, result.post.get(key)) for key, name in names.items()]
     if result.method is not None:
         before = f" before {scaling_name(result.method)}"
         changed = [key for key in names if key != "accuracy" or result.method != "temperature"]
         values += [(key, names[key] + before, result.pre.get(key)) for key in changed]
-    common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
+    common = {
+        "task_type": task,
+        "dataset_type": _hub_id(data.test_dataset or data.dataset) or "unknown",
+        "dataset_name": data.test_name or "unknown",
+        "dataset_split": data.measured_on,
+    }
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))
         for key, name, value in values

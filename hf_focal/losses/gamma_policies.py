@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import scipy  # which imports its parts on first use
 import torch
-from scipy.special import lambertw
 from torch import Tensor
 
 from ..validation import check_confidences, check_count, check_number, require
@@ -237,5 +237,5 @@ def gamma_for_threshold(p0: float) -> float:
     if e < 1e-3:  # W₋₁ loses its digits near the branch point; this series gives x there
         x = 2 * e * (1 + e * (4 / 3 + e * (14 / 9 + e * 232 / 135)))
     else:
-        x = -float(lambertw((e - 1) * math.exp(e - 1), -1).real) / (1 - e) - 1
+        x = -float(scipy.special.lambertw((e - 1) * math.exp(e - 1), -1).real) / (1 - e) - 1
     return x / d

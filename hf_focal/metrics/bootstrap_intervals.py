@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # which imports its parts on first use
 import torch
-from scipy.sparse import csr_array
 
 from .bins import bin_index, split_points
 from .metric_table import METRICS
@@ -79,7 +79,7 @@ class Resamples:
         residual = confidence - hits - (mean - rate)[cell]
         names, row = np.unique(rows, return_inverse=True)
         columns = np.concatenate([cell, cell + len(count)])
-        sums = csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(row, 2), columns)))
+        sums = scipy.sparse.csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(row, 2), columns)))
         covariance = (sums.T @ sums).toarray()
         covariance[: len(count), : len(count)] -= np.outer(count, count) / len(names)
         values, vectors = np.linalg.eigh(covariance)

@@ -33,9 +33,9 @@ class ConfusionMatrix:
         self._add(counts)
 
     def merge(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
-        """Add the counts of `other` and return this object. Raises ValueError if the settings or classes differ."""
+        """Add the counts of `other` and return this object. Raises InputError if the settings or classes differ."""
         if other.ignore_index != self.ignore_index:
-            raise ValueError(f"ignore_index must be {self.ignore_index} in both, got {other.ignore_index}")
+            raise InputError("ignore_index", f"must be {self.ignore_index} in both, got {other.ignore_index}")
         if other.counts is not None:
             self._add(other.counts)
         return self
@@ -65,9 +65,9 @@ class ConfusionMatrix:
     def by_class(self) -> dict[str, Tensor]:
         """Return tensors (K,) on the CPU: "accuracy" (float64, NaN for a class that no sample has as its label), "iou"
         (float64, NaN for a class that is neither a label nor a prediction), and "count" (int64), the number of
-        samples that have the class as their label. Raises ValueError before the first batch."""
+        samples that have the class as their label. Raises InputError before the first batch."""
         if self.counts is None:
-            raise ValueError("counts must be of at least one batch, got none")
+            raise InputError("counts", "must be of at least one batch, got none")
         counts = self.counts.cpu()
         found, labeled = counts.diagonal().double(), counts.sum(1)
         # 0 / 0 is NaN.

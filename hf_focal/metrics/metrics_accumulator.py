@@ -51,14 +51,15 @@ class ReliabilityBins:
     accuracy: np.ndarray
 
     def check(self) -> None:
-        """Raise ValueError unless the bins are in order, and means from 0 to 1 are known where there are samples."""
+        """Raise InputError unless the bins are in order, and means from 0 to 1 are known where there are samples."""
         sides, edges = np.stack([self.confidence, self.accuracy]), self.edges
         if self.count.dtype != np.int64 or not len(self.count) or len(edges) != len(self.count) + 1:
-            raise ValueError("bins must have counts, and one edge more")
+            raise InputError("bins", "must have counts, and one edge more")
         if not (np.diff(edges) > 0).all() or edges[0] < 0 or edges[-1] > 1 or (self.count < 0).any():
-            raise ValueError("bins must have edges from 0 to 1, in order, and counts that are not negative")
+            raise InputError("bins", "must have edges from 0 to 1, in order, and counts that are not negative")
         if not ((sides >= 0) & (sides <= 1))[:, self.count > 0].all() or ((sides < 0) | (sides > 1)).any():
-            raise ValueError("bins must have the mean confidence and the accuracy, from 0 to 1, of each with samples")
+            expected = "must have the mean confidence and the accuracy, from 0 to 1, of each with samples"
+            raise InputError("bins", expected)
 
     def ece(self) -> float:
         return float(binned_error(np.nan_to_num(self.count * (self.confidence - self.accuracy)), self.count.sum()))
@@ -85,7 +86,7 @@ class CalibrationMetrics:
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
             (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
-            `smooth_reliability`, `log_odds_and_hits`, and `bootstrap` then raise ValueError.
+            `smooth_reliability`, `log_odds_and_hits`, and `bootstrap` then raise InputError.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
@@ -201,11 +202,11 @@ class CalibrationMetrics:
         return self._sums.get(name, np.zeros(shape))
 
     def merge(self, other: "CalibrationMetrics") -> Self:
-        """Add the samples of `other` and return this object; raise ValueError if arguments or classes differ."""
+        """Add the samples of `other` and return this object; raise InputError if arguments or classes differ."""
         for name in ("link", *_SETTINGS, "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
-                raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
+                raise InputError(name, f"must be the same to add samples, got {others} for {mine}")
         self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
         self._accumulate(other._sums)
         self._keys += other._keys
@@ -262,7 +263,7 @@ class CalibrationMetrics:
         return self._sum("bins", 3, self.num_bins)
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises ValueError without kept samples."""
+        """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises InputError without kept samples."""
         confidence, correct = self._unpack(self._kept("samples"))
         return torch.from_numpy(confidence), torch.from_numpy(correct)
 
@@ -290,7 +291,7 @@ class CalibrationMetrics:
         return self._kept(name)
 
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
-        """Return the smooth reliability curve with a bootstrap band; raise ValueError if samples are not kept."""
+        """Return the smooth reliability curve with a bootstrap band; raise InputError if samples are not kept."""
         return smooth_reliability(*confidences(self._top_labels("smooth_reliability")), num_resamples, level)
 
     def log_odds_and_hits(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -326,7 +327,7 @@ class CalibrationMetrics:
                 answers to one question. Whole clusters are then drawn. Samples are in the order in which they were
                 added, without those with `ignore_index`; with a sigmoid, each is a row of labels.
 
-        Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if samples are
+        Raises InputError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if samples are
         not kept, or if `clusters` does not have one value for each sample.
         """
         check_count("num_resamples", num_resamples)
@@ -349,7 +350,7 @@ class CalibrationMetrics:
 
     def _kept(self, name: str) -> np.ndarray:
         if not self.keep_samples:
-            raise ValueError(f"keep_samples must be True for {name}, got False")
+            raise InputError("keep_samples", f"must be True for {name}, got False")
         return joined(self._keys)
 
 

@@ -155,7 +155,7 @@ def read_samples(
 
     `inputs` is "logits" or "probabilities"; scores are (..., K), and labels are (...). Values are checked as the
     blocks are read. Signs that logits are really probabilities are added to `evidence` for the caller to judge. If
-    `evidence` is None, such logits raise ValueError after the last block.
+    `evidence` is None, such logits raise InputError after the last block.
     """
     if inputs not in ("logits", "probabilities"):
         expected = 'must be "logits" or "probabilities", or "confidences" for metrics of the predicted label alone'

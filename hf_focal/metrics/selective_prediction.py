@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import digamma
+import torch
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     rate = (errors - errors_before) / count
     size, total = answered[-1], errors[-1]
     # Σ 1/k over the group; Σ E(k)/k follows from it, because E(k) = rate · k + constant.
-    reciprocals = np.where(count == 1, 1 / answered, digamma(answered + 1) - digamma(before + 1))
+    reciprocals = np.where(count == 1, 1 / answered, _digamma(answered + 1) - _digamma(before + 1))
     risks = (rate * count + (errors_before - rate * before) * reciprocals).sum()
     shares = (errors_before * count + rate * count * (count + 1) / 2).sum() / size
     ends = (rate[0] + total / size) / 2, (rate[0] / size + total / size) / 2
@@ -73,3 +73,7 @@ def log_odds(doubt: np.ndarray) -> np.ndarray:
     """Return the log-odds of predictions from their `doubt`, 1 - confidence."""
     with np.errstate(divide="ignore"):
         return np.log1p(-doubt) - np.log(doubt)
+
+
+def _digamma(values: np.ndarray) -> np.ndarray:
+    return torch.special.digamma(torch.from_numpy(values.astype(np.float64))).numpy()

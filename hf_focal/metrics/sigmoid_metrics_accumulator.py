@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.special import logit
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bins import bin_index, bin_sums, grouped, pack, unpack
@@ -128,10 +127,10 @@ class LabelMetrics(CalibrationMetrics):
         return values
 
     def best_threshold(self) -> float:
-        """Return the probability threshold with the largest micro F1; raise ValueError if there are no samples."""
+        """Return the probability threshold with the largest micro F1; raise InputError if there are no samples."""
         p, hit = unpack(np.sort(self._known()))
         if not len(p):
-            raise ValueError("samples must be added before best_threshold, got none")
+            raise InputError("samples", "must be added before best_threshold, got none")
         found = hit[::-1].cumsum()  # ones among the k most probable entries
         scores = 2 * found / (np.arange(1, len(p) + 1) + max(int(hit.sum()), 1))
         last = np.append(p[::-1][:-1] != p[::-1][1:], True)  # a threshold cannot split ties
@@ -156,7 +155,7 @@ class LabelMetrics(CalibrationMetrics):
         pairs = []
         for keys in self._keys_of_rows().T:
             p, one = unpack(keys[keys != _UNKNOWN])
-            pairs.append((logit(p.astype(np.float64)), one))
+            pairs.append((torch.logit(torch.from_numpy(p).double()).numpy(), one))
         return pairs
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
@@ -191,7 +190,7 @@ class LabelMetrics(CalibrationMetrics):
         return entries[order], None if keys.shape[1] == 1 else row[order]
 
     def _top_labels(self, *_: Any) -> Any:
-        raise ValueError("link must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
+        raise InputError("link", "must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
 
     _groups = _top_labels
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
+from ..validation import InputError
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes
 from .page_parts import diagrams, environment, picture
@@ -44,7 +45,7 @@ def comparison_page(
             files; a result holds only the last parts of their paths, as it may be published.
 
     Raises:
-        ValueError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
+        InputError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
     """
     runs = read_runs(folders)
     tables: dict[str, list[RunResult]] = {}
@@ -98,7 +99,7 @@ def _folder_of(file: Path) -> Path:
 def read_runs(folders: Sequence[str | Path]) -> dict[Path, RunResult]:
     """Return path of metrics.json -> run for the folders and with the names and errors of `comparison_page`."""
     if not folders:
-        raise ValueError("folders must hold at least one run's folder, got none")
+        raise InputError("folders", "must hold at least one run's folder, got none")
     files = {file.resolve(): file for folder in folders for file in _metrics_files(Path(folder))}
     runs = {}
     for file in files.values():
@@ -113,9 +114,8 @@ def _metrics_files(folder: Path) -> list[Path]:
     for patterns in (("report/metrics.json", "metrics.json"), ("*/report/metrics.json", "*/metrics.json")):
         if files := [file for pattern in patterns for file in sorted(folder.glob(pattern)) if file.is_file()]:
             return files
-    raise ValueError(
-        f"folder must be the folder of a run, a report or a comparison, got {folder}, which has no metrics.json"
-    )
+    expected = "must be the folder of a run, a report or a comparison"
+    raise InputError("folder", f"{expected}, got {folder}, which has no metrics.json")
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _errors_of(file: Path) -> Iterator[None]:
     try:
         yield
     except READ_ERRORS as error:
-        raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
+        raise InputError(str(file), f"must be what a report writes, got {type(error).__name__}: {error}") from None
 
 
 def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..validation import InputError
 from .figure_style import ACCURACY, GAP, finished, title_above
 
 if TYPE_CHECKING:
@@ -41,22 +42,22 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
         edges, and the color bar.
 
     Raises:
-        ValueError: `history` is empty; an epoch is negative or smaller than the one before; or an update does not have
+        InputError: `history` is empty; an epoch is negative or smaller than the one before; or an update does not have
             M gammas and M + 1 edges.
     """
     from matplotlib.colors import AsinhNorm, LinearSegmentedColormap
     from matplotlib.figure import Figure
 
     if not history:
-        raise ValueError("history must hold at least one update, got none")
+        raise InputError("history", "must hold at least one update, got none")
     num_bins = len(history[0]["gammas"])
     for sizes in ((len(entry["gammas"]), len(entry["edges"])) for entry in history):
         if sizes != (num_bins, num_bins + 1):
             expected = f"{num_bins} gammas and {num_bins + 1} edges in each update"
-            raise ValueError(f"history must have {expected}, got {sizes[0]} and {sizes[1]}")
+            raise InputError("history", f"must have {expected}, got {sizes[0]} and {sizes[1]}")
     epochs = [0.0, *(entry["epoch"] for entry in history)]
     if any(before > after for before, after in pairwise(epochs)):
-        raise ValueError(f"history must have epochs that do not decrease from 0, got {epochs[1:]}")
+        raise InputError("history", f"must have epochs that do not decrease from 0, got {epochs[1:]}")
     # Any width will do if all updates are at epoch 0.
     epochs.append(epochs[-1] + (epochs[-1] / len(history) or 1.0))
     gammas = np.array([[1.0] * num_bins, *(entry["gammas"] for entry in history)]).T

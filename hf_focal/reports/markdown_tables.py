@@ -8,6 +8,7 @@ import numpy as np
 
 from ..calibration.temperature_grid import few_samples
 from ..metrics.metric_table import METRICS
+from ..validation import InputError
 from .number_format import MISSING, format_metric, format_number, metric_interval
 from .run_results import RunResult
 from .verdicts import has_comparable_error, warnings_of
@@ -79,9 +80,9 @@ def escaped(text: str) -> str:
 
 
 def check_results(results: Sequence) -> None:
-    """Raise `ValueError` if there are no results."""
+    """Raise `InputError` if there are no results."""
     if not results:
-        raise ValueError("results must hold at least one run, got none")
+        raise InputError("results", "must hold at least one run, got none")
 
 
 def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
@@ -138,7 +139,7 @@ def results_table(results: Sequence[RunResult]) -> str:
     only if the error of its run is not significantly larger than the lowest. In a column without
     intervals, the best values (ties included) are bold only if no other column has intervals, as for tokens and
     pixels; the column "true ECE %" is an exception and always has bold values.
-    Raises ValueError if there are no results.
+    Raises InputError if there are no results.
     """
     columns = results_columns(results)
     warnings = "".join(f"Warning: {escaped(text)}.\n\n" for run in results for text in warnings_of(run))

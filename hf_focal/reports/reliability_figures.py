@@ -11,7 +11,7 @@ import numpy as np
 
 from ..calibration import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
-from ..validation import Array, check_positive
+from ..validation import Array, InputError, check_positive
 from .figure_style import (
     ACCURACY,
     COLORS,
@@ -77,7 +77,7 @@ def reliability_diagram(
     Raises:
         TypeError: neither logits and labels nor metrics are given, or both are; a temperature is given with metrics;
             `smooth` is given with `ReliabilityBins`; or the logits or labels have the wrong type.
-        ValueError: there are no samples, the temperature is not finite and positive, or logits or labels are invalid.
+        InputError: there are no samples, the temperature is not finite and positive, or logits or labels are invalid.
     """
     from matplotlib.figure import Figure
 
@@ -89,7 +89,7 @@ def reliability_diagram(
         if temperature is not None:
             check_positive("temperature", temperature)
             if link == "softmax" and isinstance(temperature, Temperature) and temperature.values:
-                raise ValueError(f"temperature must be one number with link='softmax', got {temperature}")
+                raise InputError("temperature", f"must be one number with link='softmax', got {temperature}")
             logits = scaled(logits, temperature)
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False, link=link)
         metrics.update(logits, labels)
@@ -127,12 +127,12 @@ def comparison_figure(
         link: as for `reliability_diagram`.
 
     Raises:
-        ValueError: there are no runs, or the bins of a run hold no samples.
+        InputError: there are no runs, or the bins of a run hold no samples.
     """
     from matplotlib.figure import Figure
 
     if not runs:
-        raise ValueError("runs must hold at least one run, got none")
+        raise InputError("runs", "must hold at least one run, got none")
     sides = len(next(iter(runs.values())))
     columns = min(len(runs), 3)  # more diagrams in a row would be too small on a phone
     rows = sides * -(-len(runs) // columns)
@@ -186,11 +186,11 @@ def overlay_figure(sets: Mapping[str, ReliabilityBins], *, link: str = "softmax"
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
     """Draw the ECE, the diagonal, and for each bin a bar up to the accuracy with its Wilson interval (a vertical line)
-    and a hatched bar from the accuracy to the mean confidence. Raise `ValueError` if the bins hold no samples."""
+    and a hatched bar from the accuracy to the mean confidence. Raise `InputError` if the bins hold no samples."""
     from matplotlib.colors import to_rgba_array
 
     if not bins.count.sum():
-        raise ValueError("metrics must hold at least one sample, got none")
+        raise InputError("metrics", "must hold at least one sample, got none")
     filled = bins.count > 0
     left, width, count = bins.edges[:-1][filled], np.diff(bins.edges)[filled], bins.count[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]

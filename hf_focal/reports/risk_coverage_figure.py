@@ -8,6 +8,7 @@ import numpy as np
 
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics, RiskCoverageCurve
+from ..validation import InputError
 from .figure_style import COLORS, GREY, LINES, clean_axes, finished
 from .number_format import format_metric
 from .result_sections import RiskCoverage
@@ -30,7 +31,7 @@ def risk_coverage_figure(
         path: the file to save the figure to; its suffix determines the format.
 
     Raises:
-        ValueError: there are no runs, or the metrics of a run have the link "sigmoid".
+        InputError: there are no runs, or the metrics of a run have the link "sigmoid".
     """
     points = {}
     for name, chosen in (thresholds or {}).items():
@@ -51,7 +52,7 @@ def _drawn(
     from matplotlib.figure import Figure
 
     if not runs:
-        raise ValueError("runs must hold at least one run, got none")
+        raise InputError("runs", "must hold at least one run, got none")
     figure = Figure(figsize=(5.6, 4), layout="constrained")
     axes = figure.subplots()
     for number, (name, metrics) in enumerate(runs.items()):

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.special import entr
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -283,7 +282,7 @@ def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) ->
     """Describe the classes of samples with these counts of labels; `confusion` has them by prediction, or is empty."""
     names = [*names] if len(names) == len(counts) else [str(number) for number in range(len(counts))]
     largest = int(counts.argmax())
-    base_nll = float(entr(counts / max(counts.sum(), 1)).sum())
+    base_nll = float(entropy_terms(counts / max(counts.sum(), 1)).sum())
     balance = ClassBalance(len(counts), int(counts.min()), int(counts[largest]), names[largest], base_nll)
     if not len(confusion):
         return balance
@@ -298,6 +297,11 @@ def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) ->
         num_never=len(never),
         samples_of_never=int(counts[never].sum()),
     )
+
+
+def entropy_terms(shares: np.ndarray) -> np.ndarray:
+    """Return -p log p of each share p, which is 0 for p = 0."""
+    return torch.special.entr(torch.from_numpy(np.asarray(shares, np.float64))).numpy()
 
 
 def _of_labels(

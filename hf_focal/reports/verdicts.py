@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from math import isnan, nan
 
 import numpy as np
-from scipy.special import entr
 
 from ..calibration import Correction
 from ..calibration.cross_fitting import AS_IT_IS
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .number_format import format_metric, metric_interval
-from .run_results import RunResult
+from .run_results import RunResult, entropy_terms
 
 _LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
@@ -163,7 +162,7 @@ def _probability_warnings(result: RunResult) -> list[str]:
                 f"{result.loss} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
                 f"{100 * frequency:.1f}% of the labels apply: {_advice(result)}"
             )
-        base, of_each = float(np.nanmean(entr(frequencies) + entr(1 - frequencies))), "label"
+        base, of_each = float(np.nanmean(entropy_terms(frequencies) + entropy_terms(1 - frequencies))), "label"
     else:
         balance, of_each = result.parts.class_balance, "class"
         base = nan if balance is None or balance.base_nll is None else balance.base_nll

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..utils.arrow_values import numpy_values
 from ..validation import InputError
 from .table_files import ScoreRows
 
@@ -41,7 +42,7 @@ def distinct(column: pa.Array) -> tuple[list[Any], np.ndarray]:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         column = column.cast(pa.string())
     encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+    return encoded.dictionary.to_pylist(), numpy_values(encoded.indices)
 
 
 def label_values(rows: ScoreRows, column: str, argument: str = "label_column") -> pa.Array:

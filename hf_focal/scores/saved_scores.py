@@ -21,7 +21,7 @@ def write_scores(path: str | Path, scores: Scores) -> None:
     Raises:
         InputError: there are only confidences.
     """
-    if scores.confidence is not None:
+    if scores.confidences is not None:
         raise InputError("save_scores", f"needs the scores of all classes, got confidences in {scores.source}")
     names = scores.score_names
     columns: dict[str, Any] = {}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..calibration import CalibrationFit, Correction, fit_correction, fit_temperature
-from ..calibration.clusters import are_clustered
+from ..calibration.clusters import are_clustered, usable_clusters
 from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..metrics import CalibrationMetrics
 from ..validation import InputError
@@ -19,7 +19,6 @@ from .table_files import ScoreRows, load
 
 # Columns that say which rows may depend on each other, or tell rows apart.
 _CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")
-_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the rows are not cut by them
 _BATCH = 100_000  # samples that are measured at once
 _MOST_CLASSES = 1000  # with more, no classwise ECE
 
@@ -41,7 +40,7 @@ class Scores:
         are_independent: False if the rows depend on each other in a way that `clusters` do not describe.
         notes: what a reader of the results should know of the scores.
         source: the name of the table in errors and reports.
-        confidence: (N,) within [0, 1], where the other classes' scores are not known, or None.
+        confidences: (N,) within [0, 1], where the other classes' scores are not known, or None.
         schema: what the columns of the table mean; None if the scores do not come from one.
         has_classwise_metrics: whether the place of a score is a class, which has an ECE of its own. By default, unless
             there are more than 1,000.
@@ -56,7 +55,7 @@ class Scores:
     are_independent: bool = True
     notes: tuple[str, ...] = ()
     source: str = "scores"
-    confidence: np.ndarray | None = None
+    confidences: np.ndarray | None = None
     schema: Schema | None = None
     has_classwise_metrics: bool | None = None
 
@@ -87,7 +86,7 @@ class Scores:
     @property
     def kind(self) -> str:
         """What is known of the samples: "logits" or, without the scores of the classes, "confidence"."""
-        return "logits" if self.confidence is None else "confidence"
+        return "logits" if self.confidences is None else "confidence"
 
     def collected(self) -> "Scores":
         """Return the scores themselves; a model's `ModelScores` runs its forward pass."""
@@ -97,9 +96,9 @@ class Scores:
         self, num_bins: int = 15, correction: Correction | None = None
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
-        if self.confidence is not None:
+        if self.confidences is not None:
             metrics = CalibrationMetrics(num_bins, classwise=False)
-            metrics.update_from_confidences(self.confidence, self.known_labels)
+            metrics.update_from_confidences(self.confidences, self.known_labels)
             return metrics, None
         return self._measured(num_bins, None), None if correction is None else self._measured(num_bins, correction)
 
@@ -135,10 +134,10 @@ class Scores:
             InputError: there are no labels, or only confidences; another method than "temperature" with another
                 objective than "nll"; or what `fit_correction` and `fit_temperature` raise.
         """
-        if self.confidence is not None:
+        if self.confidences is not None:
             raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
         if objective != "nll" and method != "temperature":
-            raise InputError("objective", f"must be 'nll' for calibration {method!r}, got {objective!r}")
+            raise InputError("objective", f"must be 'nll' for method {method!r}, got {objective!r}")
         given: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
         if objective == "nll" and (cross_fit or method != "temperature"):
             return fit_correction(self.logits, self.known_labels, method, bias=bias, clusters=self.clusters, **given)
@@ -148,7 +147,7 @@ class Scores:
 
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
-        if self.confidence is not None:
+        if self.confidences is not None:
             raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
         clusters = self.clusters if are_clustered(self.clusters) else None
         samples = samples_of(self.logits, self.known_labels, self.link, clusters=clusters)
@@ -158,7 +157,7 @@ class Scores:
         """Return the samples at the indices, or where the mask is True."""
         parts: dict[str, Any] = {
             name: None if (values := getattr(self, name)) is None else values[rows]
-            for name in ("labels", "groups", "clusters", "confidence")
+            for name in ("labels", "groups", "clusters", "confidences")
         }
         return replace(self, logits=self.logits[rows], **parts)
 
@@ -256,7 +255,7 @@ def read_scores(
     )
     if schema.kind == "confidence":
         check_rows(table, ~((values >= 0) & (values <= 1)), values, "numbers within [0, 1]")
-        return replace(scores, confidence=values, notes=found.notes + cluster_notes)
+        return replace(scores, confidences=values, notes=found.notes + cluster_notes)
     logits, floor, notes = as_logits(table, values, schema.kind, schema.link, floor)
     schema = replace(schema, floor=floor)
     notes = found.notes + notes + cluster_notes
@@ -264,10 +263,7 @@ def read_scores(
 
 
 def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
-    """Return the clusters of the rows, whether these are independent draws, and notes.
-
-    If no column is named, a known one is taken. If it leaves few clusters, the rows are not cut by them.
-    """
+    """Return the `usable_clusters` of the named column or, if none is named, of a known one."""
     found = column or next((name for name in _CLUSTERS if rows.table.column_names.count(name) == 1), None)
     if found is None:
         return None, True, ()
@@ -278,11 +274,4 @@ def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, b
         where = rows.where(int(pc.index(array.is_null(), True).as_py()))
         raise InputError("cluster_column", f"must have no missing values, got one in {where}")
     values = np.array([str(value) for value in array.to_pylist()])
-    number = len(np.unique(values))
-    if number == len(values):
-        return values, True, ()
-    known = f"the {len(values):,} rows of {rows.source} have {number:,} values of {found!r}"
-    if column is None and number < _FEWEST_CLUSTERS:
-        advice = "name what is drawn independently as cluster_column"
-        return None, False, (f"{known}, so they may depend on each other: {advice}",)
-    return values, True, (f"{known}: folds and thresholds are drawn by these clusters, intervals by rows",)
+    return usable_clusters(values, "rows", rows.source, found, column is not None)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..utils.arrow_values import numpy_values
 from ..validation import InputError
 from .class_labels import is_lists, is_text_type
 from .table_files import ScoreRows
@@ -63,7 +64,7 @@ def score_values(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
         flat = flat.cast(pa.float64())
     if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
         raise InputError("score_column", f"must hold numbers, got {flat.type} in {columns[0]!r}")
-    values = flat.to_numpy(zero_copy_only=False)
+    values = numpy_values(flat)
     # Arrow's arrays are read-only, which PyTorch does not take.
     values = values.copy() if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     return values.reshape(-1, size) if size else values

@@ -14,20 +14,16 @@ from datasets import ClassLabel, Dataset, Value
 
 from ..calibration import CalibrationFit, Correction
 from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier
-from ..hub.model_card import model_card
+from ..hub.model_card import CardModel
 from ..reports import RunResult
 from ..reports.output_folder import NotPublishedError
-from ..reports.report_folder import diagrams_of
 from ..scores.correction_files import write_correction
-from ..tasks.dataset_loading import dataset_location
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import select_inputs
 from ..tasks.task import LABEL_WORDS
-from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .model import ModelSource, public_name
-from .source import Data
 
 _FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
@@ -176,30 +172,10 @@ class LabelWordsSource(ModelSource):
         of_scores = (fitted_on.classes, fitted_on.schema)
         write_correction(folder / "correction.json", fit, *of_scores, promises.get("thresholds"), words)
 
-    def write_card(
-        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
-    ) -> None:
-        places = (fitted_on[0], measured_on[0])
-        fit, test = (dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in places)
-        dataset = fit.path if fit.path == test.path else None
+    def card_model(self, name: str) -> CardModel:
         is_model = self.options.save_as is not None
-        card = model_card(
-            result,
-            model_name=name,
-            task=self.task.pipeline,
-            base_model=self.name,
-            dataset=dataset,
-            figures=[f"report/{name}" for name in diagrams_of(result)],
-            folded=result.fit.folded is not False,
-            fine_tuned=False,
-            of_scores=not is_model,
-            usage=self._usage_of_classifier(name) if is_model else self._usage(),
-            fitted_on=fit.split or fit.path,
-            measured_on=test.split or ("validation" if dataset else "test"),
-            test_dataset=test.path,
-            same_rows=test == fit,
-        )
-        write_whole(folder / "README.md", str(card))
+        usage = self._usage_of_classifier(name) if is_model else self._usage()
+        return CardModel(name, self.task.pipeline, self.name, is_correction=not is_model, usage=usage)
 
     def _example(self) -> dict[str, str]:
         return dict.fromkeys(self.words.prompt.fields, "A text to classify.")

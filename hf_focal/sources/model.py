@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
@@ -20,7 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import is_peft_available
 
 from ..calibration import CalibrationFit, Correction, apply_calibrated_generation, fold_correction
-from ..calibration.clusters import are_clustered, content_hashes
+from ..calibration.clusters import content_hashes, usable_clusters
 from ..calibration.corrections import calibration_record, is_folded, recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import RoundingWarning, fold, has_bias
@@ -28,12 +29,11 @@ from ..calibration.prior_shift import check_shares
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.model_card import model_card, registering_package
+from ..hub.model_card import CardData, CardModel, registering_package
 from ..losses import LossConfig
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.output_folder import NotPublishedError
-from ..reports.report_folder import diagrams_of
 from ..reports.result_sections import DataSection
 from ..reports.run_results import known_loss
 from ..scores.score_table import Scores
@@ -44,9 +44,8 @@ from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
-from ..tasks.task import MULTI_LABEL
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..utils.atomic_write import write_whole
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, one_line
 from .model_scores import ModelScores
 from .onnx import OnnxClassifier
@@ -55,7 +54,6 @@ from .source import Data, Source
 _logger = logging.getLogger(__name__)
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
-_FEWEST_CLUSTERS = 10  # with fewer that were found, rather than named, the samples are not cut by them
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
 # Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
@@ -127,14 +125,13 @@ class ModelSource(Source):
                 raise InputError("group", f"must not be given for {given}")
             if self.onnx is not None and not self.task.takes_affine:
                 raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
-            if self.config.model_type == "tree_lstm":
-                raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
             self._set_problem_type()
             arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
                 gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
+                use_cpu=not torch.accelerator.is_available(),  # else processes on CPUs would each measure everything
                 # The forward method of an ONNX model names no inputs.
                 remove_unused_columns=self.task.takes_texts and self.onnx is None,
             )
@@ -286,6 +283,11 @@ class ModelSource(Source):
             raise InputError(
                 "model", f"must have a trained head for {self.task.name}, got {self.name!r} without {missing}"
             )
+        needed = {name for name, of in signature(model.forward).parameters.items() if of.default is of.empty}
+        needed -= {"args", "kwargs", *self.encoder.model_input_names}
+        if needed:
+            expected = f"must need no more than its {self.task.processor} gives"
+            raise InputError("model", f"{expected}, got {self.name!r}, which needs {', '.join(sorted(needed))}")
         if self.task.takes_texts and self.task.labels == "label_column":
             self._match_padding(model)
         return model
@@ -384,18 +386,16 @@ class ModelSource(Source):
         return self.task.takes_affine and self.config.problem_type != MULTI_LABEL
 
     def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
-        labels, calibration = self.link == "sigmoid", method or "temperature"
-        if labels and calibration not in OF_LINK["sigmoid"]:
+        labels, method = self.link == "sigmoid", method or "temperature"
+        if labels and method not in OF_LINK["sigmoid"]:
             kind = "a model with a sigmoid for each label"
-            raise InputError(
-                "calibration", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {calibration!r}"
-            )
-        if not labels and calibration == "platt":
+            raise InputError("method", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {method!r}")
+        if not labels and method == "platt":
             problem = self.config.problem_type
-            raise InputError("calibration", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
-        if calibration != "temperature" and not self.task.takes_affine:
+            raise InputError("method", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
+        if method != "temperature" and not self.task.takes_affine:
             kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
-            raise InputError("calibration", f"must be 'temperature' for {kind}, got {calibration!r}")
+            raise InputError("method", f"must be 'temperature' for {kind}, got {method!r}")
         if per_label and not labels:
             problem = self.config.problem_type
             raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
@@ -454,17 +454,11 @@ class ModelSource(Source):
         """
         named, first = CLUSTER in samples.column_names, self.task.inputs[0]
         keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
-        independent = self.task.has_independent_predictions
-        number = len(np.unique(keys))
-        if not are_clustered(keys):
-            return keys, independent, []
         column = getattr(self.options, "cluster_column" if named else first.argument)
-        found = f"the {len(keys):,} samples of {source} have {number:,} values of {column!r}"
-        if named or number >= _FEWEST_CLUSTERS:
-            return keys, independent, [f"{found}: folds and thresholds are drawn by these clusters"]
-        whole = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
-        note = f"{found}, so they may depend on each other: name what is drawn independently as cluster_column"
-        return whole, False, [note]
+        clusters, independent, notes = usable_clusters(keys, "samples", source, column, named)
+        if clusters is None:  # a cluster for each sample
+            clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
+        return clusters, independent and self.task.has_independent_predictions, [*notes]
 
     def folds(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
@@ -479,7 +473,7 @@ class ModelSource(Source):
             raise InputError("", str(error)) from error
         except InputError as error:
             if error.argument == "num_folds":
-                needed = "must have a label for each fold unless calibration is 'temperature'"
+                needed = "must have a label for each fold unless method is 'temperature'"
                 raise InputError("dataset", f"{needed}: {error}") from error
             if error.argument == "logits":
                 raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
@@ -586,25 +580,19 @@ class ModelSource(Source):
             return  # the card would load the model with Transformers
         if self.task.name == "text-classification":
             copy_settings(self.name, folder, self.has_one_sigmoid)
-        places = (fitted_on[0], measured_on[0])
-        fit, test = (dataset_location(of.argument, str(of.value), of.split, of.default_split) for of in places)
-        dataset = fit.path if fit.path == test.path else None  # a model card can name only one
-        card = model_card(
-            result,
-            model_name=name,
-            task=self.task.pipeline,
-            base_model=self.name,
-            dataset=dataset,
-            figures=[f"report/{name}" for name in diagrams_of(result)],
-            folded=result.fit.folded is not False,
-            fine_tuned=False,
-            own_code=registering_package(self.model),
-            fitted_on=fit.split or fit.path,
-            measured_on=test.split or ("validation" if dataset else "test"),
-            test_dataset=test.path,
-            same_rows=test == fit,
+        super().write_card(folder, name, result, fitted_on, measured_on)
+
+    def card_model(self, name: str) -> CardModel:
+        return CardModel(name, self.task.pipeline, self.name, registering_package(self.model))
+
+    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> CardData:
+        fit, test = (
+            dataset_location(data.argument, str(data.value), data.split, data.default_split)
+            for data, _ in (fitted_on, measured_on)
         )
-        write_whole(folder / "README.md", str(card))
+        dataset = fit.path if fit.path == test.path else None  # a model card can name only one
+        split = test.split or ("validation" if dataset else "test")
+        return CardData(dataset, test.path, split, fit.split or fit.path, test == fit)
 
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:

@@ -40,7 +40,7 @@ class ModelScores:
         notes: what a reader of the results should know of the data so far.
     """
 
-    confidence = None
+    confidences = None
     schema = None
 
     def __init__(

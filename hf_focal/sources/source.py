@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.prior_shift import check_shares
-from ..hub.model_card import model_card
 from ..reports import RunResult
-from ..reports.report_folder import diagrams_of
 from ..reports.result_sections import DataSection
 from ..scores.correction_files import write_correction
 from ..scores.score_table import Scores
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
+
+if TYPE_CHECKING:
+    from ..hub.model_card import CardData, CardModel
 
 
 class Data(NamedTuple):
@@ -76,7 +77,7 @@ class Source:
             raise InputError("source", f"must give scores of its classes, {names}, got {found.classes}")
         if (
             names
-            and found.confidence is None
+            and found.confidences is None
             and found.num_classes not in (len(names), len(names) - (len(names) == 2))
         ):
             raise InputError(
@@ -141,22 +142,24 @@ class Source:
         self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
     ) -> None:
         """Write ``README.md``, which calls the source `name`. The data come with their scores."""
-        files = [of.source if Path(of.source).suffix else None for _, of in (fitted_on, measured_on)]
-        same = measured_on[1] is fitted_on[1]
-        card = model_card(
-            result,
-            model_name=name,
-            task="tabular-classification",
-            dataset=files[0],
-            figures=[f"report/{name}" for name in diagrams_of(result)],
-            fine_tuned=False,
-            of_scores=True,
-            fitted_on=files[0] or "calibration",
-            measured_on="calibration" if same else "test",
-            test_dataset=files[1],
-            same_rows=same,
-        )
+        from ..hub.model_card import model_card
+
+        card = model_card(result, self.card_model(name), self.card_data(fitted_on, measured_on))
         write_whole(folder / "README.md", str(card))
+
+    def card_model(self, name: str) -> "CardModel":
+        """Return what the card says of what `save` wrote, under the name `name`."""
+        from ..hub.model_card import CardModel
+
+        return CardModel(name, "tabular-classification", is_correction=True)
+
+    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> "CardData":
+        """Return what the card says of the data, which come with their scores."""
+        from ..hub.model_card import CardData
+
+        file, test_file = (of.source if Path(of.source).suffix else None for _, of in (fitted_on, measured_on))
+        same = measured_on[1] is fitted_on[1]
+        return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)
 
 
 class _Wrapped(Source):

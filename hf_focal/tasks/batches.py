@@ -136,7 +136,7 @@ def _collate_sounds(samples: list[dict], extractor: Any) -> dict[str, "Tensor"]:
 
 
 def open_image(image: dict[str, Any], row: int) -> "Image":
-    """Open an undecoded image as RGB, in upright orientation. Raises `ValueError`, which names the image's `row`."""
+    """Open an undecoded image as RGB, in upright orientation. Raises `InputError`, which names the image's `row`."""
     import numpy as np
     from PIL import Image, ImageOps
 

@@ -48,7 +48,7 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
         columns: the columns to select.
 
     Raises:
-        ValueError: a column is missing, is named by two arguments, has nulls, holds the wrong type, or has only blank
+        InputError: a column is missing, is named by two arguments, has nulls, holds the wrong type, or has only blank
             texts; or there are no samples.
     """
     arguments: dict[str, str] = {}
@@ -113,7 +113,7 @@ def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Da
     """Drop unlabeled samples, whose label in the column `name` is negative (-1 in a `ClassLabel`, or -100).
 
     Raises:
-        ValueError: no sample is labeled. The message names the data (`source`) and the label column of the user's file
+        InputError: no sample is labeled. The message names the data (`source`) and the label column of the user's file
             (`column`).
     """
     labeled = samples.select_columns(name).with_format("numpy")[:][name] >= 0

@@ -24,8 +24,9 @@ from transformers import (
 
 from ..calibration.folding import is_masked_language_model
 from ..utils.model_wrappers import unwrap
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
-from .task import MULTI_LABEL, PIPELINES, TASKS, Task, task_of_class
+from .task import PIPELINES, TASKS, Task, task_of_class
 
 # Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.
 _UNSHIFTED = re.compile(

@@ -18,7 +18,7 @@ _UNLIMITED = 10**9  # tokens
 def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> int | None:
     """Return the number of tokens that a pretrained model has positions for; None if its configuration sets no limit.
 
-    Raises `ValueError` if `max_length` is larger than that number, or if no model can be built from the configuration.
+    Raises `InputError` if `max_length` is larger than that number, or if no model can be built from the configuration.
     """
     positions = getattr(config, "max_position_embeddings", None)
     try:
@@ -47,7 +47,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     """Return the number of tokens after which inputs are truncated.
 
     This is `max_length`, if given, or else the smaller of the tokenizer's and the model's limits, or 1,000 if neither
-    has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `ValueError` if
+    has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `InputError` if
     `max_length` exceeds the number of the model's positions.
     """
     positions = model_positions(AutoConfig.from_pretrained(name, **source), max_length)

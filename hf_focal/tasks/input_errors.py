@@ -35,7 +35,7 @@ _REASONS: dict[tuple[type[Exception], ...], str] = {
 
 
 def check_id_or_folder(argument: str, name: str) -> None:
-    """Raise a `ValueError` that names `argument` if `name` is a path that does not exist. The Hub is not queried."""
+    """Raise an `InputError` that names `argument` if `name` is a path that does not exist. The Hub is not queried."""
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and "://" not in name and not Path(name).exists():
         raise InputError(argument, f"must be an existing folder or a Hub id, got {name!r}")

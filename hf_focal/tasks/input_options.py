@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .task import MULTI_LABEL
+from ..errors import InputError
+from ..utils.problem_types import MULTI_LABEL
 
 
 def _option(default: Any, help: str, group: str = "columns") -> Any:
@@ -17,7 +18,7 @@ class InputOptions:
     """Options for a model's data: columns of inputs and labels, languages, prompts, and limits on the amount of data.
 
     Raises:
-        ValueError: `max_length` or `max_samples` is below 1, or options that need each other do not come together.
+        InputError: `max_length` or `max_samples` is below 1, or options that need each other do not come together.
     """
 
     text_column: str = _option("text", "column of texts [text]")
@@ -81,8 +82,6 @@ class InputOptions:
     )
 
     def __post_init__(self) -> None:
-        from ..validation import InputError  # needs torch, which --help does not
-
         for name in ("max_length", "max_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:

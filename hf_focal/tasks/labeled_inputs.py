@@ -12,10 +12,11 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions
-from .task import MULTI_LABEL, Task
+from .task import Task
 
 _DEFAULTS = InputOptions()
 CLUSTER, GROUP = "cluster", "group"  # the columns of clusters and groups, as strings
@@ -33,7 +34,7 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
         `options.group`. Labels are the model's label numbers, and answers are the indices of the right options.
 
     Raises:
-        ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
+        InputError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
             label that the model does not have.
     """
     if (translations := _argument(task, "source", options)) is not None:
@@ -115,7 +116,7 @@ def check_choices(source: str, choices: list[list[str]]) -> None:
 
 
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:
-    """Raise `ValueError` unless each sentence has as many tags as words."""
+    """Raise `InputError` unless each sentence has as many tags as words."""
     for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True)):
         if len(words) != len(of_words):
             raise InputError(
@@ -143,7 +144,7 @@ def labels_of(
         int64, (N,); -100 for samples without a label (marked -100 in the data, or -1 in a `ClassLabel`).
 
     Raises:
-        ValueError: the column is missing, or has nulls, label names that the model does not have, or label numbers
+        InputError: the column is missing, or has nulls, label names that the model does not have, or label numbers
             outside the model's range.
     """
     selected = Column("label_column", options.label_column, "label", "labels")
@@ -216,52 +217,80 @@ def multi_hot_lists(
 ) -> list[list[float]] | None:
     """Return the lists in `options.label_column` if each has a 0 or 1 per label, or None if they hold label numbers.
 
-    The whole column decides: lists of label numbers have no repeated number and none that the model lacks; lists of 0
-    and 1 all have the model's number of labels. Raises `ValueError` for a column that can be read in both ways, unless
-    `options.label_format` says how, and for one that can be read in neither way.
+    See `label_format_of`; the labels are those of the model's config.
     """
-    name, size, given = options.label_column, config.num_labels, options.label_format
-    kind = split.features[name].feature
+    numbers_are_names = bool(options.label_map) or _has_other_integers(config)
+    column, size = options.label_column, config.num_labels
+    reading = label_format_of(source, split, column, options.label_format, size, numbers_are_names)
+    if reading == "ids":
+        return None
+    lists = split.with_format("arrow")[:].column(column).combine_chunks()
+    return pc.cast(lists.flatten(), "float64").to_numpy(zero_copy_only=False).reshape(-1, size).tolist()
+
+
+def label_format_of(
+    source: str,
+    split: Dataset,
+    column: str,
+    label_format: str | None,
+    size: int | None = None,
+    numbers_are_names: bool = False,
+) -> str:
+    """Return what the lists in a column hold: "multi_hot", a 0 or 1 for each label, or "ids", label numbers or names.
+
+    The whole column decides: lists of label numbers have no repeated number and none that the model lacks; lists of 0
+    and 1 all have one value for each label.
+
+    Args:
+        source: the name of the split in errors.
+        label_format: what the user says that the lists hold, or None.
+        size: the number of labels; by default, the labels are still to be read from the column.
+        numbers_are_names: whether numbers in the column are names of labels, rather than their positions.
+
+    Raises:
+        InputError: the column can be read in both ways, and `label_format` is None; or it can be read in neither.
+    """
+    kind = split.features[column].feature
     dtype = "" if isinstance(kind, ClassLabel) else getattr(kind, "dtype", "")
     is_number = dtype.startswith(("int", "uint", "float", "bool"))
-    if not is_number and given != "multi_hot":
-        return None
+    if not is_number and label_format != "multi_hot":
+        return "ids"
     if not is_number:
-        raise InputError("label_format", f"must be 'ids' for lists of {kind} in {name!r} of {source}, got {given!r}")
-    lists = split.with_format("arrow")[:].column(name).combine_chunks()
+        expected = f"must be 'ids' for lists of {kind} in {column!r} of {source}"
+        raise InputError("label_format", f"{expected}, got {label_format!r}")
+    lists = split.with_format("arrow")[:].column(column).combine_chunks()
     if lists.null_count:
-        raise InputError("label_column", f"must hold lists, got null in {name!r} of {source}")
+        raise InputError("label_column", f"must hold lists, got null in {column!r} of {source}")
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     values = pc.cast(lists.flatten(), "float64").to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    is_hot = lengths == size
+    width = size if size is not None else int(lengths[0]) if len(lengths) else 0
+    is_hot = lengths == width
     is_hot[rows[~np.isin(values, (0, 1))]] = False
-    numbers_are_names = options.label_map or _has_other_integers(config)
     is_ids = np.full(len(lengths), dtype[0] in "iu")
     if not numbers_are_names:
-        is_ids[rows[(values < 0) | (values >= size)]] = False
+        is_ids[rows[(values < 0) | (values >= (np.inf if size is None else size))]] = False
     order = np.lexsort((values, rows))
     repeated = (np.diff(values[order]) == 0) & (np.diff(rows[order]) == 0)
     is_ids[rows[order][1:][repeated]] = False
     readings = {"multi_hot": is_hot, "ids": is_ids}
-    possible = [reading for reading, fits in readings.items() if fits.all() and given in (None, reading)]
+    possible = [reading for reading, fits in readings.items() if fits.all() and label_format in (None, reading)]
     if len(possible) > 1:
         raise InputError(
             "label_format",
-            f"must be given, multi_hot or ids: the lists in {name!r} of {source} can be read as both, a "
-            f"0 or 1 for each of the {size} labels, or label numbers",
+            f"must be given, multi_hot or ids: the lists in {column!r} of {source} can be read as both, a "
+            f"0 or 1 for each of the {width} labels, or label numbers",
         )
     if not possible:
-        fits = readings[given] if given else is_hot if is_hot.mean() > is_ids.mean() else is_ids
+        fits = readings[label_format] if label_format else is_hot if is_hot.mean() > is_ids.mean() else is_ids
         number = int((~fits).argmax())
-        expected = (
-            f"{size} values 0 or 1, one for each label" if fits is is_hot else f"different label numbers below {size}"
-        )
-        row = split[number][name]
+        numbers = "different label numbers " + ("from 0" if size is None else f"below {size}")
+        expected = f"{width} values 0 or 1, one for each label" if fits is is_hot else numbers
+        row = split[number][column]
         raise InputError(
             "label_column", f"must hold lists of {expected}, got {some_of(row)} in row {number} of {source}"
         )
-    return values.reshape(-1, size).tolist() if possible == ["multi_hot"] else None
+    return possible[0]
 
 
 def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] | None:
@@ -272,7 +301,7 @@ def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] |
         the model's labels.
 
     Raises:
-        ValueError: only some columns have the names of labels, or a column or label appears twice.
+        InputError: only some columns have the names of labels, or a column or label appears twice.
     """
     columns = options.label_column.split(",")
     order = _numbers_of(config, columns, options.label_map)

@@ -2,22 +2,21 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from transformers import PreTrainedConfig
 
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions
-from .labeled_inputs import check_tags, label_sets_of, labels_of, tags_of
-from .task import MULTI_LABEL, PIPELINES, SEGMENTATION, Task
+from .labeled_inputs import check_tags, label_format_of, label_sets_of, labels_of, tags_of
+from .task import PIPELINES, SEGMENTATION, Task
 
 # By the Hub's pipeline tag, except that of segmentation.
 _TASKS = {
@@ -175,18 +174,18 @@ def _labeled(
 
     Samples without a label and sentences without words are dropped.
     """
-    argument, train = str(task.labels), raw["train"]
+    argument, train, options = str(task.labels), raw["train"], InputOptions(label_format=label_format)
     of_words = argument == "tag_column"
     several = not of_words and (("," in column and column not in train.column_names) or _has_lists(train, column))
     if several and not _has_lists(train, column):  # a column of 0 and 1 for each label
         names = column.split(",")
-    elif several and _is_multi_hot(train, sources["train"], column, label_format):
+    elif several and label_format_of(sources["train"], train, column, label_format) == "multi_hot":
         names, label_format = [str(number) for number in range(len(train[column][0]))], "multi_hot"
     else:
         names, label_format = _names(argument, raw, sources, column, several), "ids"
     config = PreTrainedConfig(id2label=dict(enumerate(names)), problem_type=MULTI_LABEL if several else None)
-    given: dict[str, Any] = {argument: column, "label_format": label_format}
-    options = InputOptions(**given)
+    changes: dict[str, Any] = {argument: column, "label_format": label_format}
+    options = replace(options, **changes)
     for name, split in raw.items():
         source, feature = sources[name], ClassLabel(names=names)
         if several:
@@ -244,32 +243,6 @@ def _names(
 
 def _has_lists(train: Dataset, column: str) -> bool:
     return hasattr(train.features.get(column), "feature")
-
-
-def _is_multi_hot(train: Dataset, source: str, column: str, label_format: str | None) -> bool:
-    """Return whether lists of numbers hold a 0 or 1 for each label, rather than the numbers of a sample's labels."""
-    if label_format not in (None, "multi_hot", "ids"):
-        raise InputError("label_format", f"must be 'multi_hot' or 'ids', got {label_format!r}")
-    kind = train.features[column].feature
-    is_number = isinstance(kind, Value) and kind.dtype not in ("string", "large_string")
-    if label_format is not None or not is_number:
-        return label_format == "multi_hot"
-    if "int" not in kind.dtype:  # floats and booleans
-        return True
-    rows = pa.chunked_array(train.with_format("arrow")[:].column(column))
-    lengths, values = (
-        pc.unique(pc.list_value_length(rows)).to_pylist(),
-        set(pc.unique(pc.list_flatten(rows)).to_pylist()),
-    )
-    if len(lengths) > 1 or not values <= {0, 1}:
-        return False
-    if lengths[0] > 2 or any(len(set(row)) < len(row) for row in train[column]):
-        return True  # as numbers of labels, some would be repeated
-    raise InputError(
-        "label_format",
-        f"must say whether lists such as {train[column][0]} in {column!r} of {source} are 'multi_hot' or "
-        "'ids', got None",
-    )
 
 
 def _check_disjoint(splits: DatasetDict, sources: Mapping[str, str]) -> None:

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from . import batches
 
-MULTI_LABEL = "multi_label_classification"
-
 
 class Input(NamedTuple):
     """A column of inputs in a task's data."""

@@ -55,12 +55,11 @@ from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_
 from ..calibration.trial_runs import first_rows
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, published_files, repository_of, upload
-from ..hub.model_card import model_card, registering_package
+from ..hub.model_card import CardData, CardModel, Training, model_card, registering_package
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
 from ..reports import RunResult, comparison_page, write_report
-from ..reports.report_folder import diagrams_of
 from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSection
 from ..reports.verdicts import warnings_of
 from ..scores.correction_files import write_correction
@@ -148,10 +147,10 @@ class FocalTrainer(Trainer):
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.
-        ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
+        InputError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
             neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
             `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises
-            ValueError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
+            InputError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
             and, unless `args.max_steps` is set, for one whose steps have another number of samples.
     """
 
@@ -547,7 +546,7 @@ class FocalTrainer(Trainer):
         """Measure labeled data, or the evaluation set with the key `dataset`, before and after the correction.
 
         Returns two `CalibrationMetrics` over all processes; the second is None without a correction. For pixels, both
-        have `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset or one without labels.
+        have `keep_samples=False`, except with AdaFocal. Raises InputError for an empty dataset or one without labels.
         """
         streamed = self._new_evaluation()
         measured = self.collect(self._evaluation_set("dataset", dataset), streamed)
@@ -636,7 +635,7 @@ class FocalTrainer(Trainer):
                 other (see `hf_focal.fit_correction`). Tokens of one row always may.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
+            InputError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
                 samples or tokens (use `fit_temperature`); multiple choice with a method other than "temperature".
         """
         check_correction(self.model, self.head, method or "temperature")
@@ -672,7 +671,7 @@ class FocalTrainer(Trainer):
             per_label: whether to fit one T per label by NLL, for a model with several labels per sample.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
+            InputError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         problem = f"must be False for a model with a softmax, got {per_label}"
@@ -699,7 +698,7 @@ class FocalTrainer(Trainer):
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.
 
-        Raises ValueError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
+        Raises InputError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
@@ -907,7 +906,7 @@ class FocalTrainer(Trainer):
     ) -> None:
         """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
 
-        Raises ValueError if there is no data to measure, or if the task is unknown.
+        Raises InputError if there is no data to measure, or if the task is unknown.
 
         Args:
             language, license, tags: entries of the card's metadata.
@@ -925,20 +924,21 @@ class FocalTrainer(Trainer):
         task, tag, data, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
         args, state, model = self.args, self.state, without_adapter(self.model)
         config = getattr(model, "config", None)
-        named: dict[str, Any] = {"task": task or task_of_model(model, self.head).pipeline}
+        task = task or task_of_model(model, self.head).pipeline
+        card_data = CardData(tag or data)
         fitted_on = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
         if result is not None:
-            named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
+            card_data = replace(card_data, test_dataset=test_dataset if isinstance(test_dataset, str) else None)
         else:
             test_dataset = self.eval_dataset if test_dataset is None else test_dataset
             test_dataset = self.held_out_dataset(test_dataset, "test_dataset")
-            named["measured_on"] = self._split_name(test_dataset, "test")
-            named["same_rows"] = same_data(fitted_on, test_dataset)
+            split, same_samples = self._split_name(test_dataset, "test"), same_data(fitted_on, test_dataset)
+            card_data = replace(card_data, measured_on=split, same_samples=same_samples)
             result = self._measured_result(test_dataset)
         if not self.is_world_process_zero():
             return
         if fitted_on is not None:
-            named["fitted_on"] = self._split_name(fitted_on, "calibration")
+            card_data = replace(card_data, fitted_on=self._split_name(fitted_on, "calibration"))
         folder = Path(args.output_dir)
         file = folder / "config.json"
         saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"calibration": {"folded": False}}
@@ -949,26 +949,28 @@ class FocalTrainer(Trainer):
         if state.global_step:  # training may have stopped early
             settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
         settings["configuration of the dataset"] = data_config
+        settings = {
+            name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
+        }
+        folded = is_folded(saved.get("calibration"), generates) or adapter_calibration(folder) is not None
+        card_model = CardModel(
+            name=model_name or self.hub_model_id or repository_of(args),
+            task=task,
+            base=finetuned_from or getattr(config, "name_or_path", None) or None,
+            package=registering_package(model),
+            is_loadable=isinstance(model, PreTrainedModel),
+            is_adapter=model is not unwrap(self.model),
+            num_labels=getattr(config, "num_labels", None),
+            takes_pairs=self._takes_pairs(),
+            folded_temperature=earlier,
+        )
         card = model_card(
-            result,
-            model_name=model_name or self.hub_model_id or repository_of(args),
-            base_model=finetuned_from or getattr(config, "name_or_path", None) or None,
-            dataset=tag or data,
+            replace(result, fit=replace(result.fit, folded=folded)),
+            card_model,
+            card_data,
+            Training(settings, self._fine_tunes_texts),
             language=language,
             license=license,
-            settings={
-                name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
-            },
-            figures=[f"report/{name}" for name in diagrams_of(result)],
-            folded=is_folded(saved.get("calibration"), generates) or adapter_calibration(folder) is not None,
-            earlier=earlier,
-            own_code=registering_package(model),
-            loadable=isinstance(model, PreTrainedModel),
-            adapter=model is not unwrap(self.model),
-            sft=self._fine_tunes_texts,
-            num_labels=getattr(config, "num_labels", None),
-            pairs=self._takes_pairs(),
-            **named,
         )
         card.data.tags += [tags] if isinstance(tags, str) else tags or []
         card.save(folder / "README.md")
@@ -1010,7 +1012,7 @@ class FocalTrainer(Trainer):
             The commit on the main process, or a `Future` of it if not `blocking`; None on other processes.
 
         Raises:
-            ValueError: what `create_model_card` raises.
+            InputError: what `create_model_card` raises.
             HubError: what `hf_focal.hub.hub_publishing.publish` raises, with the command that repeats the upload.
         """
         token, revision = token or self.args.hub_token, revision or self.args.hub_revision

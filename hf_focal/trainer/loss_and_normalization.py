@@ -232,9 +232,9 @@ def loss_func(
             Trainer would count a NaN as a label.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
+        InputError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
             training, it averages recall over steps, or it weights classes by their numbers of training labels. The
-            returned function raises ValueError for floating labels and labels of the logits' shape, unless `link` is
+            returned function raises InputError for floating labels and labels of the logits' shape, unless `link` is
             "sigmoid"; for labels that do not match the logits one to one (CTC); for an output without logits; and for
             an output with the auxiliary loss of a mixture of experts.
     """

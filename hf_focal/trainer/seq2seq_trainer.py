@@ -28,7 +28,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
 
     The arguments and errors are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. With
-    `args.max_tokens_per_batch`, `train` also raises ValueError if the training set has no length or no token ids.
+    `args.max_tokens_per_batch`, `train` also raises InputError if the training set has no length or no token ids.
     """
 
     _arguments = FocalSeq2SeqTrainingArguments
@@ -109,7 +109,7 @@ class TokenBatches(Sampler[list[int]]):
     or left out.
 
     `lengths` (N,) has the number of tokens of each sample; a sample longer than `max_tokens` forms its own batch.
-    Process k has the batches k, k + num_processes, ... of an epoch. Raises ValueError if there are fewer samples than
+    Process k has the batches k, k + num_processes, ... of an epoch. Raises InputError if there are fewer samples than
     processes, or if the batches cannot be divided equally among the processes.
     """
 

@@ -21,7 +21,7 @@ except ImportError as error:
 class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
     """`FocalTrainingArguments` plus `trl.SFTConfig`, with the defaults of `SFTConfig` (bf16, gradient checkpointing).
 
-    Also raises ValueError for a second loss: a `loss_type` other than "nll", or a nonzero `router_aux_loss_coef`.
+    Also raises InputError for a second loss: a `loss_type` other than "nll", or a nonzero `router_aux_loss_coef`.
     """
 
     # Set again, or the defaults that `FocalTrainingArguments` inherits from `TrainingArguments` would take precedence.
@@ -66,7 +66,7 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     including those given to `evaluate`, `fit_temperature`, and `measure`, are prepared like the training set.
 
     Raises:
-        ValueError: if `FocalTrainer` or `trl.SFTTrainer` raises it, or for unpadded batches on several processes.
+        InputError: if `FocalTrainer` raises it, or for unpadded batches on several processes.
     """
 
     _arguments = FocalSFTConfig

@@ -26,7 +26,7 @@ class FocalTrainingArguments(TrainingArguments):
     "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
 
     Raises:
-        ValueError: a loss that `LossConfig.parse` rejects; another argument of this class with an unknown value or out
+        InputError: a loss that `LossConfig.parse` rejects; another argument of this class with an unknown value or out
             of range; a `label_smoothing_factor`, which would be a second loss; `label_names` other than "labels"; a
             `metric_for_best_model` that some evaluations lack; the loss as `metric_for_best_model` if the loss changes
             during training; "batch_rebalance" as `train_sampling_strategy` on several processes with
@@ -119,7 +119,7 @@ class FocalTrainingArguments(TrainingArguments):
 class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArguments):
     """`FocalTrainingArguments` plus `transformers.Seq2SeqTrainingArguments` and `max_tokens_per_batch`.
 
-    Also raises ValueError for a `max_tokens_per_batch` below 1, or if `max_tokens_per_batch` is given with a
+    Also raises InputError for a `max_tokens_per_batch` below 1, or if `max_tokens_per_batch` is given with a
     `train_sampling_strategy` other than "random".
     """
 

@@ -69,7 +69,7 @@ def calibrate_texts(file: str | None, model: str, objective: str) -> tuple:
             fit.to_csv(Path(folder) / "fit.csv", index=False)
             test.to_csv(Path(folder) / "test.csv", index=False)
             data = {"dataset": f"{folder}/fit.csv", "test_dataset": f"{folder}/test.csv"}
-            options = {"objective": objective, "calibration": "temperature", "task": "text-classification"}
+            options = {"objective": objective, "method": "temperature", "task": "text-classification"}
             return shown(calibrate_model(model.strip(), **data, **options))
     except (ValueError, OSError) as error:
         raise gr.Error(str(error)) from error

@@ -112,7 +112,7 @@ def test_an_unknown_option_is_reported_by_its_command(capsys):
 
 def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
-    line += ["--calibration", "temperature"]
+    line += ["--method", "temperature"]
     assert main([*line, "--test-dataset", str(texts.test), "--objective=nll", "--output", str(tmp_path / "m")]) == 0
     printed = capsys.readouterr().out
     assert "(nll): ECE " in printed and "| before" in printed and "after, T = " in printed
@@ -177,8 +177,8 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     assert "threshold_dataset must hold samples that are not in dataset" in error_of(capsys, evaluate)
     few = tmp_path / "few.csv"
     few.write_text("premise,hypothesis,label\nba,be,red\nbe,ba,blue\n")
-    folds = error_of(capsys, [*line, "--dataset", few, "--calibration", "auto"])
-    assert "dataset must have a label for each fold unless calibration is 'temperature': num_folds" in folds
+    folds = error_of(capsys, [*line, "--dataset", few, "--method", "auto"])
+    assert "dataset must have a label for each fold unless method is 'temperature': num_folds" in folds
     assert "got the file" in error_of(capsys, [*line, "--test_split", "test"])
     assert "test_dataset must hold different samples" in error_of(
         capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]
@@ -237,7 +237,7 @@ def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp
 def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
     seen = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(cli, "describe_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    monkeypatch.setattr(cli, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if shown is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -259,7 +259,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "describe_losses", interrupt)
+    monkeypatch.setattr(cli, "listed_losses", interrupt)
     assert main(["losses"]) == 130
     assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
 
@@ -306,7 +306,7 @@ def test_a_hub_that_cannot_be_reached(capsys, texts, reached):
 @pytest.mark.usefixtures("reached")
 def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_path):
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
-    assert main([*line, "--calibration", "temperature", "--push_to_hub", "me/calibrated"]) == 0
+    assert main([*line, "--method", "temperature", "--push_to_hub", "me/calibrated"]) == 0
     assert f"\nPublished: {hub.url}/me/calibrated\n" in capsys.readouterr().out
     held = hub.repositories["me/calibrated"]
     assert {"README.md", "model.safetensors", "temperature.json", "report/metrics.json"} < held.keys()
@@ -372,7 +372,7 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
     write_report(tmp_path / "run" / "report", RunResult.measure("flsd53", fitted, logits, labels))
     data = ["--dataset", str(texts.test), *texts.arguments]
-    to = ["--calibration", "temperature", "--output", str(tmp_path / "calibrated")]
+    to = ["--method", "temperature", "--output", str(tmp_path / "calibrated")]
     assert main(["calibrate", str(texts.folder), *data, *to]) == 0
     assert main(["evaluate", str(texts.folder), *data, "--output", str(tmp_path / "evaluated")]) == 0
     capsys.readouterr()

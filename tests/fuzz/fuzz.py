@@ -43,7 +43,7 @@ from trained_models import build  # noqa: E402
 
 from hf_focal import fit_temperature  # noqa: E402
 from hf_focal.cli import main as cli  # noqa: E402
-from hf_focal.hub.model_card import model_card  # noqa: E402
+from hf_focal.hub.model_card import CardData, CardModel, Training, model_card  # noqa: E402
 from hf_focal.reports import RunResult, write_report  # noqa: E402
 from hf_focal.utils.folder_lock import unlock_all  # noqa: E402
 
@@ -202,8 +202,8 @@ class Fuzz:
             field: {other: next(iter(getattr(self.ood, field).values()))} for field in ("detection", "curves", "shift")
         }
         write_detection_report(folder / "run" / "report", [replace(self.ood, loss=name, **sets)])
-        options = {"model_name": other, "dataset": name, "base_model": other, "test_dataset": name}
-        ModelCard(str(model_card(run, task="text-classification", **options)))
+        model = CardModel(other, "text-classification", base=other)
+        ModelCard(str(model_card(run, model, CardData(name, name), Training())))
         return cli.main(["report", str(folder), "--output", str(folder / "page.html")])
 
     def path(self, random: random.Random, folder: Path) -> int:

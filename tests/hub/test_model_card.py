@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 
 import hf_focal
 from hf_focal import CalibrationMetrics, Temperature
-from hf_focal.hub.model_card import citations, model_card
+from hf_focal.hub.model_card import CardData, CardModel, Training, citations, model_card
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
@@ -49,8 +49,16 @@ def translation_of():
     )
 
 
-def card_of(result=None, task="text-classification", **options):
-    return model_card(result or run_of(), model_name="user/my_model", task=task, **options)
+def card_of(result=None, task="text-classification", *, name="user/my_model", folded=True, **options):
+    """Return a card; `options` are arguments of `model_card`, and fields of its data and its model."""
+    result = result or run_of()
+    data = {part.name: options.pop(part.name) for part in fields(CardData) if part.name in options}
+    card = {argument: options.pop(argument) for argument in ("language", "license") if argument in options}
+    training = options.pop("training", Training())
+    model = CardModel(name, task, **options)
+    return model_card(
+        replace(result, fit=replace(result.fit, folded=folded)), model, CardData(**data), training, **card
+    )
 
 
 def front_matter(card):
@@ -83,7 +91,7 @@ def test_the_card_reads_back_equal(task, folded, tmp_path):
 
 def test_the_results_in_the_metadata_are_those_of_the_run():
     result = run_of()
-    data = card_of(result, dataset="SetFit/20_newsgroups", base_model="org/base", license="mit", language="en").data
+    data = card_of(result, dataset="SetFit/20_newsgroups", base="org/base", license="mit", language="en").data
     values = {entry.metric_name: entry.metric_value for entry in data.eval_results}
     assert list(values) == SIDES + BEFORE
     keys = ("accuracy", "nll", "ece", "adaece", "smooth_ece", "brier", "aurc")
@@ -124,7 +132,7 @@ def test_bleu_is_among_the_results_of_a_translation():
 
 
 def test_the_metadata_call_results_on_the_data_of_the_fit_optimistic():
-    names = {entry.metric_name for entry in card_of(run_of(), same_rows=True).data.eval_results}
+    names = {entry.metric_name for entry in card_of(run_of(), same_samples=True).data.eval_results}
     assert {"ECE (optimistic: T was fitted on these samples)", "ECE before temperature scaling"} <= names
 
 
@@ -150,7 +158,7 @@ def test_nothing_but_what_was_measured_is_in_the_metadata():
     ],
 )
 def test_a_path_is_no_id_and_only_its_end_is_told(given, name):
-    card = card_of(dataset=given, base_model=given)
+    card = card_of(dataset=given, base=given)
     again = ModelCard(str(card)).data
     assert not {"datasets", "base_model"} & set(front_matter(card))
     assert {(entry.dataset_name, entry.dataset_type) for entry in again.eval_results} == {(name, "unknown")}
@@ -175,16 +183,15 @@ def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
 
 def test_the_text_says_what_was_trained_and_measured():
     result = run_of("adafocal:bins=10", at_grid_end=True)
-    figures = ["report/reliability before.png", "report/after.png"]
-    text = card_of(result, settings={"learning_rate": 2e-5, "opt|im": "a_b"}, figures=figures).text
+    text = card_of(result, training=Training({"learning_rate": 2e-5, "opt|im": "a_b"})).text
     assert "Loss: `adafocal:bins=10`, focal or inverse focal" in text
     assert 'loss="adafocal:bins=10"' in text and "calibration_dataset=validation" in text
     assert "| learning_rate | 2e-05 |" in text and "| opt\\|im | a_b |" in text
     assert metrics_table(result) in text
     assert "T = 1.3 was fitted on 50 samples of the validation split, not on the test set. It has the lowest" in text
     assert "ECE from 10.00% to 5.00% and the NLL from 0.912 to 0.800. T is at the end of the grid" in text
-    assert "![Reliability diagram before temperature scaling](report/reliability%20before.png)" in text
-    assert "![Reliability diagram after temperature scaling](report/after.png)" in text
+    assert "![Reliability diagram before temperature scaling](report/reliability_before.png)" in text
+    assert "![Reliability diagram after temperature scaling](report/reliability_after.png)" in text
     assert 'pipeline("text-classification", model="user/my_model")' in text
     assert "folded into the weights, so you do not need to apply it" in text
     assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse." in text
@@ -202,7 +209,7 @@ def test_a_temperature_that_is_not_folded_comes_with_the_code_that_applies_it():
 @pytest.mark.parametrize("folded", [True, False])
 def test_the_code_is_python(task, folded):
     name = 'C:\\new "x"'
-    text = model_card(run_of(), model_name=name, task=task, folded=folded).text
+    text = card_of(task=task, name=name, folded=folded).text
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == (2 if folded else 3)
     for block in blocks:
@@ -280,7 +287,7 @@ def test_other_tasks_have_a_card_too():
     assert card.data.pipeline_tag == "audio-classification"
     assert 'model = pipeline("audio-classification", model="user/my_model")' in card.text
     assert "A text to summarize." in card_of(translation_of(), task="summarization").text
-    assert "```python\nimport papers.models" in card_of(own_code="papers.models").text
+    assert "```python\nimport papers.models" in card_of(package="papers.models").text
 
 
 def test_a_card_without_a_temperature_says_so():
@@ -296,14 +303,14 @@ def test_a_card_without_a_temperature_says_so():
 
 def test_a_card_of_a_model_that_was_only_corrected():
     result = replace(run_of(), loss="org/base")
-    card = card_of(result, base_model="org/base", dataset="data.csv", fine_tuned=False)
+    card = card_of(result, base="org/base", dataset="data.csv", training=None)
     assert "# user/my_model\n\norg/base, corrected with a temperature on data.csv. Its" in card.text
     assert "## Training" not in card.text and "fine-tuned" not in card.text
     assert card.data.base_model == "org/base"
 
 
 def test_a_card_names_the_splits():
-    card = card_of(measured_on="validation", same_rows=True)
+    card = card_of(measured_on="validation", same_samples=True)
     assert "On the 60 samples of the validation set, before" in card.text
     assert "of the validation split, the same as in the results above, which are therefore optimistic." in card.text
     assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
@@ -324,7 +331,7 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     pre, post = {"ece": 0.10, "nll": 0.5}, {"ece": 0.05, "nll": 0.4}
     post |= {key: 2 * pre[key] for key in larger}
     intervals = {"pre_intervals": {"ece": (0.08, 0.12)}, "post_intervals": {"ece": (0.03, high)}}
-    text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_rows=same_rows).text
+    text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_samples=same_rows).text
     overlap = high >= 0.08
     assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows and not overlap)
     noise = "The intervals of the ECE overlap, so these test samples may be too few to show that it differs."
@@ -364,17 +371,17 @@ def test_a_card_says_how_unequal_the_classes_are_and_how_sure_the_ece_is():
 
 def test_the_example_names_a_repository_also_if_its_id_is_not_known_yet():
     """`hf upload` publishes the card as it is, so no code may load a folder of another computer."""
-    local = str(model_card(run_of(), model_name="emo", task="text-classification"))
+    local = str(card_of(name="emo"))
     assert 'model="your-username/emo"' in local and '"emo"' not in local and "# emo\n" in local
     assert "Replace your-username" in local
-    published = str(model_card(run_of(), model_name="user/emo", task="text-classification"))
+    published = str(card_of(name="user/emo"))
     assert 'model="user/emo"' in published and "your-username" not in published
 
 
 @pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "## x", "b\u2028c"])
 def test_hostile_names_are_shown_as_they_are(name):
     result = replace(run_of(), loss=name)
-    text = model_card(result, model_name=name, task="text-classification", base_model=name, dataset=name).text
+    text = card_of(result, name=name, base=name, dataset=name).text
     shown = escaped(name)
     assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
@@ -384,7 +391,7 @@ def test_hostile_names_are_shown_as_they_are(name):
 def test_a_card_tells_of_a_temperature_that_was_folded_before():
     before = CalibrationMetrics(15)
     before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
-    card = card_of(RunResult.of("flsd53", None, before, None), earlier=1.7)
+    card = card_of(RunResult.of("flsd53", None, before, None), folded_temperature=1.7)
     assert "T = 1.7 is folded into the weights; the results above include it." in card.text
     assert "No temperature was fitted" not in card.text
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from hf_focal.cli.main import describe_losses
 from hf_focal.losses import (
     LOSSES,
     Form,
@@ -15,6 +14,7 @@ from hf_focal.losses import (
     option,
     register,
 )
+from hf_focal.losses.listing import describe_losses
 
 
 class Poly1(MarginLoss):

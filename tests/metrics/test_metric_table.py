@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics, fit_temperature
-from hf_focal.hub.model_card import model_card
+from hf_focal.hub.model_card import CardModel, model_card
 from hf_focal.metrics.metric_table import METRICS, Metric
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.text_summary import metrics_table
@@ -48,7 +48,7 @@ def test_console_table_page_and_card_show_it(entry, tmp_path):
     write_report(tmp_path / "report", result)
     page = comparison_page([tmp_path], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Overconfidence %" in page and entry.meaning in page and after in page
-    card = model_card(result, model_name="user/model", task="text-classification")
+    card = model_card(result, CardModel("user/model", "text-classification"))
     of_card = {of.metric_name: of.metric_value for of in card.data.eval_results if of.metric_type == "overconfidence"}
     assert of_card["Overconfidence"] == result.post["overconfidence"]
     assert of_card["Overconfidence before temperature scaling"] == result.pre["overconfidence"]

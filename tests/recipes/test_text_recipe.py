@@ -60,7 +60,7 @@ def test_pairs_a_validation_file_and_other_corrections(monkeypatch, tmp_path, en
     lines = (tmp_path / "test.jsonl").read_text().splitlines()
     (tmp_path / "validation.jsonl").write_text("\n".join(lines[:20]))
     (tmp_path / "test.jsonl").write_text("\n".join(lines[20:]))
-    options = {"text_pair_column": "other", "calibration": "vector", "output_dir": tmp_path / "out"}
+    options = {"text_pair_column": "other", "method": "vector", "output_dir": tmp_path / "out"}
     run(monkeypatch, RECIPE, model_name_or_path=encoder, **options, **files)
     assert json.loads((tmp_path / "out" / "correction.json").read_text())["correction"]["method"] == "vector"
 

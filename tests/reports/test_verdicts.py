@@ -8,7 +8,7 @@ import torch
 from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics, Correction, Temperature
-from hf_focal.hub.model_card import model_card
+from hf_focal.hub.model_card import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.markdown_tables import Best, parts, results_columns
 from hf_focal.reports.next_steps import next_steps
@@ -42,7 +42,7 @@ def rare(informative: bool, size: int = 500):
 
 
 def text_of_card(result):
-    return str(model_card(result, model_name="org/m", task="text-classification", fine_tuned=False))
+    return str(model_card(result, CardModel("org/m", "text-classification")))
 
 
 def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp_path):

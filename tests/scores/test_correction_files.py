@@ -107,7 +107,7 @@ def test_groups_are_measured_on_their_own(file):
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_path):
-    result = calibrate_scores(file, calibration="temperature", output=tmp_path / "out")
+    result = calibrate_scores(file, method="temperature", output=tmp_path / "out")
     expected = fit_temperature(LOGITS, LABELS)
     assert result.temperature.value == pytest.approx(expected.value, rel=1e-6)
     assert (tmp_path / "out" / "report.html").is_file()
@@ -147,10 +147,10 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
 
 
 def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
-    result = calibrate_scores(file, calibration="vector", output=tmp_path / "out")
+    result = calibrate_scores(file, method="vector", output=tmp_path / "out")
     frame = pd.read_csv(file)
     frame[frame.columns[::-1]].to_csv(tmp_path / "reversed.csv", index=False)
-    reordered = calibrate_scores(file, calibration="vector", test_scores=tmp_path / "reversed.csv")
+    reordered = calibrate_scores(file, method="vector", test_scores=tmp_path / "reversed.csv")
     assert reordered.post["nll"] == pytest.approx(result.post["nll"])
     written = []
     for name in ("s.csv", "reversed.csv"):
@@ -170,7 +170,7 @@ def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
 
 
 def test_the_correction_of_an_infinite_logit_is_refused_if_it_would_be_nan(tmp_path):
-    calibrate_scores({"logits": LOGITS, "label": LABELS}, calibration="vector", output=tmp_path / "out")
+    calibrate_scores({"logits": LOGITS, "label": LABELS}, method="vector", output=tmp_path / "out")
     pd.DataFrame({"logits": [[0.0, 1, 2], [1, 2, -np.inf]]}).to_parquet(tmp_path / "s.parquet")
     with pytest.raises(InputError, match=r"scores must be finite for vector scaling, got -inf in row 1 of s.parquet"):
         correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / "c.jsonl")
@@ -201,7 +201,7 @@ def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
 
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
-    calibrate_scores(file, calibration="temperature", output=tmp_path / "out")
+    calibrate_scores(file, method="temperature", output=tmp_path / "out")
     number = np.arange(2000)
     code = np.where(number < 1500, "007", "1,5 x")  # numbers in the first blocks only
     scores = pd.DataFrame({f"prob_{name}": np.where(number < 1500, i == 0, 1 / 3) for i, name in enumerate(NAMES)})
@@ -217,7 +217,7 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
     probabilities = random.random((400, 3))
     labels = (random.random((400, 3)) < probabilities**2).astype(int)
     table = {"probabilities": probabilities.tolist(), "labels": labels.tolist()}
-    calibrate_scores(table, calibration="platt", output=tmp_path / "out")
+    calibrate_scores(table, method="platt", output=tmp_path / "out")
     correction, rows = tmp_path / "out" / "correction.json", tmp_path / "rows.jsonl"
     pd.DataFrame({"probabilities": table["probabilities"]}).to_json(rows, orient="records", lines=True)
     assert correct_file(correction, rows, tmp_path / "corrected.jsonl") == 400
@@ -255,7 +255,7 @@ def test_yes_no_scores_are_corrected_by_slope_and_intercept(tmp_path):
     labels = (rng.random(3000) < 1 / (1 + np.exp(-logits))).astype(int)
     shifted = 1 / (1 + np.exp(-(logits + 2)))  # as a head trained with pos_weight
     table = {"score": shifted, "label": labels}
-    result = calibrate_scores(table, calibration="platt", output=tmp_path / "out")
+    result = calibrate_scores(table, method="platt", output=tmp_path / "out")
     assert result.pre["ece"] > 0.15 and result.post["ece"] < 0.03
     pd.DataFrame(table).to_csv(tmp_path / "s.csv", index=False)
     correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
@@ -333,7 +333,7 @@ def test_the_file_of_a_trainer_of_version_2_is_read(tmp_path):
 
 
 def test_the_command_line(file, tmp_path, capsys):
-    given = ["calibrate", "--scores", str(file), "--calibration", "temperature"]
+    given = ["calibrate", "--scores", str(file), "--method", "temperature"]
     assert main([*given, "--output", str(tmp_path / "out")]) == 0
     assert "after, T = " in capsys.readouterr().out
     saved = json.loads((tmp_path / "out" / "correction.json").read_text())
@@ -425,7 +425,7 @@ def corrected(tmp_path):
     logits, labels = sampled(300, 2)
     columns = {f"logit_{name}": column for name, column in zip("abc", logits.T, strict=True)}
     pd.DataFrame(columns | {"label": [*map("abc".__getitem__, labels)]}).to_csv(tmp_path / "scores.csv", index=False)
-    calibrate_scores(tmp_path / "scores.csv", output=tmp_path / "out", calibration="temperature")
+    calibrate_scores(tmp_path / "scores.csv", output=tmp_path / "out", method="temperature")
     return tmp_path / "scores.csv", tmp_path / "out" / "correction.json"
 
 
@@ -516,7 +516,7 @@ def test_a_class_without_calibration_samples_is_named_and_not_driven_out(method)
     if not cases.is_dir():
         pytest.skip("needs the small cases")
     tables = {"scores": cases / "w8_cal_no_c.csv", "test_scores": cases / "w8_test.csv"}
-    result = calibrate_scores(**tables, calibration=method)
+    result = calibrate_scores(**tables, method=method)
     assert result.pre["error"] == pytest.approx(0.4)
     assert result.post["error"] <= result.pre["error"] + 0.02  # a third of the samples are of this class
     assert result.post["nll"] < result.pre["nll"] - 0.1

@@ -389,7 +389,7 @@ def test_outputs_of_a_pipeline(form, tmp_path):
         frame.to_csv(path, index=False)
     check_figures(Dataset.from_pandas(frame) if form == "dataset" else path)
     if form == "jsonl":
-        calibrate_scores(path, calibration="temperature", output=tmp_path / "out")
+        calibrate_scores(path, method="temperature", output=tmp_path / "out")
         correct_file(tmp_path / "out" / "correction.json", path, tmp_path / "c.jsonl")
         written = [json.loads(line) for line in (tmp_path / "c.jsonl").open()]
         assert [[pair["label"] for pair in row["scores"]] for row in written[:3]] == [
@@ -446,10 +446,10 @@ def test_classes_that_are_masked_by_a_number(mask):
 @pytest.mark.parametrize("scale", [1e20, 1e30, 1e200])
 @pytest.mark.parametrize("calibration", ["auto", "matrix"])
 def test_very_large_logits(scale, calibration):
-    found = calibrate_scores({"logits": LOGITS * scale, "label": LABELS}, calibration=calibration)
+    found = calibrate_scores({"logits": LOGITS * scale, "label": LABELS}, method=calibration)
     chosen = found.fit.cross_fit  # a smaller strength would leave a part of the large logits
     assert chosen.strength == 1
-    expected = calibrate_scores({"logits": LOGITS, "label": LABELS}, calibration=chosen.chosen)
+    expected = calibrate_scores({"logits": LOGITS, "label": LABELS}, method=chosen.chosen)
     assert found.post["nll"] == pytest.approx(expected.post["nll"], abs=1e-6)
 
 
@@ -463,7 +463,7 @@ def test_line_breaks_in_quoted_texts_of_a_large_file(tmp_path):
     frame.to_csv(tmp_path / "s.csv", index=False)
     assert (tmp_path / "s.csv").stat().st_size > 2 << 20
     check_figures(tmp_path / "s.csv")
-    calibrate_scores(tmp_path / "s.csv", calibration="temperature", output=tmp_path / "out")
+    calibrate_scores(tmp_path / "s.csv", method="temperature", output=tmp_path / "out")
     correct_file(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv")[["label", "text"]], frame[["label", "text"]])
 

@@ -15,6 +15,7 @@ import torch
 import trained_models
 from safetensors.torch import load_file, save_file
 from trained_models import error_of
+from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
 from hf_focal import workflow
 from hf_focal.calibration import CalibrationFit
@@ -47,6 +48,13 @@ def fill(folder, name, value):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+class NeedsTree(BertForSequenceClassification):
+    """A classifier of texts that no tokenizer encodes whole."""
+
+    def forward(self, input_ids, tree, labels=None, **kwargs):
+        return super().forward(input_ids=input_ids, labels=labels)
+
+
 def line_of(command, case, folder):
     return [command, str(folder), "--dataset", str(case.test), *case.arguments]
 
@@ -65,7 +73,7 @@ def test_constant_logits(capsys, texts, broken):
     fill(folder, "classifier.weight", 0)
     fill(folder, "classifier.bias", 0)
     with pytest.warns(UserWarning, match="the logits are constant"):
-        assert main([*line_of("calibrate", texts, folder), "--calibration", "temperature"]) == 0
+        assert main([*line_of("calibrate", texts, folder), "--method", "temperature"]) == 0
     assert "T = 1 (nll)" in capsys.readouterr().out
 
 
@@ -141,6 +149,16 @@ def test_folders_with_names_that_yaml_could_read(capsys, texts, broken, name, tm
     output = tmp_path / "out"
     assert main([*line_of("calibrate", texts, broken(name)), "--output", str(output)]) == 0
     assert json.loads((output / "report" / "metrics.json").read_text())["loss"] == name
+
+
+def test_a_model_that_takes_more_than_its_tokenizer_gives(capsys, texts, broken, monkeypatch):
+    folder = broken()
+    model = NeedsTree.from_pretrained(folder)
+    monkeypatch.setattr(
+        AutoModelForSequenceClassification, "from_pretrained", lambda *_, **__: (model, {"missing_keys": []})
+    )
+    message = f"model must need no more than its AutoTokenizer gives, got '{folder}', which needs tree"
+    assert message in error_of(capsys, line_of("evaluate", texts, folder))
 
 
 @pytest.mark.parametrize("name", ["", " ", ":", "::test"])
@@ -249,7 +267,7 @@ def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_p
     folder = broken(dtype="float16")
     weights = {name: value.half() for name, value in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    given = ["--calibration", "temperature", "--output", str(tmp_path / "out")]
+    given = ["--method", "temperature", "--output", str(tmp_path / "out")]
     line = [*line_of("calibrate", texts, folder), *given]
     assert main(line) == 0
     shutil.rmtree(tmp_path / "out")

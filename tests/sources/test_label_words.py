@@ -263,7 +263,7 @@ def test_calibration_keeps_the_correction_and_the_prompt_but_not_the_model(case,
 def test_thresholds_and_a_new_prior_hold_as_for_any_classifier(case, tmp_path):
     data, test = str(case / "held_out.csv"), str(case / "test.csv")
     result = calibrate_model(
-        case / "model", data, test_dataset=test, output=tmp_path / "out", precision=0.5, calibration="bias", **OPTIONS
+        case / "model", data, test_dataset=test, output=tmp_path / "out", precision=0.5, method="bias", **OPTIONS
     )
     saved = json.loads((tmp_path / "out" / "correction.json").read_text(encoding="utf-8"))
     assert "thresholds" in saved and result.thresholds is not None
@@ -273,7 +273,7 @@ def test_thresholds_and_a_new_prior_hold_as_for_any_classifier(case, tmp_path):
 
 def test_the_command_saves_a_classifier(case, tmp_path, capsys):
     (tmp_path / "prompt.txt").write_text(f"{PROMPT}\n", encoding="utf-8")
-    common = ["--labels", OPTIONS["labels"], "--test_dataset", str(case / "test.csv"), "--calibration", "bias"]
+    common = ["--labels", OPTIONS["labels"], "--test_dataset", str(case / "test.csv"), "--method", "bias"]
     common += ["--dataset", str(case / "held_out.csv"), "--save_as", "classifier"]
     printed = []
     for number, prompt in enumerate([PROMPT.replace("\n", "\\n"), f"@{tmp_path / 'prompt.txt'}"]):

@@ -123,19 +123,11 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
 @pytest.mark.parametrize(
     ("problem_type", "options", "message"),
     [
-        ("choices", {"calibration": "auto"}, "calibration must be 'temperature' for a head of multiple choice"),
+        ("choices", {"method": "auto"}, "method must be 'temperature' for a head of multiple choice"),
         (None, {"per_label": True}, "per_label needs a model whose problem_type is 'multi_label_classification'"),
-        ("multi", {"per_label": True, "objective": "ece"}, "per_label must come with objective 'nll' and calibration"),
-        (
-            "multi",
-            {"calibration": "vector"},
-            "calibration must be 'none', 'temperature', 'platt', or 'auto' for a model with a",
-        ),
-        (
-            None,
-            {"calibration": "platt"},
-            "calibration 'platt' needs problem_type 'multi_label_classification', got None",
-        ),
+        ("multi", {"per_label": True, "objective": "ece"}, "per_label must come with objective 'nll' and method"),
+        ("multi", {"method": "vector"}, "method must be 'none', 'temperature', 'platt', or 'auto' for a model with a"),
+        (None, {"method": "platt"}, "method 'platt' needs problem_type 'multi_label_classification', got None"),
     ],
 )
 def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, options, message, tmp_path):

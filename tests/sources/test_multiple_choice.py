@@ -195,7 +195,7 @@ def test_answers_may_be_class_labels(case, tmp_path):
         ({"letters": "D,E,F"}, "one of the letters D, E, F or an option's text, got 'A' for question 0"),
         ({"template": "{question} {answer}"}, "template must have no fields but"),
         ({"max_length": 8}, "max_length must not be given: no question is truncated, got 8"),
-        ({"calibration": "vector"}, "calibration must be 'temperature' for a language model, got 'vector'"),
+        ({"method": "vector"}, "method must be 'temperature' for a language model, got 'vector'"),
     ],
 )
 def test_one_line_for_what_is_wrong(case, options, message):

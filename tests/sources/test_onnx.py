@@ -94,7 +94,7 @@ def test_a_float32_export_has_the_metrics_of_the_model(texts, tmp_path):
 def test_an_int8_export_is_corrected_after_quantization(texts, calibration, tmp_path, capsys):
     path, output = texts.folder.parent / "int8.onnx", tmp_path / "out"
     data = ["--dataset", texts.validation, "--test_dataset", texts.test, *texts.arguments]
-    command = ["calibrate", texts.folder, "--onnx", path, "--calibration", calibration, "--output", output, *data]
+    command = ["calibrate", texts.folder, "--onnx", path, "--method", calibration, "--output", output, *data]
     assert main([str(argument) for argument in command]) == 0
     assert "int8.onnx" in capsys.readouterr().out
     assert not (output / "README.md").exists() and not list(output.glob("*.safetensors"))
@@ -125,7 +125,7 @@ def test_sigmoid_heads_get_slopes_and_intercepts(num_labels, options, tmp_path):
     quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx")
     options |= {"label_column": column_of(num_labels)}
     files = {"onnx": tmp_path / "int8.onnx", "output": tmp_path / "out"}
-    result = calibrate_model(folder, fit, test_dataset=test, calibration="platt", recall=0.5, **files, **options)
+    result = calibrate_model(folder, fit, test_dataset=test, method="platt", recall=0.5, **files, **options)
     options.pop("per_label", None)
     again = evaluate_model(tmp_path / "out", test, onnx=tmp_path / "out" / "model.onnx", **options)
     assert result.pre["ece"] > 0.1 and again.pre["ece"] < 0.03
@@ -149,7 +149,7 @@ def test_images_and_words(kind, tmp_path):
     expected = evaluate_model(case.folder, str(case.test), **case.options)
     options = case.options | {"onnx": tmp_path / "model.onnx", "output": tmp_path / "out"}
     data = {"dataset": str(case.validation), "test_dataset": str(case.test)}
-    result = calibrate_model(case.folder, **data, calibration="matrix", **options)
+    result = calibrate_model(case.folder, **data, method="matrix", **options)
     assert {key: result.pre[key] for key in SAME} == pytest.approx({key: expected.pre[key] for key in SAME}, abs=1e-5)
     again = evaluate_model(tmp_path / "out", str(case.test), onnx=tmp_path / "out" / "model.onnx", **case.options)
     assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5) and again.pre["nll"] < result.pre["nll"]

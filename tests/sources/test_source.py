@@ -116,8 +116,8 @@ def test_arguments_that_exclude_each_other(tmp_path):
         calibrate(Own(), data, push_to_hub="me/model")
     with pytest.raises(InputError, match=r"save_scores must end in \.parquet"):
         evaluate(Own(), data, save_scores=tmp_path / "s.csv")
-    with pytest.raises(InputError, match="objective must be 'nll' for calibration 'vector', got 'ece'"):
-        calibrate(Own(), data, objective="ece", calibration="vector")
+    with pytest.raises(InputError, match="objective must be 'nll' for method 'vector', got 'ece'"):
+        calibrate(Own(), data, objective="ece", method="vector")
 
 
 def test_the_package_is_a_command():

@@ -88,7 +88,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
     before = evaluate_model(model, test, **column)
     assert before.pre["ece"] > 0.1
     assert any("gives a mean probability of" in line for line in summary(before).splitlines() if "warning: " in line)
-    result = calibrate_model(model, fit, test_dataset=test, calibration=calibration, output=tmp_path / "out", **column)
+    result = calibrate_model(model, fit, test_dataset=test, method=calibration, output=tmp_path / "out", **column)
     assert result.method == "platt" and result.post["ece"] < 0.03 and result.post["nll"] < before.pre["nll"]
     assert all("so it ranks: choose a threshold" in warning for warning in warnings_of(result))
     description = result.fit.cross_fit.description
@@ -160,7 +160,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
 def test_a_reranker_as_it_is_downloaded_is_calibrated(problem_type, tmp_path, capsys):
     model, fit, test = biased_model(tmp_path, pairs=True, problem_type=problem_type)
     columns = ["--label_column", "l0", "--text_pair_column", "query"]
-    options = ["--dataset", fit, "--test_dataset", test, *columns, "--calibration", "platt"]
+    options = ["--dataset", fit, "--test_dataset", test, *columns, "--method", "platt"]
     assert main(["calibrate", str(model), *options, "--output", str(tmp_path / "out")]) == 0
     said = f"note: the model has one logit and the problem_type {problem_type!r}: its labels are taken as 0 and 1"
     assert said in capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_a_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
     model = as_cross_encoder(model, release)
     original = CrossEncoder(str(model), device="cpu")
     columns = {"label_column": "l0", "text_pair_column": "query"}
-    calibrate_model(model, fit, test_dataset=test, calibration="platt", output=tmp_path / "out", **columns)
+    calibrate_model(model, fit, test_dataset=test, method="platt", output=tmp_path / "out", **columns)
     corrected = Correction.from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
     calibrated = CrossEncoder(str(tmp_path / "out"), device="cpu")
     rows = Dataset.from_parquet(test)
@@ -269,7 +269,7 @@ def test_a_trained_cross_encoder_gives_the_calibrated_probability(release, tmp_p
 @pytest.mark.slow
 def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
     model, fit, test = biased_model(tmp_path, num_labels=2, rows=3000)
-    options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0,l1", "--calibration", "auto"]
+    options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0,l1", "--method", "auto"]
     goals = ["--precision", "0.6", "--confidence", "0.9", "--output", str(tmp_path / "out")]
     assert main(["calibrate", str(model), *options, *goals]) == 0
     printed = capsys.readouterr().out
@@ -345,8 +345,8 @@ def test_the_prior_of_a_calibrated_model_is_shifted(calibration, tmp_path, capsy
     model, fit, test = biased_model(tmp_path)
     more, share = with_more_positives(test, tmp_path)
     old = sum(Dataset.from_parquet(fit)["l0"]) / 1500
-    columns = ["--dataset", fit, "--test_dataset", more, "--label_column", "l0", "--calibration", calibration]
-    plain = calibrate_model(model, fit, test_dataset=more, label_column="l0", calibration=calibration)
+    columns = ["--dataset", fit, "--test_dataset", more, "--label_column", "l0", "--method", calibration]
+    plain = calibrate_model(model, fit, test_dataset=more, label_column="l0", method=calibration)
     capsys.readouterr()
     assert main(["calibrate", str(model), *columns, "--new_prior", str(share), "--output", str(tmp_path / "out")]) == 0
     result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
@@ -405,7 +405,7 @@ def test_a_label_without_ones_and_a_model_of_words_have_no_prior_to_shift(tmp_pa
     with pytest.raises(
         InputError, match="dataset must have ones and zeros of every label for a prior shift, got a sh"
     ):
-        calibrate_model(model, fit, new_prior=0.2, calibration="platt")
+        calibrate_model(model, fit, new_prior=0.2, method="platt")
     BertConfig(architectures=["BertForTokenClassification"]).save_pretrained(tmp_path / "tags")
     with pytest.raises(InputError, match=r"new_prior must not be given for .*, of the task token-classification"):
         calibrate_model(tmp_path / "tags", fit, new_prior=0.2)
@@ -414,7 +414,7 @@ def test_a_label_without_ones_and_a_model_of_words_have_no_prior_to_shift(tmp_pa
 @pytest.mark.slow
 def test_the_classes_of_a_softmax_are_shifted(tmp_path):
     trained = build("texts", tmp_path)
-    new, given = (0.2, 0.3, 0.5), {**trained.options, "test_dataset": str(trained.test), "calibration": "vector"}
+    new, given = (0.2, 0.3, 0.5), {**trained.options, "test_dataset": str(trained.test), "method": "vector"}
     _, shifted = (
         calibrate_model(trained.folder, str(trained.validation), output=tmp_path / name, **given, **options)
         for name, options in (("plain", {}), ("shifted", {"new_prior": new}))
@@ -465,7 +465,7 @@ def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_p
     Dataset.from_dict({"text": texts[:600], "label": labels[:600]}).to_parquet(tmp_path / "data.parquet")
     folder = tmp_path / "out"
     Dataset.from_dict({"text": texts[600:], "label": labels[600:]}).to_parquet(tmp_path / "test.parquet")
-    given = {"calibration": "platt", "recall": 0.8, "output": folder, "test_dataset": str(tmp_path / "test.parquet")}
+    given = {"method": "platt", "recall": 0.8, "output": folder, "test_dataset": str(tmp_path / "test.parquet")}
     result = calibrate_model(tmp_path / "model", str(tmp_path / "data.parquet"), **given)
     (promised,) = result.thresholds.labels
     classifier = pipeline("text-classification", model=str(folder), top_k=None)
@@ -491,7 +491,7 @@ print(json.dumps([[item["score"] for item in sorted(row, key=lambda item: item["
 @pytest.mark.slow
 def test_a_plain_process_gets_the_calibrated_probabilities_of_a_bfloat16_model(tmp_path):
     model, fit, test = biased_model(tmp_path, num_labels=3, rows=500, dtype=torch.bfloat16)
-    columns = {"label_column": column_of(3), "calibration": "platt", "per_label": True}
+    columns = {"label_column": column_of(3), "method": "platt", "per_label": True}
     result = calibrate_model(model, fit, test_dataset=test, output=tmp_path / "out", **columns)
     assert not any("by rounding" in note for note in result.notes)
     config = json.loads((tmp_path / "out" / "config.json").read_text())

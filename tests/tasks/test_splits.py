@@ -7,6 +7,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from hf_focal import load_splits
+from hf_focal.validation import InputError
 
 
 def write(folder, **splits):
@@ -78,11 +79,15 @@ def test_lists_of_labels_are_read_by_what_they_hold(tmp_path, labels, expected):
 
 
 def test_an_error_asks_where_lists_may_be_either(tmp_path):
-    with pytest.raises(ValueError, match=r"label_format must say whether lists such as \[0, 1\] .*'multi_hot'"):
+    with pytest.raises(
+        InputError, match="label_format must be given, multi_hot or ids: the lists in 'label' of train"
+    ):
         load(tmp_path, [[0, 1], [1, 0]] * 5, [[0, 1]])
     for label_format, expected in (("multi_hot", [0, 1]), ("ids", [1, 1])):
         splits, _ = load(tmp_path, [[0, 1], [1, 0]] * 5, [[0, 1]], label_format=label_format)
         assert splits["test"]["labels"][0] == expected
+    with pytest.raises(InputError, match="label_format must be 'multi_hot' or 'ids', got 'hot'"):
+        load(tmp_path, [[0, 1], [1, 0]] * 5, [[0, 1]], label_format="hot")
 
 
 def test_columns_of_zeros_and_ones_may_have_unknown_labels(tmp_path):
@@ -118,7 +123,12 @@ def test_tags_and_translations(tmp_path):
         (["a", "b"] * 9, [1], {}, "label_column must hold the same in all splits"),
         (["a", "b"] * 9, ["a"], {"text_column": "txt"}, "text_column must be one of .* did you mean 'text'"),
         ([[1, 0, 0]] * 9, [[1, 0]], {}, "label_column must hold lists of 3 values 0 or 1, .*, got 1, 0 in row 0"),
-        ([[-1, 2]] * 9, [[1]], {}, "label_column must hold numbers of labels from 0, got -1"),
+        (
+            [[-1, 2]] * 9,
+            [[1]],
+            {},
+            "label_column must hold lists of different label numbers from 0, got -1, 2 in row 0",
+        ),
     ],
 )
 def test_wrong_data_gets_one_error_that_names_it(tmp_path, train, test, options, message):

@@ -8,6 +8,7 @@ import evaluate
 import numpy as np
 
 from hf_focal.metrics import metric_table
+from hf_focal.validation import InputError
 
 # For each configuration, the function and its paper.
 METRICS = {key: (metric.function, metric.source) for key, metric in metric_table.METRICS.items() if metric.function}
@@ -26,7 +27,7 @@ class CalibrationMetric(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         if self.config_name not in METRICS:
-            raise ValueError(f"config_name must be one of {', '.join(METRICS)}, got {self.config_name!r}")
+            raise InputError("config_name", f"must be one of {', '.join(METRICS)}, got {self.config_name!r}")
         function, source = METRICS[self.config_name]
         takes_bins = "num_bins" in inspect.signature(function).parameters
         num_bins = "    num_bins: the number of bins, 15 by default.\n" if takes_bins else ""

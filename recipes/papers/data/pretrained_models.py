@@ -5,7 +5,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from hf_focal.tasks.task import MULTI_LABEL, task_of_class
+from hf_focal.tasks.task import task_of_class
+from hf_focal.utils.problem_types import MULTI_LABEL
 
 
 def is_image_classifier(config: PreTrainedConfig) -> bool:

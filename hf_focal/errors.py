@@ -1,0 +1,30 @@
+"""The one exception for input that a user can correct; unlike the checks in `validation`, it needs no PyTorch."""
+
+from textwrap import shorten
+
+
+class InputError(ValueError):
+    """Input that the user can correct. The message is one line: the argument, what was expected, and what was given.
+
+    Args:
+        argument: the name of the argument, as the user knows it; "" if a library raised the error, whose message names
+            what it is about.
+        problem: the rest of the message, which follows the name, such as "must be at least 1, got 0".
+    """
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(argument, problem)
+        self.argument = argument
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self.args))
+
+
+def one_line(error: BaseException) -> str:
+    return shorten(str(error), 400, placeholder=" ...")  # some messages of Transformers list all its models
+
+
+def require(condition: bool, argument: str, problem: str) -> None:
+    """Raise InputError unless the condition holds."""
+    if not condition:
+        raise InputError(argument, problem)

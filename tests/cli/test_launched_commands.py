@@ -1,0 +1,39 @@
+"""`python -m hf_focal` is `hf-focal`, also under launchers: two processes give the figures of one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import trained_models
+
+from hf_focal import evaluate_model, gamma_for_threshold
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_the_package_is_the_command():
+    assert float(run("-m", "hf_focal", "gamma", 0.25).stdout) == pytest.approx(gamma_for_threshold(0.25), rel=1e-5)
+    wrong = run("-m", "hf_focal", "gamma", 2)
+    assert wrong.returncode == 2 and wrong.stderr.startswith("hf-focal gamma: error: p0 must be")
+
+
+def test_accelerate_launches_it():
+    found = run("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 1, "-m", "hf_focal", "losses")
+    assert found.returncode == 0 and "flsd53: " in found.stdout
+
+
+def test_two_processes_measure_what_one_measures(tmp_path):
+    case = trained_models.build("texts", tmp_path)
+    line = ["evaluate", case.folder, "--dataset", case.test, *case.arguments, "--output", tmp_path / "out"]
+    found = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "hf_focal", *line)
+    assert found.returncode == 0, found.stderr
+    saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text(encoding="utf-8"))
+    assert saved["details"]["num_processes"] == 2
+    expected = evaluate_model(case.folder, str(case.test), **case.options)
+    assert {name: value for name, value in saved["pre"].items() if value is not None} == pytest.approx(
+        {name: value for name, value in expected.pre.items() if value == value}, rel=1e-5
+    )
+    assert found.stdout.count("Written to") == 1

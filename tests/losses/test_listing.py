@@ -1,0 +1,29 @@
+"""The list that `hf-focal losses` prints: that of the losses, read from a file without importing PyTorch."""
+
+import subprocess
+import sys
+
+from hf_focal.cli.main import listed_losses
+
+
+def test_the_file_lists_the_losses():
+    code = "from hf_focal.losses.listing import describe_losses; print(describe_losses())"  # without those of tests
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    advice = "run: python -m hf_focal.losses.listing > hf_focal/losses/losses.txt"
+    assert listed_losses() + "\n" == listed, advice
+
+
+def test_neither_the_list_nor_help_nor_advice_imports_pytorch():
+    lines = (
+        ["losses"],
+        ["--help"],
+        ["recommend", "--num_classes", "4", "--train_samples", "900", "--held_out_samples", "90"],
+    )
+    code = (
+        "import sys\nfrom contextlib import suppress\nfrom hf_focal.cli.main import main\n"
+        f"for line in {lines}:\n    with suppress(SystemExit):\n        main(line)\n"
+        "sys.exit([name for name in ('torch', 'numpy', 'transformers') if name in sys.modules] or 0)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "flsd53: focal" in found.stdout and "loss: " in found.stdout
