@@ -7,7 +7,7 @@ Each run starts the recipe of its row, with the row's configuration, on the firs
 recipe prints to `launch.log` in the run's folder. Running the same command again skips finished runs and resumes the
 other runs. To use several GPUs, start the command once for each of them, with its own `CUDA_VISIBLE_DEVICES` and its
 own rows or seeds. `--dry_run` prints the plan. The papers' printed tables are in `recipes/papers/tables`;
-recipes/papers/results.py writes our results beside them.
+recipes/papers/pages/reproduction.py writes our results beside them.
 """
 
 import json
@@ -26,7 +26,7 @@ import yaml
 
 from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.utils.atomic_write import write_whole
-from papers.figures.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
+from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
 from papers.runs import recipe_checks as check
 from papers.runs.output_folders import contents, refuse_other_settings
 from papers.runs.recipe_arguments import named_values

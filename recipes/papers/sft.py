@@ -5,7 +5,7 @@
         --seeds 1,2,3 --output_dir out/sft
 
 The sentences are packed. Each finished run is one file, `<run>/run.json`; running the same command again trains only
-the missing runs. `recipes/papers/sft_page.py` makes the tables of docs/results/sft.md. This script needs
+the missing runs. `recipes/papers/pages/sft.py` makes the tables of docs/results/sft.md. This script needs
 `hf_focal[trl]`.
 """
 

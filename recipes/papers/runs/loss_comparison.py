@@ -16,9 +16,9 @@ from hf_focal.reports.run_results import READ_ERRORS
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
 
-from ..figures.bleu_results import read_result
 from ..figures.dynamics_figures import write_dynamics_comparison
 from ..figures.experiment_report import write_experiment_comparison
+from ..figures.translation_report import read_result
 from . import recipe_checks as check
 from .output_folders import claim_output_dir, default_training_settings, run_settings
 from .recipe_arguments import RecipeArguments

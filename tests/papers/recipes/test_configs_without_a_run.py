@@ -6,7 +6,7 @@ from datasets import ClassLabel, Dataset, Features, Image
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
-from papers.figures.run_records import record_of
+from papers.pages.records import record_of
 from PIL import Image as PILImage
 from recipe_modules import FOLDER, flags, import_recipe
 from transformers import AutoModelForImageClassification, AutoModelForSemanticSegmentation, BertConfig, BertModel

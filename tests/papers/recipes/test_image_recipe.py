@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "trainer"))
 import papers.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
-from papers.figures.run_records import record_of
+from papers.pages.records import record_of
 from papers.runs.image_models import is_timm_architecture
 from papers.runs.recipe_command import run_recipe
 from processes import output_of, start

@@ -12,7 +12,8 @@ import torch
 from datasets import ClassLabel, Dataset, List
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.generated_topic_sets import generate_topic_sets
-from papers.figures.run_records import read_records
+from papers.pages import multi_label as page
+from papers.pages.records import read_records
 from PIL import Image
 from recipe_modules import flags, import_recipe
 from transformers import (
@@ -30,7 +31,6 @@ from hf_focal.reports import RunResult
 recipe = import_recipe("text_classification")
 image_recipe = import_recipe("image_classification")
 labels_of_groups = import_recipe("label_newsgroups")
-page = import_recipe("multi_label_page")
 
 
 def run(folder, **options):
@@ -215,7 +215,7 @@ def test_from_posts_to_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "RUNS", tmp_path / "records.csv")
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
     page.PAGE.write_text("By hand.\n<!-- runs -->\n\n<!-- /runs -->\n", encoding="utf-8")
-    page.collect(tmp_path / "runs")
+    page.add_runs([tmp_path / "runs"])
     page.write_page()
     records = read_records(page.RUNS)
     assert [(record["loss"], record["seed"]) for record in records] == [("focal:gamma=2", 1), ("focal:gamma=2", 2)]

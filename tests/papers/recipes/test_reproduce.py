@@ -9,7 +9,7 @@ import pytest
 import yaml
 from datasets import Dataset
 from papers.data.generated_topics import generate_topics
-from papers.figures.run_records import record_of
+from papers.pages.records import record_of
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import LossConfig

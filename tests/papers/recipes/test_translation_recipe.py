@@ -20,7 +20,7 @@ from packaging.version import Version
 from papers.data.generated_topics import true_calibration_error
 from papers.data.generated_translations import Grammar, generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
-from papers.figures.bleu_results import TranslationResult
+from papers.figures.translation_report import TranslationResult
 from papers.runs.shared_work import one_process_at_a_time
 from processes import output_of, start
 from recipe_modules import FOLDER, flags

@@ -1,6 +1,6 @@
 """Draw the analyses of focal loss in Mukhoti et al. (2020) that need no network, in seconds on a CPU.
 
-    python recipes/papers/analysis.py --output_dir out/analysis [--only figure_4a entropy_bound]
+    python -m papers.pages.analyses --output_dir out/analysis [--only figure_4a entropy_bound]
 
 Each analysis writes a figure (.png) and its numbers (.csv):
 
@@ -14,22 +14,56 @@ Each analysis writes a figure (.png) and its numbers (.csv):
 """
 
 import argparse
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from hf_focal import CalibrationMetrics, build_loss, gamma_for_threshold
 from hf_focal.losses import focal_from_cross_entropy, soft_target_focal
-from hf_focal.reports.figure_style import LINES
-from papers.figures.analysis_figures import COLORS, dress, new_figure, panel, save, write_table
+from hf_focal.reports.figure_style import LINES, clean_axes
 
+COLORS = ("#000000", "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9")
 STEPS, LEARNING_RATE, NUM_DRAWS = 400, 0.05, 5
 LINEAR_LOSSES = {"cross-entropy": "cross_entropy", "focal, γ = 1": "focal:gamma=1"}
 LOOKS = ({"color": COLORS[1], "linestyle": "-"}, {"color": COLORS[4], "linestyle": "--"})
+
+
+def new_figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def panel(figure: Figure, x: str, y: str) -> Axes:
+    return dress(figure.subplots(), x, y)
+
+
+def dress(axes: Axes, x: str, y: str) -> Axes:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    clean_axes(axes)
+    return axes
+
+
+def save(folder: Path, name: str, figure: Figure, header: Sequence[str], columns: Iterable[Any]) -> None:
+    """Save a figure as `name`.png, and `columns` (sequences or tensors of the same length) as `name`.csv."""
+    figure.savefig(folder / f"{name}.png", dpi=110)
+    write_table(folder / f"{name}.csv", header, columns)
+    print(f"  {folder / name}.png, .csv")
+
+
+def write_table(path: Path, header: Sequence[str], columns: Iterable[Any]) -> None:
+    columns = [column.tolist() if hasattr(column, "tolist") else column for column in columns]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for row in zip(*columns, strict=True):
+            writer.writerow([f"{value:.6g}" for value in row])
 
 
 def gradient_scale(p: Tensor, gamma: float) -> Tensor:

@@ -1,6 +1,6 @@
 """Write tables of our results beside the papers' results, tests over seeds, and figures, from the committed runs.
 
-    python recipes/papers/results.py [--record cifar10 out/reproduce/cifar10]
+    python -m papers.pages.reproduction [--record cifar10 out/reproduce/cifar10]
 
 This takes seconds. The numbers of each run are in recipes/papers/records/TASK.csv. `--record` adds the finished runs
 below the given folders to the runs of a task, or of a dataset in the papers' tables, which are in
@@ -17,18 +17,14 @@ from hf_focal.calibration.cross_fitting import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
-from papers.figures.bleu_results import temperatures_table
-from papers.figures.calibration_error_bars import calibration_error_bars
-from papers.figures.claims_tests import TRANSLATION_CLAIMS, claims_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
-from papers.figures.paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
-from papers.figures.run_records import add_records, bins_of, read_records, record_of
-from papers.figures.tables import fill_page
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 from papers.runs import recipe_checks as check
 
-PAPERS = Path(__file__).resolve().parent
-DOCS, RECORDS = PAPERS.parents[1] / "docs" / "results", PAPERS / "records"
+from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
+from .records import add_records, bins_of, read_records, record_of
+from .seed_statistics import TRANSLATION_CLAIMS, calibration_error_bars, claims_table, temperatures_table
+from .tables import DOCS, RECORDS, fill_page
 
 # Task -> its title, its row in the papers' tables, and the page with its tables.
 CLASSIFICATION = {
@@ -234,13 +230,7 @@ def draw_panels(panels: dict[str, ReliabilityBins], path: Path) -> None:
     figure.savefig(path, dpi=200)
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", nargs="+", default=[], action="append", metavar=("TASK", "FOLDER"))
-    for task, *folders in parser.parse_args(argv).record:
-        for folder in folders:
-            record_runs(task, Path(folder))
-
+def write_page() -> None:
     tasks = {}
     for task, (title, _, page) in TASKS.items():
         runs = read_runs(task)
@@ -261,6 +251,15 @@ def main(argv: list[str] | None = None) -> None:
     usual, focal = (RunResult.load(RECORDS / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53"))
     panels = {"cross-entropy": usual.pre_bins, "cross-ent., T": usual.post_bins, "FLSD-53, T": focal.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "csv_to_hub.png")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", nargs="+", default=[], action="append", metavar=("TASK", "FOLDER"))
+    for task, *folders in parser.parse_args(argv).record:
+        for folder in folders:
+            record_runs(task, Path(folder))
+    write_page()
 
 
 if __name__ == "__main__":

@@ -6,16 +6,15 @@ import re
 import numpy as np
 import pytest
 import yaml
-from papers.figures.run_records import add_records, read_records
-from papers.many_tasks_evidence import best_strategy
-from recipe_modules import import_recipe
+from papers.pages import fine_tuning as page
+from papers.pages import fine_tuning_records as records
+from papers.pages.fine_tuning_evidence import best_strategy
+from papers.pages.records import add_records, read_records
 
 from hf_focal import fit_temperature, recommend
 from hf_focal.cli.main import main
 from hf_focal.recommendation import default_correction
 
-records = import_recipe("many_tasks_records")
-page = import_recipe("many_tasks_page")
 PAGES = ("fine_tuning.md", "fine_tuning_appendix.md", "text_ood.md")
 
 
@@ -32,7 +31,7 @@ def test_the_pages_are_those_of_the_committed_runs(tmp_path, monkeypatch):
             r"(<!-- (\w+) -->).*?(?=<!-- /\2 -->)", r"\1?", text, flags=re.DOTALL
         )  # so that each number must be written
         (tmp_path / name).write_text(emptied, encoding="utf-8")
-    page.main()
+    page.write_page()
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in PAGES} == committed
     assert (tmp_path / "fine_tuning_regret.png").stat().st_size > 10_000
 
@@ -124,14 +123,13 @@ def finished_run(folder, seconds):
 @pytest.mark.filterwarnings("ignore")
 def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     run, arrays = finished_run(tmp_path / "out", 1.5)
-    monkeypatch.setattr(records, "RECORDS", tmp_path / "records.csv")
+    monkeypatch.setattr(records, "RUNS", tmp_path / "records.csv")
     monkeypatch.setattr(records, "DRAWS", {50: 2, 1000: 1})
-    monkeypatch.setattr(records.sys, "argv", ["many_tasks_records.py", str(tmp_path / "out")])
     main_figures = {"none": {"error": 0.5, "nll": 2.0}, "temperature": {"nll": 1.5}, "seconds": {"training": 9}}
     known = [{**run, **main_figures, "seed": seed} for seed in (1, 2)]
-    add_records(records.RECORDS, known, records.setting)
-    records.main()
-    joined = read_records(records.RECORDS)
+    add_records(records.RUNS, known, records.setting)
+    records.add_runs([tmp_path / "out"])
+    joined = read_records(records.RUNS)
     assert joined[1] == known[1] and [entry["seed"] for entry in joined] == [1, 2]
     new = joined[0]
     assert new["earlier"] == {"error": 0.5, "nll": 2.0, "nll_after_t": 1.5}
@@ -145,5 +143,5 @@ def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     assert row["excess"].keys() == {"none", "temperature", "bias", "vector", "matrix"}
     assert len(new["epochs_figures"]) == 4 and len(new["epochs_figures"][0]["pool"]) == 3
 
-    records.main()  # the same run again
-    assert read_records(records.RECORDS) == joined
+    records.add_runs([tmp_path / "out"])  # the same run again
+    assert read_records(records.RUNS) == joined

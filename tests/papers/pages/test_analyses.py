@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
-from recipe_modules import import_recipe
+from papers.pages import analyses as recipe
 from scipy.optimize import minimize_scalar
 
 from hf_focal import gamma_for_threshold
-
-recipe = import_recipe("analysis")
 
 FLSD_53 = {0.2: 5, 0.25: 3}
 

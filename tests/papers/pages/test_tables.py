@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from papers.figures.tables import fill_page, mean_and_deviation, rows_table
+from papers.pages.tables import fill_page, mean_and_deviation, rows_table
 
 
 def test_a_cell_has_the_mean_and_the_deviation():

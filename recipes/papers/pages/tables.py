@@ -1,13 +1,21 @@
-"""Tables of the results pages, and the places in the pages where scripts write them."""
+"""What the pages share: tables in Markdown, the places in a page where they go, and the command line of a page.
 
+The prose of a page is written by hand. What stands between its comments ``<!-- NAME -->`` and ``<!-- /NAME -->`` is
+written by `fill_page`.
+"""
+
+import argparse
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from hf_focal.reports.markdown_tables import MISSING
+
+PAPERS = Path(__file__).resolve().parents[1]
+RECORDS, DOCS = PAPERS / "records", PAPERS.parents[1] / "docs" / "results"
 
 
 def mean_and_deviation(values: Iterable[float], decimals: int = 2, factor: float = 1) -> str:
@@ -36,3 +44,14 @@ def fill_page(page: Path, texts: Mapping[str, str]) -> None:
         filled = f"\n\n{text.rstrip()}\n\n" if is_block else text
         content = pattern.sub(lambda found, filled=filled: found[1] + filled + found[3], content)
     page.write_text(content, encoding="utf-8")
+
+
+def page_command(
+    description: str | None, write_page: Callable[[], None], add_runs: Callable[[list[Path]], None]
+) -> None:
+    """Run the command of a page: add the runs that the command line names to the records, and write the page."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, help="what to add to the records; by default, nothing")
+    if runs := parser.parse_args().runs:
+        add_runs(runs)
+    write_page()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from papers.figures.run_records import add_records, bins_of, read_records, record_of
+from papers.pages.records import add_records, bins_of, read_records, record_of
 
 from hf_focal import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error

@@ -11,9 +11,9 @@ import yaml
 
 from hf_focal.reports.markdown_tables import MISSING, columns_table
 
-from .tables import mean_and_deviation
+from .tables import PAPERS, mean_and_deviation
 
-TABLES = Path(__file__).resolve().parents[1] / "tables"
+TABLES = PAPERS / "tables"
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]  # loss -> seed -> the run's record
 

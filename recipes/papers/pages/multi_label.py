@@ -1,12 +1,10 @@
 """Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels per post.
 
-    python recipes/papers/multi_label_page.py --collect out/multi_label    # adds finished runs to the records
-    python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label.csv
+    python -m papers.pages.multi_label [RUNS ...]
 
-The text of the page above the comment "runs" is written by hand and is kept.
+The folders RUNS have new runs of recipes/papers/text_classification.py with configs/newsgroups/multi_label.yaml.
 """
 
-import argparse
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -14,24 +12,22 @@ from pathlib import Path
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import columns_table
 from hf_focal.utils.json_values import nan_for_null, plain
-from papers.figures.run_records import add_records, read_records, record_of, rounded
-from papers.figures.tables import fill_page, mean_and_deviation
 
-ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS, PAGE = Path(__file__).parent / "records" / "multi_label.csv", ROOT / "multi_label.md"
+from .records import add_records, read_records, record_of, rounded
+from .tables import DOCS, RECORDS, fill_page, mean_and_deviation, page_command
+
+RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "multi_label.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}
 
 
-def collect(folder: Path) -> None:
-    """Write a record of each finished run below a folder to recipes/papers/records/multi_label.csv."""
+def add_runs(folders: list[Path]) -> None:
     records = []
-    for path in sorted(folder.rglob("report/metrics.json")):
+    for path in sorted(path for folder in folders for path in folder.rglob("report/metrics.json")):
         result = RunResult.load(path)
         more = {"labels": plain(replace(result.parts.labels, worst=None))}
         more["one_temperature"] = result.details["one_temperature"]
         records.append(record_of(path.parents[1]) | rounded(more))
     add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))
-    print(f"{len(records)} runs")
 
 
 def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float, int]]) -> str:
@@ -67,8 +63,6 @@ def write_page() -> None:
     runs = defaultdict(list)
     for record in read_records(RUNS):
         runs[record["loss"]].append(record)
-    if not runs:
-        raise SystemExit(f"{RUNS} must have runs, got none: add them with --collect")
     decisions = {"micro_f1": "micro-F1 %", "macro_f1": "macro-F1 %", "map": "mAP %", "auroc": "AUROC %"}
     sections = [table(runs, {title: ("before", key, 100, 1) for key, title in decisions.items()})]
     metrics = ("nll", "NLL", 1, 4), ("ece", "ECE %", 100, 2), ("macro_ece", "Macro ECE %", 100, 2)
@@ -83,10 +77,4 @@ def write_page() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to the records")
-    options = parser.parse_args()
-    if options.collect:
-        collect(options.collect)
-    else:
-        write_page()
+    page_command(__doc__, write_page, add_runs)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from papers.figures.paper_tables import METRICS, PaperCell, beside_the_paper, measured, read_paper_tables
+from papers.pages.paper_tables import METRICS, PaperCell, beside_the_paper, measured, read_paper_tables
 
 TABLES = Path(__file__).parents[3] / "recipes" / "papers" / "tables"
 CELLS = [

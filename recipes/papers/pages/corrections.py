@@ -1,14 +1,12 @@
-"""Compare temperature, vector, and matrix scaling on finished runs' logits, and count how often "auto" is best.
+"""Write docs/results/corrections.md: temperature, vector, and matrix scaling, and how often "auto" chooses the best.
 
-    python recipes/papers/corrections.py out/*/logits.npz --results docs/results
+    python -m papers.pages.corrections [out/*/logits.npz]
 
 Each logits.npz has the arrays `test_logits` and `test_labels`, and the same arrays of a "validation" or "calibration"
 set. All corrections are fitted on that set, "auto" chooses among them by cross-fitting on that set, and everything is
-measured on the test set. The script adds a row for each logits.npz to recipes/papers/records/corrections.csv, and
-writes tables of all rows to corrections.md in the results folder.
+measured on the test set.
 """
 
-import argparse
 import warnings
 from pathlib import Path
 from textwrap import fill
@@ -18,10 +16,11 @@ import torch
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
-from papers.figures.run_records import add_records, read_records
-from papers.figures.tables import fill_page, rows_table
 
-RECORDS = Path(__file__).parent / "records" / "corrections.csv"
+from .records import add_records, read_records
+from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
+
+RUNS, PAGE = RECORDS / "corrections.csv", DOCS / "corrections.md"
 COLUMNS = {"before": "before", "temperature": "T", "vector": "vector", "matrix": "matrix", "auto": "auto"}
 METRICS = {"nll": ("NLL", 1, 3), "smooth_ece": ("smooth ECE, %", 100, 2), "aurc": ("AURC, %", 100, 2)}
 
@@ -104,17 +103,16 @@ def tables(results: list[dict]) -> str:
     return "\n".join([*sections, f"## Predictions that change\n\n{table}"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logits", nargs="*", type=Path, help="logits.npz files; without any, only the page is written")
-    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="folder of the page")
-    arguments = parser.parse_args()
-    for path, run in zip(arguments.logits, names_of(arguments.logits), strict=True):
+def add_runs(paths: list[Path]) -> None:
+    for path, run in zip(paths, names_of(paths), strict=True):
         result = measure(path, run)
-        add_records(RECORDS, [result], lambda result: result["run"])
+        add_records(RUNS, [result], lambda result: result["run"])
         print(result["run"], {name: round(scores["nll"], 4) for name, scores in result["test"].items()}, flush=True)
-    fill_page(arguments.results / "corrections.md", {"runs": tables(read_records(RECORDS))})
+
+
+def write_page() -> None:
+    fill_page(PAGE, {"runs": tables(read_records(RUNS))})
 
 
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, write_page, add_runs)

@@ -1,16 +1,15 @@
 """What the runs on many tasks say: regrets of losses and corrections, intervals over tasks, and rules on unseen tasks.
 
-The records are those of many_tasks.py and many_tasks_records.py; many_tasks_page.py writes pages from them.
+The records are those of `fine_tuning_records`; `fine_tuning` writes pages from them.
 """
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import numpy as np
 
-from papers.figures.run_records import read_records
+from .fine_tuning_records import RUNS
+from .records import read_records
 
-RECORDS = Path(__file__).parent / "records" / "many_tasks.csv"
 TASKS = {  # name, number of classes
     "custrev": ("customer reviews", 2),
     "mpqa": ("MPQA", 2),
@@ -39,7 +38,7 @@ ScoresByTask = dict[str, float]
 
 
 def load_records() -> list[dict]:
-    runs = read_records(RECORDS)
+    runs = read_records(RUNS)
     return [run for task in TASKS for run in runs if run["task"] == task]
 
 

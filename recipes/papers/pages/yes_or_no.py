@@ -1,12 +1,10 @@
-"""Write the tables of docs/results/goemotions.md and docs/results/reranker.md from the logits of `yes_or_no.py`.
+"""Write docs/results/goemotions.md and docs/results/reranker.md from the logits of recipes/papers/yes_or_no.py.
 
-    python recipes/papers/yes_or_no_page.py out/yes_or_no
+    python -m papers.pages.yes_or_no out/yes_or_no
 
-The tables go to recipes/papers/records/pages, and from there into the pages. What stands between no comments with a
-name is written by hand and is kept.
+The tables go to recipes/papers/records/pages, and from there into the pages.
 """
 
-import argparse
 import json
 import warnings
 from pathlib import Path
@@ -16,8 +14,9 @@ from sklearn.metrics import average_precision_score
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from papers import page_tables
-from papers.figures.tables import fill_page, mean_and_deviation
+
+from . import without_records
+from .tables import fill_page, mean_and_deviation, page_command
 
 # The texts of a page by name, and its tables: their titles and rows.
 Contents = tuple[dict[str, str], dict[str, tuple[list[str], list[list[str]]]]]
@@ -186,11 +185,9 @@ def made_of(runs: list[dict]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="the output folder of yes_or_no.py")
+def add_runs(folders: list[Path]) -> None:
     runs = []
-    for path in sorted(parser.parse_args().folder.glob("*_s*.npz")):
+    for path in sorted(path for folder in folders for path in folder.glob("*_s*.npz")):
         with np.load(path) as file:
             runs.append(dict(file) | {"settings": json.loads(str(file["settings"]))})
     for name, task, contents in (("goemotions", "goemotions", goemotions), ("reranker", "trec_qa", reranker)):
@@ -201,10 +198,9 @@ def main() -> None:
             continue
         texts, tables = contents(own)
         for title, (titles, rows) in tables.items():
-            page_tables.write_table(page_tables.PAGES / name / f"{title}.csv", titles, rows)
-        fill_page(page_tables.DOCS / f"{name}.md", texts)
-    page_tables.main()
+            without_records.write_table(without_records.PAGES / name / f"{title}.csv", titles, rows)
+        fill_page(without_records.DOCS / f"{name}.md", texts)
 
 
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, without_records.write_page, add_runs)

@@ -1,6 +1,6 @@
-"""Write the tables of pages whose runs left no records from the tables in recipes/papers/records/pages.
+"""Write the tables of pages whose runs left no records, from the tables in recipes/papers/records/pages.
 
-    python recipes/papers/page_tables.py
+    python -m papers.pages.without_records
 
 PAGE/TABLE.csv has the cells of a table of docs/results/PAGE.md: the titles, then for each column whether the smallest
 ("min") or largest ("max") number is bold, then the rows. If this second line begins with "row", it is about rows. In a
@@ -11,10 +11,9 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from papers.figures.tables import fill_page, rows_table
+from .tables import DOCS, RECORDS, fill_page, rows_table
 
-PAGES = Path(__file__).parent / "records" / "pages"
-DOCS = Path(__file__).parents[2] / "docs" / "results"
+PAGES = RECORDS / "pages"
 
 
 def in_bold(cells: Sequence[str], best: str) -> list[str]:
@@ -56,10 +55,10 @@ def write_table(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]
         writer.writerows([titles, ["best", *[""] * (len(titles) - 1)], *rows])
 
 
-def main() -> None:
+def write_page() -> None:
     for folder in sorted(path for path in PAGES.iterdir() if path.is_dir()):
         fill_page(DOCS / f"{folder.name}.md", {path.stem: read_table(path) for path in sorted(folder.glob("*.csv"))})
 
 
 if __name__ == "__main__":
-    main()
+    write_page()

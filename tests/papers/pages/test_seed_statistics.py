@@ -1,10 +1,18 @@
-"""Statistical tests of the papers' claims, against scipy."""
+"""Statistics over seeds: tests of the papers' claims, and intervals, against scipy."""
 
 import math
 
 import numpy as np
 import pytest
-from papers.figures.claims_tests import TRANSLATION_CLAIMS, Claim, PairedTest, claims_table
+from papers.pages.seed_statistics import (
+    TRANSLATION_CLAIMS,
+    Claim,
+    PairedTest,
+    calibration_error_bars,
+    claims_table,
+    mean_and_interval,
+    temperatures_table,
+)
 from scipy import stats
 
 
@@ -93,3 +101,48 @@ def test_claims_of_a_higher_bleu_compare_the_losses_the_other_way_round():
     rows = claims_table({"pairs": runs}, claims=TRANSLATION_CLAIMS).splitlines()[2:]
     assert [row.split(" | ")[3] for row in rows] == ["-5.50", "+3.30", "-1.10", "+1.10"]
     assert [row.split(" | ")[-1].strip(" |") for row in rows] == ["shown", "not shown", "shown", "not shown"]
+
+
+def test_the_interval_is_that_of_student():
+    values = np.array([0.1, 0.2, 0.4])
+    mean, half = mean_and_interval(values)
+    deviation = np.sqrt(np.sum((values - values.mean()) ** 2) / 2)
+    assert mean == pytest.approx(0.7 / 3)
+    assert half == pytest.approx(2.919986 * deviation / np.sqrt(3))  # t of 0.95 with 2 degrees of freedom
+    assert stats.t.cdf(2.919986, 2) == pytest.approx(0.95, abs=1e-6)
+    assert np.isnan(mean_and_interval(values[:1])[1])
+
+
+def test_a_bar_for_each_loss_and_stage(run, tmp_path):
+    others = {"adaece": 0.3, "classwise_ece": 0.01}
+    runs = {}
+    for loss, eces in (("flsd_53", (0.1, 0.2)), ("brier", (0.3,))):
+        runs[loss] = {seed: run(ece=ece, post=ece / 4) for seed, ece in enumerate(eces)}
+        for record in runs[loss].values():
+            record["before"] |= others
+            record["after"] |= others
+    titles = {"cross_entropy": "cross-entropy", "brier": "Brier", "flsd_53": "FLSD-53"}
+    figure = calibration_error_bars(runs, titles, tmp_path / "bars.png")
+    widths = [[bar.get_width() for bar in axes.patches] for axes in figure.axes]
+    np.testing.assert_allclose(widths[0], [30, 15, 7.5, 3.75])  # both losses before T, then after T
+    np.testing.assert_allclose(widths[2], 1)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["Brier", "FLSD-53"]
+    assert (tmp_path / "bars.png").stat().st_size > 5000
+
+
+def test_the_table_of_temperatures_has_the_mean_changes_of_the_runs():
+    eces = {"0.5": 0.32, "1.0": 0.1, "1.3": 0.01}  # 0.75 is not on the grid of the ECE
+    bleus = [(25.0, 26.0), (24.0, 27.0), (26.0, 26.4)]
+    runs = {
+        seed: {"bleu": {"0.5": half, "0.75": 1.0, "1.0": one, "1.3": 25.5}, "validation_ece": eces}
+        for seed, (half, one) in enumerate(bleus)
+    }
+    without = {"validation_ece": eces}
+    table = temperatures_table({"focal_1": runs | {42: without}}, {"cross_entropy": "CE", "focal_1": "focal"})
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert rows[0] == ["T", "focal: BLEU", "ECE %"]
+    assert [row[0] for row in rows[2:]] == ["0.5", "1.0", "1.3"]
+    changes = [half - one for half, one in bleus]
+    half_width = stats.t.ppf(0.975, 2) * stats.sem(changes)
+    assert rows[2] == ["0.5", f"{np.mean(changes):+.2f} ± {half_width:.2f}", "32.00 ± 0.00"]
+    assert rows[3][1] == "–" and rows[4][2] == "1.00 ± 0.00"

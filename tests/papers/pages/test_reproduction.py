@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from papers.figures.bleu_results import TranslationResult
-from papers.figures.paper_tables import TABLES, read_paper_tables, read_rows, row_entry
-from papers.figures.run_records import add_records, read_records
-from recipe_modules import import_recipe
+from papers.figures.translation_report import TranslationResult
+from papers.pages import corrections
+from papers.pages import reproduction as results
+from papers.pages.paper_tables import TABLES, read_paper_tables, read_rows, row_entry
+from papers.pages.records import add_records, read_records
+from papers.pages.tables import PAPERS
 
 from hf_focal import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error
 from hf_focal.reports import RunResult
 
-corrections = import_recipe("corrections")
-results = import_recipe("results")
 ROOT = Path(__file__).parents[3]
 PAGES = ["docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
 PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md"]
@@ -98,7 +98,7 @@ def test_every_row_of_the_papers_tables_has_a_table_beside_the_paper(copy, monke
     rows, figures = read_rows(), {}
     for dataset, model in [row for _, row, _ in results.ROWS.values()]:
         entry = row_entry(rows, dataset, model)
-        configured = yaml.safe_load((results.PAPERS / "configs" / entry["config"]).read_text()) | entry["model"]
+        configured = yaml.safe_load((PAPERS / "configs" / entry["config"]).read_text()) | entry["model"]
         folder = copy / "out" / dataset / model
         folder.mkdir(parents=True)
         loss = entry["losses"]["cross_entropy"]
@@ -167,7 +167,7 @@ def test_every_committed_run_has_a_name_of_its_own():
 
 
 def test_the_page_of_corrections_is_that_of_the_committed_runs():
-    written = corrections.tables(read_records(corrections.RECORDS))
+    written = corrections.tables(read_records(corrections.RUNS))
     page = (results.DOCS / "corrections.md").read_text(encoding="utf-8")
     assert page.partition("<!-- runs -->\n\n")[2] == f"{written}\n<!-- /runs -->\n"
 

@@ -1,10 +1,8 @@
 """Write the numbers of docs/results/fine_tuning.md, its appendix and figure, and text_ood.md.
 
-    python recipes/papers/many_tasks_page.py
+    python -m papers.pages.fine_tuning [OUT]
 
-They stand between comments with their names; the rest of the pages is written by hand and kept.
-The records, in recipes/papers/records/many_tasks.csv, are those of many_tasks.py and many_tasks_records.py. The
-appendix also shows the older runs in fine_tuning.csv.
+OUT has new runs of recipes/papers/many_tasks.py. The appendix also shows the older runs in fine_tuning.csv.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hf_focal.reports.figure_style import COLORS, finished
-from papers.figures.run_records import read_records
-from papers.figures.tables import fill_page, rows_table
-from papers.many_tasks_evidence import (
+
+from .fine_tuning_evidence import (
     LOSSES,
     SELECTIONS,
     SIZES,
@@ -41,9 +38,11 @@ from papers.many_tasks_evidence import (
     uncorrected_after_long_training,
     usual,
 )
+from .fine_tuning_records import add_runs
+from .records import read_records
+from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
 
-OLDER = Path(__file__).parent / "records" / "fine_tuning.csv"
-DOCS = Path(__file__).parents[2] / "docs" / "results"
+OLDER = RECORDS / "fine_tuning.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
 
 
@@ -384,7 +383,7 @@ def ood_table(records: list[dict]) -> str:
     return rows_table(header, rows)
 
 
-def main() -> None:
+def write_page() -> None:
     evidence = Evidence(load_records())
     regret_figure(evidence, DOCS / "fine_tuning_regret.png")
     fill_page(DOCS / "fine_tuning.md", main_page(evidence))
@@ -393,4 +392,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, write_page, add_runs)

@@ -1,6 +1,4 @@
-"""Add the figures of finished runs of many_tasks.py to recipes/papers/records/many_tasks.csv.
-
-    python recipes/papers/many_tasks_records.py OUT
+"""Add the figures of finished runs of recipes/papers/many_tasks.py to recipes/papers/records/many_tasks.csv.
 
 A run whose settings are already there replaces that record, and keeps its main figures as "earlier". All other records
 stay as they are, because the logits of most of them are not kept. Each run is measured on its test set:
@@ -15,7 +13,6 @@ stay as they are, because the logits of most of them are not kept. Each run is m
 """
 
 import json
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +23,11 @@ from scipy.special import logsumexp
 from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.figures.ood_metrics import detection_metrics, uncertainty
-from papers.figures.run_records import add_records, read_records
 
-RECORDS = Path(__file__).parent / "records" / "many_tasks.csv"
+from .records import add_records, read_records
+from .tables import RECORDS
+
+RUNS = RECORDS / "many_tasks.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
 METRICS = ("error", "nll", "brier", "ece", "adaece", "smooth_ece", "aurc")
 DRAWS = {50: 5, 100: 5, 200: 3, 500: 2, 1000: 1}  # held-out samples: draws
@@ -149,18 +148,14 @@ def earlier_figures(run: dict) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def add_runs(folders: list[Path]) -> None:
     warnings.filterwarnings("ignore", message="the fitted T|.* is no better than a temperature|.*fewer than")
-    known, new = {setting(run): run for run in read_records(RECORDS)}, []
-    for path in sorted(Path(sys.argv[1]).glob("*/run.json")):
+    known, new = {setting(run): run for run in read_records(RUNS)}, []
+    for path in sorted(path for folder in folders for path in folder.glob("*/run.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
         earlier = known.get(setting(run))
         if earlier and "draws" in earlier and earlier["seconds"] == run["seconds"]:  # this very run
             continue
         new.append(record(path.parent) | ({"earlier": earlier_figures(earlier)} if earlier else {}))
-    add_records(RECORDS, new, setting)
+    add_records(RUNS, new, setting)
     print(f"{len(new)} of the runs are new")
-
-
-if __name__ == "__main__":
-    main()
