@@ -51,8 +51,8 @@ from papers.data.pixel_format import PixelFormat
 from papers.data.pretrained_models import is_image_classifier
 from papers.data.unlabeled_inputs import load_images, load_texts
 from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
-from papers.runs import recipe_checks as check
-from papers.runs.recipe_command import after_start, run_recipe
+from papers.runs import checks as check
+from papers.runs.command import after_start, run_recipe
 
 SEVERITIES = range(1, 6)
 
@@ -244,7 +244,6 @@ def main(argv: list[str]) -> list[DetectionResult]:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     args.remove_unused_columns = args.dataloader_drop_last = False
     args.train_sampling_strategy = "random"  # Trainer would reorder the predictions if it grouped by length
-    check.training_arguments(args)
     configs = check_models(ood.models, ood.max_length)
     of_images = is_image_classifier(configs[ood.models[0]])
     if not of_images and ood.shift:

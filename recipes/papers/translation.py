@@ -38,18 +38,18 @@ from papers.data.sentence_pair_encoding import encode_pairs
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.translation_report import write_translation_comparison, write_translation_report
 from papers.models import transformer_config
-from papers.runs import recipe_checks as check
+from papers.runs import checks as check
+from papers.runs.arguments import GeneratedDatasetArguments, parse_experiment
 from papers.runs.checkpoint_averaging import average_last_checkpoints
+from papers.runs.command import run_recipe
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import GeneratedDatasetArguments, parse_recipe
-from papers.runs.recipe_command import run_recipe
 from papers.runs.shared_work import one_process_at_a_time
 from papers.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
 from papers.runs.translation_results import measure_translator, translation_summary
 
 
 @dataclass(kw_only=True)
-class DataArguments(GeneratedDatasetArguments):
+class TranslationDataArguments(GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
 
     train_file: str | None = field(
@@ -68,7 +68,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 
 @dataclass
-class ModelArguments:
+class TransformerArguments:
     """The model: a Transformer, trained from scratch. `recipes/translation.py` fine-tunes other models."""
 
     _argument_group_name = "model"
@@ -90,10 +90,10 @@ class ModelArguments:
         check.fraction(self, "dropout")
 
 
-ARGUMENTS = (DataArguments, ModelArguments, TranslationArguments, TranslationTrainingArguments)
+ARGUMENTS = (TranslationDataArguments, TransformerArguments, TranslationArguments, TranslationTrainingArguments)
 
 
-def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
+def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
     if data_args.given():
         languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
@@ -104,7 +104,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
 
 
-def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
+def load_tokenizer(model_args: TransformerArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
     """Train a tokenizer, which is cached for the same texts."""
 
     def texts() -> Iterator[str]:
@@ -122,13 +122,13 @@ def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTraine
         return AutoTokenizer.from_pretrained(saved)
 
 
-def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def build_model(model_args: TransformerArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     sizes = ("max_length", "d_model", "num_layers", "num_heads", "ffn_dim", "dropout")
     return MarianMTModel(transformer_config(tokenizer, **{name: getattr(model_args, name) for name in sizes}))
 
 
 def main(argv: list[str]) -> list:
-    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_experiment(ARGUMENTS, argv, __doc__)
     args = runs[0]
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
@@ -182,6 +182,8 @@ def main(argv: list[str]) -> list:
         trainer.create_model_card(result=result, language=languages, **datasets)
         if args.process_index == 0:
             write_translation_report(Path(args.output_dir) / "report", result, samples)  # last: the run is finished
+        if args.push_to_hub:
+            trainer.push_to_hub(result=result, language=languages, **datasets)
         return result
 
     settings = {"length_penalty": recipe_args.length_penalty}
@@ -192,17 +194,7 @@ def main(argv: list[str]) -> list:
         runs,
         recipe_args,
         settings=(data_args, model_args, settings),
-        calibration_size=sum(map(len, encoded["validation"]["labels"])),
-        unit="target tokens",
         summary=translation_summary,
-        next_steps=[
-            "read samples.md, and see in curves.png how the temperature changes BLEU",
-            "load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained({folder!r})",
-            None
-            if data_args.given()
-            else "use your own pairs: --train_file train.csv --test_file test.csv "
-            "(columns en and de) --output_dir <another>",
-        ],
         compare=write_translation_comparison,
         reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
     )

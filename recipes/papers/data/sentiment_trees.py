@@ -261,14 +261,14 @@ def encode_tree_splits(
     """Encode splits of trees with binary labels for all nodes in "train", and only for the roots in other splits.
 
     Args:
-        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "label".
+        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "labels".
         tokenizer, neutral_class: as in `encode_trees`.
 
     Raises:
-        ValueError: a value of "label" differs from the label of the tree's root, or the root is neutral.
+        ValueError: a value of "labels" differs from the label of the tree's root, or the root is neutral.
     """
     for name, split in splits.items():
-        for tree, label in zip(split["text"], split["label"], strict=True):
+        for tree, label in zip(split["text"], split["labels"], strict=True):
             if _BINARY[parse_tree(tree).labels[-1]] != label:
                 raise ValueError(
                     "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "

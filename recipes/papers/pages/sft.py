@@ -1,6 +1,8 @@
-"""Write the tables of docs/results/sft.md; the folders RUNS have new runs of recipes/papers/sft.py.
+"""Write the tables of docs/results/sft.md.
 
-python -m papers.pages.sft [RUNS ...]
+    python -m papers.pages.sft [RUNS ...]
+
+The folders RUNS have new runs of recipes/papers/sft.py.
 """
 
 import functools

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from hf_focal.trainer import FocalSeq2SeqTrainingArguments
 
-from . import recipe_checks as check
+from . import checks as check
+from .arguments import TemperatureArguments
 from .checkpoint_averaging import check_averaging
-from .recipe_arguments import RecipeArguments
 
 
 @dataclass
-class TranslationArguments(RecipeArguments):
+class TranslationArguments(TemperatureArguments):
     """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
 
     bleu_temperatures: str = field(

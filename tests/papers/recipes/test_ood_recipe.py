@@ -12,7 +12,7 @@ from papers.data.pixel_format import PixelFormat
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.figures.ood_report import read_detection_results
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
-from papers.runs.recipe_command import run_recipe
+from papers.runs.command import run_recipe
 from recipe_modules import import_recipe
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil

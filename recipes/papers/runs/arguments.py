@@ -13,14 +13,14 @@ from transformers.utils import logging as transformers_logging
 
 from hf_focal.calibration.cross_fitting import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
-from hf_focal.cli import recipe_arguments
+from hf_focal.cli.recipe_arguments import parse_recipe
 from hf_focal.tasks.heads import Head
 from hf_focal.tasks.splits import DataArguments
 from hf_focal.trainer import FocalTrainer
 
 from ..data.long_tails import long_tailed
+from . import checks as check
 from . import published_mmce  # noqa: F401 (registers the loss)
-from . import recipe_checks as check
 from .class_weights_callback import ClassWeightsCallback
 from .output_folders import files_of
 from .training_dynamics import DynamicsCallback
@@ -34,10 +34,6 @@ class DatasetArguments(DataArguments):
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "validation_size")
-        if self.train_file is not None and self.test_file is None:
-            raise ValueError(
-                "test_file must be given, got None: the report needs data that neither training nor T has seen"
-            )
 
     def files(self) -> dict[str, str]:
         """Return the files that are given, by the name of the argument."""
@@ -97,7 +93,7 @@ class LongTailArguments:
 
 
 @dataclass
-class RecipeArguments:
+class TemperatureArguments:
     """Arguments that say how to fit the temperature, and what to show."""
 
     _argument_group_name = "temperature"
@@ -121,33 +117,14 @@ class RecipeArguments:
 
 
 @dataclass
-class ClassifierArguments(RecipeArguments):
-    """Arguments that say how to fit the temperature, and what to record during training."""
+class SampleClassifierArguments(TemperatureArguments):
+    """Arguments of classifiers that say how to correct them, and what to record during training."""
 
+    calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
     class_weights_steps: int | None = field(
         default=None,
         metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.at_least(1, self, "class_weights_steps")
-
-    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
-        """Add to a trainer the callbacks that record what these arguments ask for."""
-        if self.class_weights_steps is not None:
-            trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
-
-    def fit_correction(self, trainer: FocalTrainer) -> None:
-        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
-        per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
-        trainer.fit_temperature(None, self.temperature_objective, per_label)
-
-
-@dataclass
-class SampleClassifierArguments(ClassifierArguments):
-    """`ClassifierArguments` for classifiers of whole samples, which can record dynamics and use other corrections."""
-
     dynamics: bool = field(
         default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
     )
@@ -161,13 +138,12 @@ class SampleClassifierArguments(ClassifierArguments):
             "help": "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
         },
     )
-    calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
     objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check.choice("calibration", self.calibration, (*METHODS, "auto"))
-        check.at_least(1, self, "dynamics_samples")
+        check.at_least(1, self, "class_weights_steps", "dynamics_samples")
         self.drawn_epochs()
 
     def drawn_epochs(self) -> list[int] | None:
@@ -181,12 +157,14 @@ class SampleClassifierArguments(ClassifierArguments):
 
     def check_multi_label(self) -> None:
         """Refuse what there is for a softmax only."""
-        check.choice("calibration, with multi_label,", self.calibration, ["temperature"])
-        check.choice("temperature_objective, with multi_label,", self.temperature_objective, STREAM_OBJECTIVES)
+        check.choice("calibration, for several labels,", self.calibration, ["temperature"])
+        check.choice("temperature_objective, for several labels,", self.temperature_objective, STREAM_OBJECTIVES)
 
     def fit_correction(self, trainer: FocalTrainer) -> None:
+        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
         if self.calibration == "temperature":
-            super().fit_correction(trainer)
+            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+            trainer.fit_temperature(None, self.temperature_objective, per_label)
         else:
             trainer.fit_correction(method=self.calibration)
 
@@ -196,22 +174,22 @@ class SampleClassifierArguments(ClassifierArguments):
             return fit.wanted == self.calibration
         return self.calibration == "temperature" and super().reusable(result)
 
-    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
-        super().add_callbacks(trainer)
+    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any) -> None:
+        """Add to a trainer the callbacks that record what these arguments ask for."""
+        if self.class_weights_steps is not None:
+            trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
         if self.dynamics:
-            callback = DynamicsCallback(
-                trainer, test_dataset, num_samples=self.dynamics_samples, epochs=self.drawn_epochs()
-            )
-            trainer.add_callback(callback)
+            options: Any = {"num_samples": self.dynamics_samples, "epochs": self.drawn_epochs()}
+            trainer.add_callback(DynamicsCallback(trainer, test_dataset, **options))
 
 
-def parse_recipe(
+def parse_experiment(
     dataclass_types: Sequence[type], argv: Sequence[str], description: str | None
 ) -> tuple[tuple[Any, ...], list[Any]]:
-    """Parse a recipe's command line with `hf_focal.parse_recipe`, check the arguments, and set up logging.
+    """Parse a command line with `hf_focal.parse_recipe`, and set up logging.
 
     Args:
-        dataclass_types: the recipe's dataclasses of arguments. The last two are a `RecipeArguments` and a
+        dataclass_types: the recipe's dataclasses of arguments. The last two are a `TemperatureArguments` and a
             `FocalTrainingArguments`.
         argv: the command line without the program's name.
         description: the recipe's docstring, whose first line ``--help`` shows.
@@ -224,7 +202,7 @@ def parse_recipe(
     """
     *own_types, training_arguments = dataclass_types
     title = (description or "").partition("\n")[0]
-    recipe, runs = recipe_arguments.parse_recipe(own_types, training_arguments, title, argv)
+    recipe, runs = parse_recipe(own_types, training_arguments, title, argv)
     args = runs[0]
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     if not recipe[-1].verbose:
@@ -233,7 +211,13 @@ def parse_recipe(
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
         transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
-    check.training_arguments(args)
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.resume_from_checkpoint is not None:
+        raise ValueError(
+            f"resume_from_checkpoint must not be given, got {args.resume_from_checkpoint!r}: a run resumes from the "
+            "last complete checkpoint of its output_dir"
+        )
     if len(runs) > 1 and args.deepspeed_plugin is not None:
         raise ValueError(
             f"losses must be one under DeepSpeed, which allows one training per process, got {len(runs)}: start one "
@@ -245,14 +229,3 @@ def parse_recipe(
 def _no_load_report(record: logging.LogRecord) -> bool:
     """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
     return "LOAD REPORT" not in record.getMessage()
-
-
-def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse texts of the form NAME=VALUE into a dictionary. Error messages call the user's argument `argument`."""
-    mapping = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value or name in mapping:
-            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
-        mapping[name] = value
-    return mapping

@@ -1,7 +1,7 @@
 """Running a recipe from the command line, with exit codes and one-line errors."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,36 +31,28 @@ def after_start(doing: str) -> Iterator[None]:
 def run_recipe(main: Callable[[list[str]], Any]) -> Any:
     """Call `main` with the command line, and return its result.
 
-    Errors that are not bugs are printed as one line, without a traceback. The exit code is 2 for a `ValueError` or
-    `OSError` before the work has started (see `after_start`), because of the arguments or the data; 130 for Ctrl-C;
-    and 1 if, during the work, the Hub fails, the disk is full, or training diverges.
+    Errors that are not bugs are printed as one line, without a traceback. The exit code is 2 for an `InputError`, or
+    for a `ValueError` or `OSError` before the work has started (see `after_start`), because of the arguments or the
+    data; 130 for Ctrl-C; and 1 if, during the work, the Hub fails, the disk is full, or training diverges.
     """
     try:
         return main(sys.argv[1:])
     except KeyboardInterrupt:
         _exit(130, f"interrupted; {_AGAIN}")
+    except HubError as error:
+        _exit(1, f"error: {error}")
     except Exception as error:
-        if not any(note.startswith(_STARTED) for note in getattr(error, "__notes__", ())):
-            if isinstance(error, ValueError | OSError):
-                _exit(2, f"error: {error}")
-            raise
-        if isinstance(error, HubError):
-            sys.exit(f"{error}; finished runs are kept, the same command again does the rest")
-        if isinstance(error, InputError) and error.argument == "logits":
+        started = any(note.startswith(_STARTED) for note in getattr(error, "__notes__", ()))
+        if started and isinstance(error, InputError) and error.argument == "logits":
             advice = "lower learning_rate, or clip the gradient with max_grad_norm, and give another output_dir"
             _exit(1, f"error: the training diverged ({error}); {advice}")
-        if (cause := full_disk(error)) is not None:
+        if started and (cause := full_disk(error)) is not None:
             _exit(1, f"error: a file could not be written ({cause}); make room, then {_AGAIN}")
+        if isinstance(error, InputError) or (not started and isinstance(error, ValueError | OSError)):
+            _exit(2, f"error: {error}")
         raise
 
 
 def _exit(code: int, message: str) -> NoReturn:
     print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
-
-
-def print_written(reports: Sequence[Path]) -> None:
-    """Print the report folders and the names of the files in each folder."""
-    print("\nWritten:")
-    for report in reports:
-        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
