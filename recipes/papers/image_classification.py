@@ -9,8 +9,8 @@ Without data arguments, the data is scikit-learn's digits:
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
 
 To fine-tune a model on your own images, take recipes/image_classification.py. On several GPUs: `accelerate launch
---num_processes 4 recipes/papers/image_classification.py ...`. Running the same command again resumes an interrupted run
-and reuses a finished one.
+--num_processes 4 recipes/papers/image_classification.py ...`. Running the same command again resumes an interrupted
+run and reuses a finished one.
 """
 
 import logging

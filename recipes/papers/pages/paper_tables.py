@@ -104,11 +104,9 @@ def read_rows(folder: Path = TABLES) -> dict[str, Any]:
 _OF_A_ROW = ("recipe", "config", "files")
 
 
-def row_entry(rows: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any] | None:
-    """Return the entry of a row (a dataset and a model) in rows.yaml; None if there is no recipe for the row."""
-    entry = rows["datasets"].get(dataset)
-    if entry is None or model not in entry["models"]:
-        return None
+def row_entry(rows: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any]:
+    """Return the entry of a row (a dataset and a model) in rows.yaml."""
+    entry = rows["datasets"][dataset]
     of_model = entry["models"][model]
     own = {key: of_model[key] for key in _OF_A_ROW if key in of_model}
     options = {key: value for key, value in of_model.items() if key not in own}
@@ -128,7 +126,6 @@ def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     rows, networks = read_rows(), {}
     for model in rows["datasets"][dataset]["models"]:
         entry = row_entry(rows, dataset, model)
-        assert entry is not None
         configured = yaml.safe_load((TABLES.parent / "configs" / entry["config"]).read_text(encoding="utf-8"))
         networks[Path((configured | entry["model"]).get("model_name_or_path", model)).name] = model
     network = Path(settings.get("model_name_or_path", model)).name

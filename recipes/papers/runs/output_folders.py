@@ -50,13 +50,13 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         write_whole(folder / "run.json", json.dumps(settings, indent=2) + "\n")
 
 
-def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if the run in a folder has other settings, as far as its ``run.json`` has them."""
+def refuse_other_settings(folder: Path, settings: Mapping[str, Any], file: str = "run.json") -> None:
+    """Raise `ValueError` if the run in a folder has other settings, as far as the folder's `file` has them."""
     try:
-        earlier = {**json.loads((folder / "run.json").read_text(encoding="utf-8"))}
+        earlier = {**json.loads((folder / file).read_text(encoding="utf-8"))}
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose run.json holds "
+            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose {file} holds "
             "something else"
         ) from error
     settings = json.loads(json.dumps(settings))
