@@ -15,12 +15,16 @@ Running the same command again resumes an interrupted run and reuses a finished 
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import datasets
 from datasets import DatasetDict
+from filelock import FileLock
 from sacrebleu.metrics import BLEU
 from transformers import (
     AutoTokenizer,
@@ -31,20 +35,17 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalSeq2SeqTrainer
+from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
 from papers.data.generated_translations import generate_translations
-from papers.data.parallel_corpora import load_parallel
-from papers.data.sentence_pair_encoding import encode_pairs
+from papers.data.parallel_corpora import encode_pairs, load_parallel
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.translation_report import write_translation_comparison, write_translation_report
 from papers.models import transformer_config
 from papers.runs import checks as check
-from papers.runs.arguments import GeneratedDatasetArguments, parse_experiment
-from papers.runs.checkpoint_averaging import average_last_checkpoints
+from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
+from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
 from papers.runs.command import run_recipe
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.shared_work import one_process_at_a_time
-from papers.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
 from papers.runs.translation_results import measure_translator, translation_summary
 
 
@@ -90,6 +91,59 @@ class TransformerArguments:
         check.fraction(self, "dropout")
 
 
+@dataclass
+class TranslationArguments(TemperatureArguments):
+    """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
+
+    bleu_temperatures: str = field(
+        default="0.5,0.75,1,1.25,1.5,2",
+        metadata={"help": "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."},
+    )
+    length_penalty: float = field(
+        default=0.6,
+        metadata={
+            "help": "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
+        self.temperatures()
+
+    def temperatures(self) -> set[float]:
+        """Return the temperatures in `bleu_temperatures`, together with 1."""
+        try:
+            values = [float(text) for text in self.bleu_temperatures.split(",")]
+        except ValueError:
+            values = [math.nan]
+        if not all(0 < value < math.inf for value in values):
+            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures!r}")
+        return {*values, 1.0}
+
+
+@dataclass
+class TranslationTrainingArguments(FocalSeq2SeqTrainingArguments):
+    """`FocalSeq2SeqTrainingArguments` with arguments for beam search and for averaging checkpoints."""
+
+    predict_with_generate: bool = field(default=True, metadata={"help": "Translate with `generate`; must be true."})
+    generation_num_beams: int | None = field(default=4, metadata={"help": "Beams of beam search."})
+    average_checkpoints: int = field(
+        default=1, metadata={"help": "Average the weights of this many of the last checkpoints."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.predict_with_generate = True
+        check.at_least(1, self, "average_checkpoints")
+        check_averaging(self.average_checkpoints, self)
+        if self.generation_max_length is not None:
+            raise ValueError(
+                f"generation_max_length must not be given, got {self.generation_max_length}: use max_length"
+            )
+
+
 ARGUMENTS = (TranslationDataArguments, TransformerArguments, TranslationArguments, TranslationTrainingArguments)
 
 
@@ -102,6 +156,21 @@ def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
+
+
+@contextmanager
+def one_process_at_a_time(name: str) -> Iterator[Path]:
+    """Let the processes of this machine that name the same work do it one after the other.
+
+    Yields the path of a folder for the result, in the cache of `datasets`; it exists once a process has made it. This
+    is no operation of the process group, as `TrainingArguments.main_process_first` is, so the first process may take
+    longer than the group's timeout of half an hour.
+    """
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / "hf_focal_papers"
+    cache.mkdir(parents=True, exist_ok=True)
+    result = cache / hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    with FileLock(result.with_suffix(".lock")):
+        yield result
 
 
 def load_tokenizer(model_args: TransformerArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
@@ -178,12 +247,12 @@ def main(argv: list[str]) -> list:
         trainer.save_calibrated()
         sides = (data_args.source_lang, data_args.target_lang)
         languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # the Hub's codes
-        datasets = data_args.card_names("a generated corpus")
-        trainer.create_model_card(result=result, language=languages, **datasets)
+        card = {"result": result, "language": languages, **data_args.card_names("a generated corpus")}
+        trainer.create_model_card(**card)
         if args.process_index == 0:
             write_translation_report(Path(args.output_dir) / "report", result, samples)  # last: the run is finished
         if args.push_to_hub:
-            trainer.push_to_hub(result=result, language=languages, **datasets)
+            trainer.push_to_hub(**card)
         return result
 
     settings = {"length_penalty": recipe_args.length_penalty}

@@ -32,7 +32,7 @@ def run_classifier(
     test_dataset: Any,
     splits: DatasetDict,
     card_names: Mapping[str, str | None],
-    write_report: Callable[[Path, RunResult, PredictionOutput], None] | None = None,
+    write_report: Callable[[Path, RunResult], None] = write_experiment_report,
 ) -> RunResult:
     """Train a classifier of whole samples, correct it, measure it, and save it with its card and report.
 
@@ -45,7 +45,7 @@ def run_classifier(
         test_dataset: the test set in the trainer's format.
         splits: as in `measure_classifier`.
         card_names: names of the data, from `DatasetArguments.card_names`.
-        write_report: writes the report, given its folder, the result, and the predictions of the test set.
+        write_report: writes the report, given its folder and the result; the last file marks the run as finished.
     """
     recipe_args.add_callbacks(trainer, test_dataset)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
@@ -64,10 +64,7 @@ def run_classifier(
             for name, output in (("validation", of_validation), ("test", predictions)):
                 arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
             np.savez_compressed(folder / "logits.npz", **arrays)
-        if write_report is None:  # last: the report marks the run as finished
-            write_experiment_report(folder / "report", result)
-        else:
-            write_report(folder / "report", result, predictions)
+        write_report(folder / "report", result)
     if trainer.args.push_to_hub:
         trainer.push_to_hub(result=result, **card_names)
     return result

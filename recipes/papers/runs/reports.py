@@ -1,11 +1,10 @@
 """Report folders of runs: what `hf_focal.reports` writes, and figures and tables of the papers' own experiments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers.trainer_utils import PredictionOutput
+import numpy as np
 
 from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.reports import RunResult, write_comparison, write_report
@@ -58,7 +57,7 @@ def _write_shots(folder: Path, results: Sequence[RunResult]) -> None:
 
 
 class ImageReports:
-    """Writes reports of image classifiers, which also have predictions.npz, confidence.md, and examples.png.
+    """Writes reports of image classifiers, which also have confidence.md and examples.png.
 
     Args:
         images: the test set.
@@ -69,25 +68,25 @@ class ImageReports:
     def __init__(self, images: ImageDataset, class_names: Sequence[str], seed: int) -> None:
         self.images, self.class_names, self.seed = images, class_names, seed
 
-    def write_report(self, folder: Path, result: RunResult, predictions: PredictionOutput) -> None:
-        """Write a run's report, given what the trainer's `predict` returned for the test set."""
+    def write_report(self, folder: Path, result: RunResult) -> None:
+        """Write the report of the run whose logits.npz is beside `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
-        logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
-        own = Predictions.of(logits, labels, result.temperature)
-        own.save(folder / "predictions.npz")
-        self._write_examples(folder, [result], {result.loss: own})
+        self._write_examples(folder, {folder.parent: result})
         write_experiment_report(folder, result)  # last: it marks the run as finished
 
     def write_comparison(self, folder: Path, results: Sequence[RunResult]) -> None:
         """Write the comparison of runs, whose folders are beside `folder`."""
         write_classifier_comparison(folder, results)
-        runs = {result.loss: loss_folder(folder.parent, result.loss) for result in results}
-        predictions = {loss: Predictions.load(run / "report" / "predictions.npz") for loss, run in runs.items()}
-        self._write_examples(folder, results, predictions)
+        self._write_examples(folder, {loss_folder(folder.parent, result.loss): result for result in results})
 
-    def _write_examples(self, folder: Path, results: Sequence[RunResult], predictions: dict[str, Predictions]) -> None:
+    def _write_examples(self, folder: Path, runs: Mapping[Path, RunResult]) -> None:
         """Write confidence.md and examples.png, of pictures that all runs classify correctly or all misclassify."""
-        (folder / "confidence.md").write_text(confidence_table(results), encoding="utf-8")
+        (folder / "confidence.md").write_text(confidence_table(list(runs.values())), encoding="utf-8")
+        predictions = {}
+        for run, result in runs.items():
+            with np.load(run / "logits.npz") as arrays:
+                logits, labels = arrays["test_logits"], arrays["test_labels"]
+            predictions[result.loss] = Predictions.of(logits, labels, result.temperature)
         chosen = [index for indices in choose_examples(predictions, seed=self.seed) for index in indices]
         if chosen:
             pictures = self.images.__getitems__(chosen)["pixel_values"]
