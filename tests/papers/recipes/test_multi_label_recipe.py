@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 from datasets import Dataset
+from papers.data import newsgroups
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.pages import multi_label as page
 from papers.pages.records import read_records
@@ -14,7 +15,6 @@ from hf_focal import Temperature
 from hf_focal.reports import RunResult
 
 recipe = import_recipe("text_classification")
-labels_of_groups = import_recipe("label_newsgroups")
 
 
 def run(folder, **options):
@@ -86,7 +86,7 @@ def test_from_posts_to_the_page(tmp_path, monkeypatch):
         columns = {"text": posts, "group": [groups[k] for k in drawn]}
         Dataset.from_dict(columns).to_parquet(tmp_path / f"{name}_posts.parquet")
     files = [str(tmp_path / f"{name}_posts.parquet") for name in ("train", "test")]
-    labels_of_groups.main([*files, "--output_dir", str(tmp_path / "labels")])
+    newsgroups.main(["label", *files, "--output_dir", str(tmp_path / "labels")])
     options = {f"{name}_file": tmp_path / "labels" / f"{name}.parquet" for name in ("train", "test")}
     for seed in (1, 2):
         run(tmp_path / "runs" / f"s{seed}", **options, label_column="labels", seed=seed, loss="focal:gamma=2")

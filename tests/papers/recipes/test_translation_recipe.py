@@ -124,9 +124,9 @@ def untrained(monkeypatch):
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
     results = run(folder, **LEARNS, losses="cross_entropy,focal:gamma=5", bleu_temperatures="0.5,1")
-    test = recipe.load_data(recipe.TranslationDataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42)[
-        "test"
-    ]
+    test = recipe.load_data(
+        recipe.TranslationDataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42
+    )["test"]
     return SimpleNamespace(folder=folder, focal=folder / "focal_gamma_5", results=results, test=test)
 
 

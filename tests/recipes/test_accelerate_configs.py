@@ -13,7 +13,7 @@ from accelerate import FullyShardedDataParallelPlugin
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-CONFIGS = Path(__file__).parents[3] / "recipes" / "accelerate"
+CONFIGS = Path(__file__).parents[2] / "recipes" / "accelerate"
 
 
 def config_file(name):
