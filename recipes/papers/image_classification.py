@@ -26,8 +26,8 @@ from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.dataset_loading import load_digits
 from papers.data.image_batches import ImageDataset
+from papers.data.label_options import label_options
 from papers.data.pixel_format import PixelFormat
-from papers.data.pretrained_models import label_options
 from papers.figures.prediction_examples import confidence_table
 from papers.runs import checks as check
 from papers.runs.arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_experiment

@@ -31,6 +31,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
+    PreTrainedConfig,
     Trainer,
     TrainingArguments,
 )
@@ -46,10 +47,10 @@ from hf_focal.tasks.input_encoding import input_length, model_positions
 from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import labels_of
+from hf_focal.tasks.task import task_of_class
 from papers.data.corruptions import CORRUPTIONS, corrupt
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
-from papers.data.pretrained_models import is_image_classifier
 from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
 from papers.runs import checks as check
 from papers.runs.command import after_start, run_recipe
@@ -106,6 +107,15 @@ class OODArguments:
                 check.choice("out", corruption, CORRUPTIONS)
                 if severity not in map(str, SEVERITIES):
                     raise ValueError(f"out must have a severity from 1 to 5, got {name!r}")
+
+
+def is_image_classifier(config: PreTrainedConfig) -> bool:
+    """Return True if a model classifies images, and False if texts; raise `ValueError` if it classifies neither."""
+    name = (config.architectures or [type(config).__name__])[0]
+    task = task_of_class("ForImageClassification" if config.model_type == "timm_wrapper" else name)
+    if task is None or task.name not in ("image-classification", "text-classification"):
+        raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
+    return task.name == "image-classification"
 
 
 def check_models(names: list[str], max_length: int | None) -> dict:

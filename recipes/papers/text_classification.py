@@ -33,8 +33,8 @@ from hf_focal import FocalTrainer, FocalTrainingArguments, input_length, load_sp
 from hf_focal.reports import RunResult
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
+from papers.data.label_options import label_options
 from papers.data.newsgroups import strip_posts
-from papers.data.pretrained_models import label_options
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
 from papers.models.gp_cnn import VARIANTS

@@ -27,8 +27,8 @@ from transformers.utils import is_torchvision_available
 sys.path.insert(0, str(Path(__file__).parents[2] / "trainer"))
 import papers.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from papers.data.image_batches import decode_images, prepare_batch
+from papers.data.label_options import label_options
 from papers.data.pixel_format import PixelFormat
-from papers.data.pretrained_models import label_options
 from papers.pages.records import record_of
 from papers.runs.command import run_recipe
 from processes import output_of, start
