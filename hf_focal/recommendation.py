@@ -1,6 +1,6 @@
 """Which loss and which correction to use for fine-tuning an encoder, as measured on thirteen tasks.
 
-The evidence is docs/results/fine_tuning.md, whose numbers recipes/papers/many_tasks_page.py takes from committed runs.
+The evidence is docs/results/fine_tuning.md, whose numbers `papers.pages.fine_tuning` takes from committed runs.
 """
 
 from dataclasses import dataclass

@@ -35,6 +35,9 @@ class RecipeArguments(DataArguments):
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
     flip: bool = field(default=True, metadata={"help": "mirror half of the training images"})
     smallest_crop: float = field(default=0.5, metadata={"help": "the smallest random crop, as a share of each side"})
+    image_size: list[int] | None = field(
+        default=None, metadata={"help": "height and width to resize images to; default: those of the model"}
+    )
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     mask_column: str = field(default="mask", metadata={"help": "the column of masks"})
 
@@ -67,7 +70,11 @@ def main() -> None:
     )
     if hasattr(config, "use_auxiliary_head"):  # only the logits of the main head are trained
         config.use_auxiliary_head = False
-    processor = AutoImageProcessor.from_pretrained(name, do_reduce_labels=False, **source)
+    size = {}
+    if recipe.image_size is not None:
+        height, width = recipe.image_size
+        size = {"do_resize": True, "size": {"height": height, "width": width}}
+    processor = AutoImageProcessor.from_pretrained(name, do_reduce_labels=False, **size, **source)
 
     def augment(image, mask):
         """Cut the same random window from an image and its mask, and mirror both half of the time."""
@@ -111,8 +118,9 @@ def main() -> None:
 
         # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
         trainer.finish(test, dataset=recipe.data_name)
-        for label, iou in zip(classes, trainer.confusion.by_class()["iou"].tolist(), strict=True):
-            trainer.accelerator.print(f"{label}: IoU {100 * iou:.1f}%")
+        by_class = trainer.confusion.by_class()
+        for label, iou, accuracy in zip(classes, by_class["iou"].tolist(), by_class["accuracy"].tolist(), strict=True):
+            trainer.accelerator.print(f"{label}: IoU {100 * iou:.1f}%, accuracy {100 * accuracy:.1f}%")
 
 
 if __name__ == "__main__":

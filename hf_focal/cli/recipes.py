@@ -38,9 +38,7 @@ def copy_recipe(name: str, output_dir: str | Path = ".") -> list[Path]:
     sources = [recipe, *(FOLDER / "configs" / config for config in dict.fromkeys(configs))]
     copies = [Path(output_dir) / source.name for source in sources]
     if existing := [copy for copy in copies if copy.exists()]:
-        raise InputError(
-            "output_dir", f"must not have the file {str(existing[0])!r}: choose another folder"
-        )
+        raise InputError("output_dir", f"must not have the file {str(existing[0])!r}: choose another folder")
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     for source, copy in zip(sources, copies, strict=True):
         shutil.copyfile(source, copy)

@@ -21,21 +21,16 @@ import pandas as pd
 import torch
 import transformers
 from datasets import Dataset
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    TrainerCallback,
-    set_seed,
-)
+from transformers import TrainerCallback
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+from hf_focal import CalibrationMetrics
+from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.newsgroups import strip_headers
+from papers.runs.fine_tuned_encoders import logits_of, new_trainer
 
 SPLIT_SEED = 0  # of the test subset, which is the same for all runs
-# Numbers of samples: held out, measured at most, and held-out ones that AdaFocal updates γ on.
-POOL, TEST, ADAFOCAL = 1000, 2000, 500
+POOL, TEST = 1000, 2000  # samples: held out, and measured at most
 ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
 LOSSES = [
     *("cross_entropy", "flsd53", "focal:gamma=1", "adafocal", "label_smoothing:alpha=0.05", "dual_focal"),
@@ -108,7 +103,7 @@ def read(data: Path, task: str) -> dict[str, pd.DataFrame]:
     return splits
 
 
-def load_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
+def task_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
     """Return the splits "train", "pool" (held out), "test", and maybe "shift", and the number of classes."""
     tables, rng = read(data, run["task"]), np.random.default_rng(run["seed"])
     rows = tables.pop("train")
@@ -138,27 +133,6 @@ def load_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
     return splits, num_classes
 
 
-def encode(samples: Dataset, tokenizer) -> Dataset:
-    def tokens(batch):
-        return tokenizer(batch["text"], batch.get("pair"), truncation=True, max_length=128)
-
-    inputs = [name for name in samples.column_names if name != "labels"]
-    return samples.map(tokens, batched=True, remove_columns=inputs)
-
-
-@torch.no_grad()
-def logits_of(model, samples: Dataset, collate) -> np.ndarray:
-    was_training = model.training
-    model.eval()
-    rows = list(samples.remove_columns("labels"))
-    order = np.argsort([len(row["input_ids"]) for row in rows], kind="stable")  # similar lengths are faster
-    logits = np.empty((len(rows), model.config.num_labels), np.float16)
-    for batch in np.split(order, range(64, len(order), 64)):
-        logits[batch] = model(**collate([rows[i] for i in batch]).to(model.device)).logits.float().cpu().numpy()
-    model.train(was_training)
-    return logits
-
-
 def measure(logits: np.ndarray, labels: np.ndarray, several: bool) -> dict[str, float]:
     metrics = CalibrationMetrics(link="sigmoid" if several else "softmax")
     metrics.update(torch.from_numpy(logits).float(), torch.from_numpy(labels))
@@ -172,50 +146,35 @@ class LogitsOfEpochs(TrainerCallback):
 
     def on_epoch_end(self, args, state, control, model=None, **kwargs) -> None:
         for name, samples in self.splits.items():
-            self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits_of(model, samples, self.collate)
+            logits = logits_of(model, samples, self.collate).astype(np.float16)
+            self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits
 
 
 def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -> None:
     path, learning_rate = encoders / ENCODERS[run["encoder"]][0], ENCODERS[run["encoder"]][1]
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    splits, num_classes = load_splits(data, run)
-    encoded = {name: encode(part, tokenizer) for name, part in splits.items()}
+    splits, num_classes = task_splits(data, run)
     several = run["task"] == "goemotions"
     loss, _, interval = run["loss"].partition("@")
-    args = FocalTrainingArguments(
-        output_dir=str(folder),
+    trainer, encoded = new_trainer(
+        path,
+        splits,
+        folder,
+        num_labels=num_classes,
+        problem_type="multi_label_classification" if several else "single_label_classification",
+        max_length=128,
+        seed=run["seed"],
+        held_out="pool",
         loss=loss,
         gamma_update_steps=int(interval) if interval else None,
-        seed=run["seed"],
         num_train_epochs=run["epochs"],
         learning_rate=learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=0.1,
-        weight_decay=0.01,
-        max_grad_norm=1.0,
         bf16=bf16,
-        use_cpu=not torch.cuda.is_available(),
-        per_device_train_batch_size=16,
-        per_device_eval_batch_size=64,
-        save_strategy="no",
         logging_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
     )
-    set_seed(run["seed"])  # the head's initial weights
-    problem = "multi_label_classification" if several else "single_label_classification"
-    model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=num_classes, problem_type=problem)
-    collate = DataCollatorWithPadding(tokenizer)
+    model, collate = trainer.model, trainer.data_collator
     epochs = LogitsOfEpochs({name: encoded[name] for name in ("pool", "test")}, collate)
-    trainer = FocalTrainer(
-        model=model,
-        args=args,
-        train_dataset=encoded["train"],
-        calibration_dataset=encoded["pool"].select(range(min(ADAFOCAL, len(encoded["pool"])))),
-        processing_class=tokenizer,
-        data_collator=collate,
-        callbacks=[epochs] if run["epochs"] > 3 else [],
-    )
+    if run["epochs"] > 3:
+        trainer.add_callback(epochs)
     started = time.time()
     trainer.train()
     seconds = time.time() - started
@@ -223,7 +182,7 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
     record |= {f"{name}_samples": len(part) for name, part in encoded.items()}
     for name in ("pool", "test", "shift"):
         if name in encoded:
-            arrays[f"{name}_logits"] = logits_of(model, encoded[name], collate)
+            arrays[f"{name}_logits"] = logits_of(model, encoded[name], collate).astype(np.float16)
             arrays[f"{name}_labels"] = np.asarray(encoded[name]["labels"])
     record["test"] = measure(arrays["test_logits"], arrays["test_labels"], several)
     record["seconds"] = {"training": round(seconds, 1), "all": round(time.time() - started, 1)}
@@ -244,9 +203,8 @@ def main() -> None:
     options = parser.parse_args()
     for block in options.blocks:
         for run in plan(block):
-            name = f"{block}_{run['task']}_{run['loss'].replace(':', '_').replace('=', '')}_s{run['seed']}"
-            name += "_noise" if run["noise"] else ""
-            folder = options.output_dir / name
+            name = f"{block}_{run['task']}_{run['loss']}_s{run['seed']}{'_noise' if run['noise'] else ''}"
+            folder = loss_folder(options.output_dir, name)
             if (folder / "run.json").exists():
                 continue
             folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +217,7 @@ def main() -> None:
             try:
                 train_one(run, options.data, options.encoders, folder, options.bf16)
             except Exception as error:
-                print(f"{name} failed: {error!r}", flush=True)
+                print(f"{folder.name} failed: {error!r}", flush=True)
 
 
 if __name__ == "__main__":

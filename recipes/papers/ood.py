@@ -31,6 +31,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
+    PreTrainedConfig,
     Trainer,
     TrainingArguments,
 )
@@ -40,19 +41,19 @@ from hf_focal import CalibrationMetrics
 from hf_focal.calibration.corrections import folded_temperature
 from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.sources.model import loss_of
+from hf_focal.tasks.column_selection import Column, select_columns
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_encoding import input_length, model_positions
 from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import labels_of
+from hf_focal.tasks.task import task_of_class
 from papers.data.corruptions import CORRUPTIONS, corrupt
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
-from papers.data.pretrained_models import is_image_classifier
-from papers.data.unlabeled_inputs import load_images, load_texts
 from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
-from papers.runs import recipe_checks as check
-from papers.runs.recipe_command import after_start, run_recipe
+from papers.runs import checks as check
+from papers.runs.command import after_start, run_recipe
 
 SEVERITIES = range(1, 6)
 
@@ -108,6 +109,15 @@ class OODArguments:
                     raise ValueError(f"out must have a severity from 1 to 5, got {name!r}")
 
 
+def is_image_classifier(config: PreTrainedConfig) -> bool:
+    """Return True if a model classifies images, and False if texts; raise `ValueError` if it classifies neither."""
+    name = (config.architectures or [type(config).__name__])[0]
+    task = task_of_class("ForImageClassification" if config.model_type == "timm_wrapper" else name)
+    if task is None or task.name not in ("image-classification", "text-classification"):
+        raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
+    return task.name == "image-classification"
+
+
 def check_models(names: list[str], max_length: int | None) -> dict:
     """Load the models' configurations, and check that all models classify images or all classify texts."""
     for name in names:
@@ -129,10 +139,14 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
             return samples
         return samples.shuffle(seed=seed).select(range(ood.max_samples))
 
+    def selected(argument: str, name: str, samples: Dataset, column: str) -> Dataset:
+        kind = ("image_column", column, "image", "images") if of_images else ("text_column", column, "text", "strings")
+        return select_columns(f"{argument} {name!r}", samples, Column(*kind))
+
     column = ood.image_column if of_images else ood.text_column
-    load = load_images if of_images else load_texts
     source, name = ("test_file", ood.test_file) if ood.test_file is not None else ("dataset_name", ood.dataset_name)
-    inputs, labeled = load(source, name, column=column), load_one_split(source, name)
+    labeled = load_one_split(source, name)
+    inputs = selected(source, name, labeled, column)
     options = InputOptions(label_column=ood.label_column)
     labels, *others = (labels_of(config, source, labeled, options) for config in configs.values())
     if not all(torch.equal(labels, other) for other in others):
@@ -146,7 +160,7 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
             continue
         if Path(name).stem in out:
             raise ValueError(f"out must be datasets of different names, got {Path(name).stem!r} twice")
-        out[Path(name).stem] = subset(load("out", name, column=ood.out_column or column))
+        out[Path(name).stem] = subset(selected("out", name, load_one_split("out", name), ood.out_column or column))
     return subset(inputs), out
 
 
@@ -244,7 +258,6 @@ def main(argv: list[str]) -> list[DetectionResult]:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     args.remove_unused_columns = args.dataloader_drop_last = False
     args.train_sampling_strategy = "random"  # Trainer would reorder the predictions if it grouped by length
-    check.training_arguments(args)
     configs = check_models(ood.models, ood.max_length)
     of_images = is_image_classifier(configs[ood.models[0]])
     if not of_images and ood.shift:

@@ -4,10 +4,10 @@
         --seeds 1 2 3 --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
 Each run starts the recipe of its row, with the row's configuration, on the first GPU or on the CPU, and adds what the
-recipe prints to `launch.log` in the run's folder. Running the same command again skips finished runs and resumes the
-other runs. To use several GPUs, start the command once for each of them, with its own `CUDA_VISIBLE_DEVICES` and its
-own rows or seeds. `--dry_run` prints the plan. The papers' printed tables are in `recipes/papers/tables`;
-recipes/papers/results.py writes our results beside them.
+recipe prints to `launch.log` in the run's folder. Running the same command again skips finished runs, and the recipes
+resume the others. To use several GPUs, start the command once for each of them, with its own `CUDA_VISIBLE_DEVICES`
+and its own rows or seeds. `--dry_run` prints the plan. The papers' printed tables are in `recipes/papers/tables`;
+`papers.pages.reproduction` writes our results beside them.
 """
 
 import json
@@ -16,7 +16,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -26,11 +26,10 @@ import yaml
 
 from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.utils.atomic_write import write_whole
-from papers.figures.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
-from papers.runs import recipe_checks as check
+from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
+from papers.runs import checks as check
+from papers.runs.command import after_start, run_recipe
 from papers.runs.output_folders import contents, refuse_other_settings
-from papers.runs.recipe_arguments import named_values
-from papers.runs.recipe_command import after_start, run_recipe
 
 RECIPES = Path(__file__).resolve().parent
 # Arguments that overrides must not change.
@@ -66,40 +65,22 @@ class CellRun:
     """The run of one table cell with one seed.
 
     Attributes:
-        dataset, model, loss: their names in the table.
-        seed: the run's seed.
+        name: dataset, model, loss, and seed, as in the table.
         folder: the run's output_dir, which also holds `launch.log` and `launch.json`.
-        recipe: the script of the recipe. A run is finished when the script has written `report/metrics.json`.
+        recipe: the script of the recipe.
         options: the script's arguments, without output_dir.
-        settings: JSON values that identify the run: the arguments and the configuration, and digests of the data
-            instead of their location.
+        settings: JSON values that identify the run: its arguments, and digests of its files instead of their location.
     """
 
-    dataset: str
-    model: str
-    loss: str
-    seed: int
+    name: str
     folder: Path
     recipe: Path
     options: Mapping[str, Any]
     settings: Mapping[str, Any]
 
     @property
-    def name(self) -> str:
-        return f"{self.dataset}/{self.model} {self.loss} seed {self.seed}"
-
-    @property
-    def state(self) -> str:
-        """The run's state: "finished", "to resume", or "to run"."""
-        if (self.folder / "report" / "metrics.json").is_file():
-            return "finished"
-        return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
-
-    def check(self) -> None:
-        """Raise `ValueError` if the folder holds a run with other settings."""
-        path = self.folder / "launch.json"
-        if path.is_file() and self.state != "to run":
-            refuse_other_settings(self.folder, json.loads(path.read_text(encoding="utf-8")), self.settings)
+    def is_finished(self) -> bool:
+        return (self.folder / "report" / "metrics.json").is_file()
 
     def command(self) -> list[str]:
         options = {**self.options, "output_dir": self.folder}
@@ -116,7 +97,7 @@ class CellRun:
             before = log.seek(0, os.SEEK_END)
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
             code = subprocess.run(self.command(), env=environment, check=False, **options).returncode
-            if self.state == "finished":
+            if self.is_finished:
                 return None
             log.seek(before)
             lines = log.read().decode(errors="replace").split("\n")[::-1]
@@ -125,46 +106,40 @@ class CellRun:
         return f"exit code {code}: {shorten(message, 200)}"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The cells of each table, the runs that produce the cells, and rows without a recipe."""
-
-    tables: Mapping[str, Sequence[PaperCell]]
-    runs: Sequence[CellRun]
-    without_recipe: Sequence[str]
-    dry_run: bool
-
-
-def prepare(argv: list[str]) -> Plan:
-    """Check the command line and plan the runs."""
-    (arguments,) = parse_arguments((ReproduceArguments,), argv, description=__doc__.splitlines()[0])
-    tables = select_cells(arguments)
-    rows_file = read_rows(TABLES)
+def plan_runs(arguments: ReproduceArguments) -> list[CellRun]:
+    """List the runs, one seed after the other: an interruption leaves complete tables with fewer seeds."""
+    cells, rows_file = select_cells(arguments), read_rows(TABLES)
     data, overrides = named_values("data", arguments.data), named_values("overrides", arguments.overrides)
     for dataset in data:
         check.choice("data", dataset, [name for name, entry in rows_file["datasets"].items() if "files" in entry])
     for name in overrides:
         if name in RESERVED:
             raise ValueError(f"overrides must not name {name}, which is the run's own, got {name}={overrides[name]}")
-    names = dict.fromkeys(cell.name for cells in tables.values() for cell in cells)
-    entries = {(dataset, model): row_entry(rows_file, dataset, model) for dataset, model, _ in names}
-    files = {row: data_files(arguments, entry, row[0], data) for row, entry in entries.items() if entry is not None}
-    digests = {row: contents({key: str(file) for key, file in of_row.items()}) for row, of_row in files.items()}
-    # One seed after the other: an interruption leaves complete tables with fewer seeds.
-    runs = [
-        make_run(arguments, entries[name[:2]], name, seed, files[name[:2]], digests[name[:2]], overrides)
-        for seed in arguments.seeds
-        for name in names
-        if entries[name[:2]] is not None
-    ]
-    for run in runs:
-        run.check()
-    without_recipe = ["/".join(row) for row, entry in entries.items() if entry is None]
-    return Plan(tables, runs, without_recipe, arguments.dry_run)
+    names = dict.fromkeys(cell.name for cell in cells)
+    entries = {name[:2]: row_entry(rows_file, *name[:2]) for name in names}
+    files = {row: data_files(entry, row[0], data) for row, entry in entries.items()}
+    digests = {row: contents({name: str(file) for name, file in of_row.items()}) for row, of_row in files.items()}
+    runs = []
+    for seed in arguments.seeds:
+        for dataset, model, loss in names:
+            row = dataset, model
+            options = {"config": RECIPES / "configs" / entries[row]["config"], **files[row]}
+            settings = options_of(entries[row], model, loss, overrides, from_hub=not files[row]) | {"seed": seed}
+            run = CellRun(
+                f"{dataset}/{model} {loss} seed {seed}",
+                folder=Path(arguments.output_dir).absolute() / dataset / model / loss / f"seed_{seed}",
+                recipe=RECIPES / entries[row]["recipe"],
+                options=options | settings,
+                settings=settings | contents({"config": str(options["config"])}) | digests[row],
+            )
+            if run.is_finished and (run.folder / "launch.json").is_file():
+                refuse_other_settings(run.folder, run.settings, "launch.json")
+            runs.append(run)
+    return runs
 
 
-def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
-    """Return the cells of each table that the arguments `table`, `rows`, and `losses` select."""
+def select_cells(arguments: ReproduceArguments) -> list[PaperCell]:
+    """Return the cells of the tables that the arguments `table`, `rows`, and `losses` select."""
     papers = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
     known = {f"{paper}:{number}": cells for paper, tables in papers.items() for number, cells in tables.items()}
     for table in arguments.table:
@@ -174,29 +149,25 @@ def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
         check.choice("rows", row, list(dict.fromkeys(name for cell in cells for name in cell.row_names)))
     for loss in arguments.losses or ():
         check.choice("losses", loss, list(dict.fromkeys(cell.loss for cell in cells)))
-    tables = {}
+    selected = []
     for table in arguments.table:
-        tables[table] = [
+        own = [
             cell
             for cell in known[table]
             if (arguments.rows is None or set(cell.row_names) & set(arguments.rows))
             and (arguments.losses is None or cell.loss in arguments.losses)
         ]
-        if not tables[table]:
+        if not own:
             raise ValueError(f"rows and losses must leave a cell of {table}, got {arguments.rows}, {arguments.losses}")
-    return tables
+        selected += own
+    return selected
 
 
-def data_files(
-    arguments: ReproduceArguments, entry: Mapping[str, Any], dataset: str, data: Mapping[str, str]
-) -> dict[str, Path]:
-    """Return the data files of a dataset; {} if the dataset comes from the Hub.
-
-    `entry` is the entry of the dataset's rows, as in `row_entry`, and `data` has the folders that the user gave.
-    """
+def data_files(entry: Mapping[str, Any], dataset: str, data: Mapping[str, str]) -> dict[str, Path]:
+    """Return the data files of a dataset's row, given the folders of `data`; {} if the data come from the Hub."""
     if dataset not in data:
         if "hub" not in entry:
-            raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
+            raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {list(data)}")
         return {}
     files = {key: Path(data[dataset]).absolute() / file for key, file in entry["files"].items()}
     for file in files.values():
@@ -208,67 +179,50 @@ def data_files(
     return files
 
 
-def make_run(
-    arguments: ReproduceArguments,
-    entry: Mapping[str, Any],
-    name: tuple[str, str, str],
-    seed: int,
-    files: Mapping[str, Path],
-    digests: Mapping[str, str],
-    overrides: Mapping[str, str],
-) -> CellRun:
-    """Make the run with one seed of `name`, which is a dataset, a model, and a loss.
-
-    `entry` is the entry of the row, as in `row_entry`. `digests` are the digests of the data `files`.
-    """
-    dataset, model, loss = name
-    config = RECIPES / "configs" / entry["config"]
+def options_of(
+    entry: Mapping[str, Any], model: str, loss: str, overrides: Mapping[str, str], from_hub: bool
+) -> dict[str, Any]:
+    """Return the arguments of a row's runs with a loss, besides their configuration, files, and seed."""
     of_loss = entry.get("options", {})
-    own = {**of_loss.get(loss, {}), **of_loss.get(f"{model} {loss}", {})}
-    options = {**({} if files else entry["hub"]), **entry["model"], **own, **overrides}
-    configured = yaml.safe_load(config.read_text(encoding="utf-8"))
+    options = {**(entry["hub"] if from_hub else {}), **entry["model"]}
+    options |= of_loss.get(loss, {}) | of_loss.get(f"{model} {loss}", {}) | overrides
     if (devices := entry.get("devices", 1)) > 1:  # one process accumulates the batches of as many
+        configured = yaml.safe_load((RECIPES / "configs" / entry["config"]).read_text(encoding="utf-8"))
         steps = (configured | options).get("gradient_accumulation_steps", 1)
         options["gradient_accumulation_steps"] = devices * int(steps)
-    options |= {"loss": entry["losses"][loss], "seed": seed}
-    told = configured | {"recipe": entry["recipe"], "config": entry["config"]} | options
-    return CellRun(
-        *name,
-        seed,
-        folder=Path(arguments.output_dir).absolute() / dataset / model / loss / f"seed_{seed}",
-        recipe=RECIPES / entry["recipe"],
-        options={"config": config, **options, **files},
-        settings={key: str(value) for key, value in told.items()} | dict(digests),
-    )
+    return options | {"loss": entry["losses"][loss]}
 
 
-def print_plan(plan: Plan) -> None:
-    """Print the runs with their states, and the command of the first unfinished run."""
-    for run in plan.runs:
-        print(f"{run.state:10} {run.name}")
-    for row in plan.without_recipe:
-        print(f"no recipe  {row}: shown as printed, without ours")
-    unfinished = [run for run in plan.runs if run.state != "finished"]
-    print(f"\n{len(unfinished)} of {len(plan.runs)} runs to do.")
-    if unfinished:
-        print(f"\nThe first of them:\n  {shlex.join(unfinished[0].command())}")
+def named_values(argument: str, texts: list[str]) -> dict[str, str]:
+    """Parse texts of the form NAME=VALUE into a dictionary. Error messages call the user's argument `argument`."""
+    mapping = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value or name in mapping:
+            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
+        mapping[name] = value
+    return mapping
 
 
 def main(argv: list[str]) -> int:
     """Run the plan. Return 1 if a run failed, and 0 otherwise."""
-    plan = prepare(argv)
-    if plan.dry_run:
-        print_plan(plan)
+    (arguments,) = parse_arguments((ReproduceArguments,), argv, description=__doc__.splitlines()[0])
+    runs = plan_runs(arguments)
+    unfinished = [run for run in runs if not run.is_finished]
+    if arguments.dry_run:
+        for run in runs:
+            print(f"{'finished' if run.is_finished else 'to run':10} {run.name}")
+        print(f"\n{len(unfinished)} of {len(runs)} runs to do.")
+        if unfinished:
+            print(f"\nThe first of them:\n  {shlex.join(unfinished[0].command())}")
         return 0
     failed = 0
     with after_start("reproducing"):
-        for run in plan.runs:
-            if run.state == "finished":
-                continue
+        for run in unfinished:
             print(f"{run.name}: started, see {run.folder / 'launch.log'}", flush=True)
             problem = run.start()
             failed += problem is not None
-            print(f"{run.name}: {run.state}" + (f" ({problem})" if problem else ""), flush=True)
+            print(f"{run.name}: {problem or 'finished'}", flush=True)
     return int(failed > 0)
 
 

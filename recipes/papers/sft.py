@@ -5,7 +5,7 @@
         --seeds 1,2,3 --output_dir out/sft
 
 The sentences are packed. Each finished run is one file, `<run>/run.json`; running the same command again trains only
-the missing runs. `recipes/papers/sft_page.py` makes the tables of docs/results/sft.md. This script needs
+the missing runs. `papers.pages.sft` makes the tables of docs/results/sft.md. This script needs
 `hf_focal[trl]`.
 """
 
@@ -21,10 +21,10 @@ from datasets import Dataset, load_dataset
 from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
 from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer
-from hf_focal.cli.recipe_arguments import parse_losses
+from hf_focal.cli.recipe_arguments import loss_folder, parse_losses
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.tokenizer_training import train_bpe_tokenizer
-from papers.runs.output_folders import is_finished
+from papers.runs.output_folders import refuse_other_settings
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -129,11 +129,12 @@ def main() -> None:
     options = parse_arguments()
     for seed in map(int, options.seeds.split(",")):
         for loss in parse_losses(options.losses):
-            name = f"{loss.replace(':', '_').replace('=', '')}_{options.train_samples}_s{seed}"
-            folder = options.output_dir / name
-            if not is_finished(folder, settings_of(options, loss, seed)):
-                folder.mkdir(parents=True, exist_ok=True)
-                train_one(options, loss, seed, folder)
+            folder = loss_folder(options.output_dir, f"{loss}_{options.train_samples}_s{seed}")
+            if (folder / "run.json").exists():
+                refuse_other_settings(folder, settings_of(options, loss, seed))
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            train_one(options, loss, seed, folder)
 
 
 if __name__ == "__main__":

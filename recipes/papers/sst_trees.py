@@ -13,22 +13,21 @@ from dataclasses import dataclass, field
 from datasets import DatasetDict
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
-from papers.data.labeled_splits import load_labeled
-from papers.data.pretrained_models import label_options
+from papers.data.label_options import label_options
 from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer, trees_or_file
 from papers.models import TreeLSTMConfig
-from papers.runs import recipe_checks as check
+from papers.runs import checks as check
+from papers.runs.arguments import DatasetArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier, sample_tables
+from papers.runs.command import run_recipe
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
-from papers.runs.recipe_command import run_recipe
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
 @dataclass(kw_only=True)
-class DataArguments(DatasetArguments):
+class TreeDataArguments(DatasetArguments):
     """The sentiment trees."""
 
     train_file: str | None = field(
@@ -39,7 +38,7 @@ class DataArguments(DatasetArguments):
 
 
 @dataclass
-class ModelArguments(WordVectorArguments):
+class TreeModelArguments(WordVectorArguments):
     """The Tree-LSTM."""
 
     model_name_or_path: str = field(default="tree_lstm", metadata={"help": "Must be 'tree_lstm'."})
@@ -62,18 +61,18 @@ class ModelArguments(WordVectorArguments):
             )
 
 
-ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
+ARGUMENTS = (TreeDataArguments, TreeModelArguments, SampleClassifierArguments, FocalTrainingArguments)
 
 
-def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """Load "train", "validation", and "test", with trees in the column "text" and the roots' labels in "label"."""
+def load_data(data_args: TreeDataArguments, seed: int) -> tuple[DatasetDict, list[str]]:
+    """Load the splits, with trees in the column "text" and the roots' labels in "labels", and the labels' names."""
     source = data_args.location() | {name: trees_or_file(file) for name, file in data_args.files().items()}
     columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
-    return load_labeled("text-classification", **source, **columns, seed=seed)
+    return load_splits("text-classification", **source, **columns, seed=seed)
 
 
 def build_model(
-    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str]
+    model_args: TreeModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str]
 ) -> PreTrainedModel:
     config = TreeLSTMConfig(
         vocab_size=len(tokenizer),
@@ -89,12 +88,11 @@ def build_model(
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_experiment(ARGUMENTS, argv, __doc__)
     args = runs[0]
 
     with args.main_process_first(desc="loading the data"):
-        splits = load_data(data_args, args.seed)
-        class_names = splits["train"].features["label"].names
+        splits, class_names = load_data(data_args, args.seed)
         # With pretrained vectors, words that occur only in held-out trees are known too, as in the papers.
         words_of = ["train"] if model_args.embeddings_file is None else list(splits)
         trees = [tree for name in words_of for tree in splits[name]["text"]]
@@ -118,17 +116,9 @@ def main(argv: list[str]) -> list[RunResult]:
             optimizers=(build_optimizer(model, args, model_args), None),
         )
         names = data_args.card_names("sentiment trees")
-        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names, keep_logits=True)
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
 
-    return train_each_loss(
-        train_one,
-        runs,
-        recipe_args,
-        settings=(data_args, model_args),
-        num_classes=len(class_names),
-        calibration_size=len(encoded["validation"]),
-        summary=sample_tables,
-    )
+    return train_each_loss(train_one, runs, recipe_args, settings=(data_args, model_args), summary=sample_tables)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,25 @@
-"""Train a classifier of texts, correct its temperature, and measure its calibration.
+"""Train the CNN of Mukhoti et al. 2020 on texts, correct its temperature, and measure its calibration.
 
-Train with one loss:
+On the posts of 20 Newsgroups:
 
-    python recipes/papers/text_classification.py --model_name_or_path distilbert/distilbert-base-uncased \
-        --train_file train.csv --test_file test.csv --loss flsd53 --output_dir out/flsd53
+    python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
+        --train_file train.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/newsgroups
 
-Compare several losses in one table and one figure. Without data and model arguments, this trains a small CNN on
-generated texts:
+Without data arguments, on generated texts, whose true probabilities are known:
 
     python recipes/papers/text_classification.py --config recipes/papers/configs/demo.yaml \
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/papers/text_classification.py ...`.
-Running the same command again resumes an interrupted run and reuses a finished one.
+With --model_name_or_path, an encoder is fine-tuned instead, as for the papers' BERT; for other encoders, take
+recipes/text_classification.py. On several GPUs: `accelerate launch --num_processes 4
+recipes/papers/text_classification.py ...`. Running the same command again resumes an interrupted run and reuses a
+finished one.
 """
 
 from dataclasses import dataclass, field
 
 import torch
-from datasets import DatasetDict
+from datasets import ClassLabel, DatasetDict, List
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -28,166 +29,174 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal import FocalTrainer, FocalTrainingArguments, input_length, load_splits
 from hf_focal.reports import RunResult
-from hf_focal.tasks.input_encoding import input_length
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
-from papers.data.labeled_splits import label_names, load_labeled
-from papers.data.pretrained_models import label_options
+from papers.data.label_options import label_options
+from papers.data.newsgroups import strip_posts
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
-from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import (
+from papers.models.gp_cnn import VARIANTS
+from papers.runs import checks as check
+from papers.runs.arguments import (
     GeneratedDatasetArguments,
     LongTailArguments,
     SampleClassifierArguments,
-    parse_recipe,
+    parse_experiment,
 )
-from papers.runs.recipe_command import run_recipe
+from papers.runs.classifier_results import run_classifier, sample_tables
+from papers.runs.command import run_recipe
+from papers.runs.loss_comparison import train_each_loss
+from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
+
+LONGEST_POST = 100_000  # no post of 20 Newsgroups has as many words
 
 
 @dataclass(kw_only=True)
-class DataArguments(LongTailArguments, GeneratedDatasetArguments):
+class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
-    multi_label: bool = field(
-        default=False, metadata={"help": "Several labels per text: lists, or columns of 0 and 1: toxic,insult,threat."}
+    label_column: str = field(default="label", metadata={"help": "The column, or columns, of labels."})
+    strip: str = field(
+        default="none", metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."}
     )
+    multi_label: bool = field(default=False, metadata={"help": "Generate texts with several labels each."})
     num_generated: int = field(default=4000, metadata={"help": "Number of training texts to generate."})
 
 
 @dataclass
-class ModelArguments:
-    """The model: any encoder to fine-tune, or a small CNN to train from scratch."""
+class TextModelArguments(WordVectorArguments):
+    """The global-pooling CNN, or an encoder to fine-tune."""
 
-    _argument_group_name = "model"
     model_name_or_path: str = field(
-        default="gp_cnn", metadata={"help": "A Hub id or folder; or 'gp_cnn', a CNN trained from scratch."}
+        default="gp_cnn", metadata={"help": "'gp_cnn', trained from scratch; or the Hub id or folder of an encoder."}
     )
+    variant: str = field(
+        default="official", metadata={"help": "'official', as in the paper's code, or 'strided', which is faster."}
+    )
+    dropout: float = field(default=0.3, metadata={"help": "Dropout before the CNN's last layer."})
     max_length: int | None = field(
-        default=None, metadata={"help": "Truncate inputs to this many tokens. Default: the model's limit, or 1000."}
+        default=None,
+        metadata={
+            "help": "Read this many words of a text, the last ones if official, else the first. Default: 1000, or the "
+            "limit of an encoder."
+        },
     )
-    vocab_size: int = field(default=20_000, metadata={"help": "gp_cnn: words in the vocabulary."})
-    embedding_size: int = field(default=100, metadata={"help": "gp_cnn: width of the word vectors."})
-    num_filters: int = field(default=128, metadata={"help": "gp_cnn: channels of each convolution."})
-    num_layers: int = field(default=3, metadata={"help": "gp_cnn: convolutions."})
+    num_filters: int = field(default=128, metadata={"help": "Channels of each convolution."})
+    num_layers: int = field(default=3, metadata={"help": "Convolutions."})
 
     def __post_init__(self):
+        super().__post_init__()
+        check.at_least(1, self, "max_length", "num_filters", "num_layers")
+        check.choice("variant", self.variant, list(VARIANTS))
         check.model_name(self.model_name_or_path, ["gp_cnn"])
-        check.at_least(1, self, "max_length", "embedding_size", "num_filters", "num_layers")
+        if not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
+
+    @property
+    def is_official(self) -> bool:
+        return self.model_name_or_path == "gp_cnn" and self.variant == "official"
 
 
-ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
+ARGUMENTS = (TextDataArguments, TextModelArguments, SampleClassifierArguments, FocalTrainingArguments)
 
 
-def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """Load "train", "validation", and "test", with the columns "text" and "label"."""
+def load_data(data_args: TextDataArguments, seed: int) -> tuple[DatasetDict, list[str]]:
+    """Load "train", "validation", and "test" with the columns "text" and "labels", and the names of the labels."""
     if data_args.given():
-        splits = load_labeled(
-            "text-classification",
-            **data_args.location(),
-            seed=seed,
-            text_column=data_args.text_column,
-            label_column=data_args.label_column,
-            multi_label=data_args.multi_label,
-        )
+        columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
+        splits, names = load_splits("text-classification", **data_args.location(), **columns, seed=seed)
+        splits = strip_posts(splits, data_args.strip)
     else:
         splits = data_args.generate(generate_topic_sets if data_args.multi_label else generate_topics, seed)
-    return data_args.cut_training_data(splits, seed)
+        splits = splits.rename_column("label", "labels")
+        labels = splits["train"].features["labels"]
+        names = labels.names if isinstance(labels, ClassLabel) else [f"topic {k}" for k in range(labels.length)]
+    return data_args.cut_training_data(splits, seed), names
 
 
-def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> tuple[PreTrainedTokenizerBase, int]:
+def load_tokenizer(model_args: TextModelArguments, splits: DatasetDict) -> tuple[PreTrainedTokenizerBase, int]:
     """Load or train the tokenizer. Return it with the number of tokens to which inputs are truncated."""
     name, max_length = model_args.model_name_or_path, model_args.max_length
     if name == "gp_cnn":
-        max_length = max_length or 1000
+        max_length = LONGEST_POST if model_args.is_official else max_length or 1000
         return train_word_tokenizer(splits["train"]["text"], model_args.vocab_size, max_length), max_length
     tokenizer = AutoTokenizer.from_pretrained(name)
     return tokenizer, input_length(name, tokenizer, max_length)
 
 
-def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int) -> DatasetDict:
+def tokenize(
+    splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int, model_args: TextModelArguments
+) -> DatasetDict:
     """Encode texts as token ids, labels, and the number of ids ("length", by which batches may be grouped)."""
 
     def encode(batch):
         tokens = tokenizer(batch["text"], truncation=True, max_length=max_length)
-        labels = [list(label.values()) if isinstance(label, dict) else label for label in batch["label"]]
-        return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": labels}
+        if model_args.is_official:
+            # Keep the words that the network reads: padding to the longest post would take 40% of the time.
+            kept = ([i for i in ids if i != tokenizer.unk_token_id] for ids in tokens["input_ids"])
+            tokens = {"input_ids": [ids[-(model_args.max_length or 1000) :] for ids in kept]}
+        return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": batch["labels"]}
 
     return splits.map(encode, batched=True, remove_columns=splits["train"].column_names, desc="tokenizing")
 
 
 def build_model(
-    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str], multi_label: bool = False
+    model_args: TextModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str], several: bool = False
 ) -> PreTrainedModel:
-    labels = label_options(class_names, multi_label)
-    if model_args.model_name_or_path == "gp_cnn":
-        config = GPCNNConfig(
-            variant="strided",
-            dropout=0.0,
-            vocab_size=len(tokenizer),
-            pad_token_id=tokenizer.pad_token_id,
-            embedding_size=model_args.embedding_size,
-            num_filters=model_args.num_filters,
-            num_layers=model_args.num_layers,
-            **labels,
+    labels = label_options(class_names, several)
+    if model_args.model_name_or_path != "gp_cnn":
+        return AutoModelForSequenceClassification.from_pretrained(
+            model_args.model_name_or_path, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
         )
-        return AutoModelForSequenceClassification.from_config(config)
-    return AutoModelForSequenceClassification.from_pretrained(
-        model_args.model_name_or_path, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
+    config = GPCNNConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        unk_token_id=tokenizer.unk_token_id if model_args.is_official else None,
+        variant=model_args.variant,
+        dropout=model_args.dropout,
+        max_words=model_args.max_length or 1000,
+        embedding_size=model_args.embedding_size,
+        num_filters=model_args.num_filters,
+        num_layers=model_args.num_layers,
+        **labels,
     )
+    return AutoModelForSequenceClassification.from_config(config)
 
 
 def main(argv: list[str]) -> list[RunResult]:
-    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_experiment(ARGUMENTS, argv, __doc__)
     args = runs[0]
-    check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
-
-    if data_args.multi_label:
-        recipe_args.check_multi_label()
-
     with args.main_process_first(desc="loading the data"):
-        splits = load_data(data_args, args.seed)
-        class_names = label_names(splits)
+        splits, class_names = load_data(data_args, args.seed)
+        several = isinstance(splits["train"].features["labels"], List)
+        if several:
+            recipe_args.check_multi_label()
         tokenizer, max_length = load_tokenizer(model_args, splits)
-        encoded = tokenize(splits, tokenizer, max_length)
+        encoded = tokenize(splits, tokenizer, max_length, model_args)
+        word_vectors = load_word_vectors(model_args, tokenizer, args.seed, zero_unknown=model_args.is_official)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
+        model = build_model(model_args, tokenizer, class_names, several)
+        if word_vectors is not None:
+            model.get_input_embeddings().weight.data.copy_(word_vectors)
         trainer = FocalTrainer(
-            model=build_model(model_args, tokenizer, class_names, data_args.multi_label),
+            model=model,
             args=args,
             train_dataset=encoded["train"],
             eval_dataset=encoded["validation"],
             calibration_dataset=encoded["validation"],
             processing_class=tokenizer,
             data_collator=DataCollatorWithPadding(tokenizer),
+            optimizers=(build_optimizer(model, args, model_args), None),
         )
         names = data_args.card_names("a generated corpus")
         return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
 
-    return train_each_loss(
-        train_one,
-        runs,
-        recipe_args,
-        settings=(data_args, model_args),
-        num_classes=len(class_names),
-        calibration_size=len(encoded["validation"]),
-        summary=sample_tables,
-        next_steps=[
-            "load a model with its temperature: AutoModelForSequenceClassification.from_pretrained({folder!r})"
-            + (", after import papers.models" if model_args.model_name_or_path == "gp_cnn" else ""),
-            None
-            if data_args.given()
-            else "use your own texts: --config recipes/configs/own_texts.yaml "
-            "--train_file train.csv --test_file test.csv --output_dir <another>",
-        ],
-    )
+    return train_each_loss(train_one, runs, recipe_args, settings=(data_args, model_args), summary=sample_tables)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,16 @@ Running the same command again resumes an interrupted run and reuses a finished 
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import datasets
 from datasets import DatasetDict
+from filelock import FileLock
 from sacrebleu.metrics import BLEU
 from transformers import (
     AutoTokenizer,
@@ -31,25 +35,22 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalSeq2SeqTrainer
+from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
 from papers.data.generated_translations import generate_translations
-from papers.data.parallel_corpora import load_parallel
-from papers.data.sentence_pair_encoding import encode_pairs
+from papers.data.parallel_corpora import encode_pairs, load_parallel
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.translation_report import write_translation_comparison, write_translation_report
 from papers.models import transformer_config
-from papers.runs import recipe_checks as check
-from papers.runs.checkpoint_averaging import average_last_checkpoints
+from papers.runs import checks as check
+from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
+from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
+from papers.runs.command import run_recipe
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import GeneratedDatasetArguments, parse_recipe
-from papers.runs.recipe_command import run_recipe
-from papers.runs.shared_work import one_process_at_a_time
-from papers.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
 from papers.runs.translation_results import measure_translator, translation_summary
 
 
 @dataclass(kw_only=True)
-class DataArguments(GeneratedDatasetArguments):
+class TranslationDataArguments(GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
 
     train_file: str | None = field(
@@ -68,7 +69,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 
 @dataclass
-class ModelArguments:
+class TransformerArguments:
     """The model: a Transformer, trained from scratch. `recipes/translation.py` fine-tunes other models."""
 
     _argument_group_name = "model"
@@ -90,10 +91,63 @@ class ModelArguments:
         check.fraction(self, "dropout")
 
 
-ARGUMENTS = (DataArguments, ModelArguments, TranslationArguments, TranslationTrainingArguments)
+@dataclass
+class TranslationArguments(TemperatureArguments):
+    """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
+
+    bleu_temperatures: str = field(
+        default="0.5,0.75,1,1.25,1.5,2",
+        metadata={"help": "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."},
+    )
+    length_penalty: float = field(
+        default=0.6,
+        metadata={
+            "help": "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
+        self.temperatures()
+
+    def temperatures(self) -> set[float]:
+        """Return the temperatures in `bleu_temperatures`, together with 1."""
+        try:
+            values = [float(text) for text in self.bleu_temperatures.split(",")]
+        except ValueError:
+            values = [math.nan]
+        if not all(0 < value < math.inf for value in values):
+            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures!r}")
+        return {*values, 1.0}
 
 
-def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
+@dataclass
+class TranslationTrainingArguments(FocalSeq2SeqTrainingArguments):
+    """`FocalSeq2SeqTrainingArguments` with arguments for beam search and for averaging checkpoints."""
+
+    predict_with_generate: bool = field(default=True, metadata={"help": "Translate with `generate`; must be true."})
+    generation_num_beams: int | None = field(default=4, metadata={"help": "Beams of beam search."})
+    average_checkpoints: int = field(
+        default=1, metadata={"help": "Average the weights of this many of the last checkpoints."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.predict_with_generate = True
+        check.at_least(1, self, "average_checkpoints")
+        check_averaging(self.average_checkpoints, self)
+        if self.generation_max_length is not None:
+            raise ValueError(
+                f"generation_max_length must not be given, got {self.generation_max_length}: use max_length"
+            )
+
+
+ARGUMENTS = (TranslationDataArguments, TransformerArguments, TranslationArguments, TranslationTrainingArguments)
+
+
+def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
     if data_args.given():
         languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
@@ -104,7 +158,22 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
 
 
-def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
+@contextmanager
+def one_process_at_a_time(name: str) -> Iterator[Path]:
+    """Let the processes of this machine that name the same work do it one after the other.
+
+    Yields the path of a folder for the result, in the cache of `datasets`; it exists once a process has made it. This
+    is no operation of the process group, as `TrainingArguments.main_process_first` is, so the first process may take
+    longer than the group's timeout of half an hour.
+    """
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / "hf_focal_papers"
+    cache.mkdir(parents=True, exist_ok=True)
+    result = cache / hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    with FileLock(result.with_suffix(".lock")):
+        yield result
+
+
+def load_tokenizer(model_args: TransformerArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
     """Train a tokenizer, which is cached for the same texts."""
 
     def texts() -> Iterator[str]:
@@ -122,13 +191,13 @@ def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTraine
         return AutoTokenizer.from_pretrained(saved)
 
 
-def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def build_model(model_args: TransformerArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     sizes = ("max_length", "d_model", "num_layers", "num_heads", "ffn_dim", "dropout")
     return MarianMTModel(transformer_config(tokenizer, **{name: getattr(model_args, name) for name in sizes}))
 
 
 def main(argv: list[str]) -> list:
-    (data_args, model_args, recipe_args), runs = parse_recipe(ARGUMENTS, argv, __doc__)
+    (data_args, model_args, recipe_args), runs = parse_experiment(ARGUMENTS, argv, __doc__)
     args = runs[0]
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
@@ -178,10 +247,12 @@ def main(argv: list[str]) -> list:
         trainer.save_calibrated()
         sides = (data_args.source_lang, data_args.target_lang)
         languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # the Hub's codes
-        datasets = data_args.card_names("a generated corpus")
-        trainer.create_model_card(result=result, language=languages, **datasets)
+        card = {"result": result, "language": languages, **data_args.card_names("a generated corpus")}
+        trainer.create_model_card(**card)
         if args.process_index == 0:
             write_translation_report(Path(args.output_dir) / "report", result, samples)  # last: the run is finished
+        if args.push_to_hub:
+            trainer.push_to_hub(**card)
         return result
 
     settings = {"length_penalty": recipe_args.length_penalty}
@@ -192,17 +263,7 @@ def main(argv: list[str]) -> list:
         runs,
         recipe_args,
         settings=(data_args, model_args, settings),
-        calibration_size=sum(map(len, encoded["validation"]["labels"])),
-        unit="target tokens",
         summary=translation_summary,
-        next_steps=[
-            "read samples.md, and see in curves.png how the temperature changes BLEU",
-            "load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained({folder!r})",
-            None
-            if data_args.given()
-            else "use your own pairs: --train_file train.csv --test_file test.csv "
-            "(columns en and de) --output_dir <another>",
-        ],
         compare=write_translation_comparison,
         reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
     )

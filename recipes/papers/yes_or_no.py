@@ -4,7 +4,7 @@
 
 Runs that are finished are skipped, so a stopped command continues. Each run writes `NAME.npz` with the logits
 (float32) and labels of "pool" (held out of the training data), "validation", and "test", and for TREC QA the numbers
-of their questions. `yes_or_no_page.py` turns these files into docs/results/goemotions.md and docs/results/reranker.md.
+of their questions. `papers.pages.yes_or_no` turns these files into docs/results/goemotions.md and reranker.md.
 """
 
 import argparse
@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 import torch
 from datasets import Dataset
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.cli.recipe_arguments import loss_folder
+from papers.runs.fine_tuned_encoders import logits_of, new_trainer
 
 NUM_EMOTIONS = 28
 GOEMOTIONS_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9", "focal:gamma=2", "class_balanced"]
@@ -66,48 +66,21 @@ def read(data: Path, task: str, seed: int) -> dict[str, pd.DataFrame]:
     }
 
 
-@torch.no_grad()
-def logits_of(model, samples: Dataset, collate) -> np.ndarray:
-    model.eval()
-    samples = samples.remove_columns("labels")
-    order = np.argsort([len(ids) for ids in samples["input_ids"]], kind="stable")  # similar lengths are faster
-    logits = np.zeros((len(samples), model.config.num_labels), np.float32)
-    for rows in np.array_split(order, max(1, len(order) // 64)):
-        inputs = collate([samples[int(row)] for row in rows])
-        logits[rows] = model(**inputs).logits.float().numpy()
-    return logits
-
-
 def train_one(data: Path, encoder: Path, folder: Path, task: str, loss: str, seed: int, epochs: int) -> dict:
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
     tables = read(data, task, seed)
-    encoded = {}
-    for name, table in tables.items():
-        pair = table["pair"].tolist() if "pair" in table else None
-        tokens = tokenizer(table["text"].tolist(), pair, truncation=True, max_length=96)
-        encoded[name] = Dataset.from_dict({**tokens, "labels": [list(row) for row in table["labels"]]})
-    set_seed(seed)  # the head's initial weights
-    model = AutoModelForSequenceClassification.from_pretrained(
-        encoder, num_labels=len(tables["train"]["labels"].iloc[0]), problem_type="multi_label_classification"
-    )
-    args = FocalTrainingArguments(
-        output_dir=str(folder / "checkpoints"),
-        loss=loss,
+    splits = {name: Dataset.from_pandas(table, preserve_index=False) for name, table in tables.items()}
+    trainer, encoded = new_trainer(
+        encoder,
+        splits,
+        folder / "checkpoints",
+        num_labels=len(tables["train"]["labels"].iloc[0]),
+        problem_type="multi_label_classification",
+        max_length=96,
         seed=seed,
+        loss=loss,
         num_train_epochs=epochs,
         learning_rate=1e-4,
-        warmup_steps=0.1,
-        weight_decay=0.01,
-        per_device_train_batch_size=16,
         train_sampling_strategy="group_by_length",
-        use_cpu=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
-    collate = DataCollatorWithPadding(tokenizer)
-    trainer = FocalTrainer(
-        model=model, args=args, train_dataset=encoded["train"], processing_class=tokenizer, data_collator=collate
     )
     started = time.time()
     trainer.train()
@@ -115,16 +88,12 @@ def train_one(data: Path, encoder: Path, folder: Path, task: str, loss: str, see
     settings |= {"seconds": round(time.time() - started), "torch": torch.__version__}
     arrays = {"settings": np.array(json.dumps(settings))}
     for name in ("pool", "validation", "test"):
-        arrays[f"{name}_logits"] = logits_of(model, encoded[name], collate)
+        arrays[f"{name}_logits"] = logits_of(trainer.model, encoded[name], trainer.data_collator)
         arrays[f"{name}_labels"] = np.array(encoded[name]["labels"], np.float32)
         if "question" in tables[name]:
             arrays[f"{name}_questions"] = tables[name]["question"].to_numpy()
     arrays["train_frequency"] = np.array(encoded["train"]["labels"], np.float32).mean(0)
     return arrays
-
-
-def name_of(task: str, loss: str, seed: int) -> str:
-    return f"{task}_{loss.replace(':', '_').replace('=', '')}_s{seed}"
 
 
 def main() -> None:
@@ -136,11 +105,11 @@ def main() -> None:
     parser.add_argument("--task", choices=["goemotions", "trec_qa"], help="only the runs of this task")
     options = parser.parse_args()
     options.output_dir.mkdir(parents=True, exist_ok=True)
-    for run in RUNS:
-        path = options.output_dir / f"{name_of(*run)}.npz"
-        if path.exists() or options.task not in (None, run[0]):
+    for task, loss, seed in RUNS:
+        path = loss_folder(options.output_dir, f"{task}_{loss}_s{seed}.npz")
+        if path.exists() or options.task not in (None, task):
             continue
-        arrays = train_one(options.data, options.encoder, options.output_dir, *run, options.epochs)
+        arrays = train_one(options.data, options.encoder, options.output_dir, task, loss, seed, options.epochs)
         part = path.with_name(f"part_{path.name}")
         np.savez_compressed(part, **arrays)
         part.rename(path)

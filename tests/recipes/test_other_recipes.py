@@ -9,6 +9,7 @@ from datasets import Dataset, Image
 from PIL import Image as PILImage
 from running import run
 from transformers import (
+    AutoImageProcessor,
     AutoModelForImageClassification,
     AutoModelForSemanticSegmentation,
     AutoModelForSeq2SeqLM,
@@ -113,6 +114,16 @@ def test_pixels(monkeypatch, tmp_path, segformer, capsys):
     assert metrics(tmp_path / "out")["pre"]["num_samples"] == 4 * 32 * 32 - 4 * 32  # without the ignored row
     assert "mean_iou" in metrics(tmp_path / "out")["pre"]
     assert "sky: IoU " in capsys.readouterr().out
+
+
+def test_pixels_of_another_size(monkeypatch, tmp_path, segformer):
+    options = {"class_names": "road,sky,tree", "model_name_or_path": segformer, "smallest_crop": 1}
+    (tmp_path / "config.yaml").write_text("image_size: [64, 48]\n")
+    options |= {"config": tmp_path / "config.yaml", "output_dir": tmp_path / "out"}
+    run(monkeypatch, "semantic_segmentation", **options, **masks(tmp_path, 3))
+    assert metrics(tmp_path / "out")["pre"]["num_samples"] == 4 * 64 * 48 - 4 * 2 * 48  # without the ignored row
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "out")
+    assert dict(processor.size) == {"height": 64, "width": 48}
 
 
 def test_a_wrong_mask_is_found_before_training(monkeypatch, tmp_path, segformer):

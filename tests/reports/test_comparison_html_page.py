@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
-from papers.figures.bleu_results import TranslationResult
+from papers.figures.translation_report import TranslationResult
 
 from hf_focal import Temperature
 from hf_focal.metrics import CalibrationMetrics, ReliabilityBins

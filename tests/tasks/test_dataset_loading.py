@@ -6,7 +6,6 @@ import re
 import pytest
 from datasets import Dataset
 from papers.data.sentiment_trees import trees_or_file
-from papers.data.unlabeled_inputs import load_images, load_texts
 
 from hf_focal import load_splits
 from hf_focal.tasks.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
@@ -165,12 +164,8 @@ def test_a_folder_may_have_colons(tmp_path):
 def test_splits_are_loaded_from_files_and_the_digits(tmp_path):
     file = tmp_path / "texts.csv"
     file.write_text("words,label\nA small text.,1\nAnother.,0\n")
-    assert load_texts("out", str(file), "words")["text"][:] == ["A small text.", "Another."]
-    assert len(load_images("out", "digits")) == len(load_one_split("out", "digits")) == 500
-    with pytest.raises(ValueError, match=r"text_column must be one of .*, got 'word'; did you mean 'words'"):
-        load_texts("out", str(file), "word")
-    with pytest.raises(ValueError, match="image_column must hold images"):
-        load_images("out", str(file), "label")
+    assert load_one_split("out", str(file))["words"][:] == ["A small text.", "Another."]
+    assert len(load_one_split("out", "digits")) == 500
     with pytest.raises(FileNotFoundError, match="out must be an existing file"):
         load_one_split("out", str(tmp_path / "none.csv"))
     with pytest.raises(ValueError, match="out must be a file, or a dataset"):

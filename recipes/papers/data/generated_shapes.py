@@ -1,13 +1,19 @@
 """Generated images of colored shapes with a class for each pixel. Some classes are a hundred times rarer than others.
 
-Squares and discs are common; triangles, rings, and crosses are rare.
+Squares and discs are common; triangles, rings, and crosses are rare. ``python -m papers.data.generated_shapes DIR``
+writes train.parquet, validation.parquet, test.parquet, and ``segformer``, a small network with random weights, to DIR.
 """
 
 import io
+import sys
+from pathlib import Path
 
 import numpy as np
 from datasets import Dataset, Features, Image
 from PIL import Image as PILImage
+from transformers import SegformerConfig, SegformerForSemanticSegmentation, SegformerImageProcessorPil, set_seed
+
+from .label_options import label_options
 
 # From the most to the least frequent.
 SHAPE_NAMES = ("background", "square", "disc", "triangle", "ring", "cross")
@@ -97,3 +103,30 @@ def _png(values: np.ndarray) -> bytes:
     file = io.BytesIO()
     PILImage.fromarray(values).save(file, format="PNG")
     return file.getvalue()
+
+
+def write_shapes(folder: Path, sizes: tuple[int, int, int] = (1000, 200, 1000), seed: int = 42) -> None:
+    """Write images to train, validate, and test with, and a SegFormer of 0.1 million random weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, size) in enumerate(zip(("train", "validation", "test"), sizes, strict=True)):
+        generate_shapes(size, seed=seed + number).to_parquet(folder / f"{name}.parquet")
+    set_seed(seed)
+    config = SegformerConfig(
+        num_encoder_blocks=3,
+        depths=[1, 1, 1],
+        sr_ratios=[4, 2, 1],
+        hidden_sizes=[16, 32, 64],
+        patch_sizes=[3, 3, 3],
+        strides=[2, 2, 2],
+        num_attention_heads=[1, 2, 4],
+        mlp_ratios=[2, 2, 2],
+        decoder_hidden_size=64,
+        **label_options(SHAPE_NAMES),
+    )
+    SegformerForSemanticSegmentation(config).save_pretrained(folder / "segformer")
+    processor = SegformerImageProcessorPil(do_resize=False, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    processor.save_pretrained(folder / "segformer")
+
+
+if __name__ == "__main__":
+    write_shapes(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig, BertForTokenClassification, set_seed
 
 from .generated_topics import pseudo_word
-from .pretrained_models import label_options
+from .label_options import label_options
 from .tokenizer_training import train_tag_tokenizer
 
 # Kinds of names, from the most to the least frequent, with the probability that such a name begins at a given word.

@@ -42,8 +42,8 @@ def generate_topic_sets(
         language_seed: seed of the distributions. Splits of one corpus share this seed and differ in `seed`.
 
     Returns:
-        `Dataset` with the columns "text" (string), "label" (a struct that maps each topic's name to 0 or 1), and
-        "posterior" (a list of the L values of P(topic | text), float64).
+        `Dataset` with the columns "text" (string), "label" (a list of L values of 0.0 or 1.0), and "posterior" (a
+        list of the L values of P(topic | text), float64).
     """
     frequency = most_frequent * imbalance ** (np.arange(num_topics) / max(num_topics - 1, 1))
     # Axes: topic; without or with the topic; word.
@@ -58,16 +58,15 @@ def generate_topic_sets(
     words = draw_words(distributions.reshape(-1, words_per_topic), rows, rng)
     names = np.array([pseudo_word(i) for i in range(num_topics * words_per_topic)])
     spelled = np.split(names[topics * words_per_topic + words], ends[:-1])
-    topic_names = [f"topic {k}" for k in range(num_topics)]
     return Dataset.from_dict(
         {
             "text": [" ".join(text) for text in spelled],
-            "label": [dict(zip(topic_names, row, strict=True)) for row in labels.tolist()],
+            "label": labels,
             "posterior": topic_posterior(words, topics, texts, distributions, frequency),
         },
         features=Features(
             text=Value("string"),
-            label={name: Value("float32") for name in topic_names},
+            label=List(Value("float32"), length=num_topics),
             posterior=List(Value("float64"), length=num_topics),
         ),
     )

@@ -61,7 +61,7 @@ class ImageDataset(torch.utils.data.Dataset):
     """Images and labels that a `DataLoader` reads in whole batches, with `collate` as its `collate_fn`.
 
     Args:
-        split: a split with the columns "image" and "label".
+        split: a split with the columns "image" and "labels" (`ClassLabel`).
         pixels: the model's pixel format. Without augmentation, the middle square of each image is used.
         augmentation: "crop" (a crop at a random position, up to 4 pixels beyond the edges, where pixels are 0),
             "resized_crop" (a random crop of 8% to 100% of the area, with an aspect ratio of 3:4 to 4:3), or "none".
@@ -80,10 +80,7 @@ class ImageDataset(torch.utils.data.Dataset):
         if augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {augmentation!r}")
         self.pixels, self.augmentation, self.seed = pixels, augmentation, seed
-        if isinstance(split.features["label"], dict):  # several labels per image
-            self.labels = torch.tensor([list(row.values()) for row in split["label"]])
-        else:
-            self.labels = torch.from_numpy(split.select_columns("label").with_format("numpy")["label"][:]).long()
+        self.labels = torch.from_numpy(split.select_columns("labels").with_format("numpy")["labels"][:]).long()
         self.images = self._decoded(split["image"], range(len(split))) if in_memory else split
         sees_all = augmentation == "none" and pixels.stored_size == pixels.size
         # In shared memory, because workers may persist across epochs.
@@ -104,8 +101,8 @@ class ImageDataset(torch.utils.data.Dataset):
         return {name: values[0] for name, values in self.__getitems__([index]).items()}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """Return a batch as tensors: ``pixel_values`` (B, S, S, 3), uint8; ``labels`` (B,), int64, or, for several
-        labels per image, (B, L), float32; and, unless whole images are used, the crop ``boxes`` (B, 4), float32."""
+        """Return a batch as tensors: ``pixel_values`` (B, S, S, 3), uint8; ``labels`` (B,), int64; and, unless
+        whole images are used, the crop ``boxes`` (B, 4), float32."""
         batch = {"pixel_values": self._images(indices), "labels": self.labels[indices]}
         return batch if self.boxes is None else {**batch, "boxes": self.boxes[indices]}
 

@@ -4,7 +4,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 
 
-def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column: str = "label") -> Dataset:
+def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column: str = "labels") -> Dataset:
     """Draw a subset whose class sizes fall exponentially with the label: ``n_c = n_max · ρ^(c / (K - 1))``.
 
     n_max is the size of the largest class, and K is the number of classes. Sizes are rounded down, but not below 1. A

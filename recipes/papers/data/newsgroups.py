@@ -1,12 +1,21 @@
-"""Removal of the headers, footers, and quotes of 20 Newsgroups posts, because these parts reveal the newsgroup.
+"""20 Newsgroups: other splits and labels, and posts without headers, footers, and quotes, which reveal the newsgroup.
 
-The rules are those of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can
-be compared: https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
+    python -m papers.data.newsgroups split train.parquet test.parquet --output_dir out/newsgroups_random
+    python -m papers.data.newsgroups label train.parquet test.parquet --output_dir out/newsgroups_labels
+
+Both take the files of the by-date split; see `write_random_split` and `write_labels`. The rules of removal are those
+of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can be compared:
+https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
 """
 
+import argparse
 import re
+from pathlib import Path
 
-from datasets import DatasetDict
+import numpy as np
+from datasets import Dataset, DatasetDict, List, Value, concatenate_datasets
+
+from hf_focal.tasks.dataset_loading import load_file
 
 _QUOTE = re.compile(r"writes in|(?:writes|wrote|says|said):|^(?:In article|Quoted from|\||>)")
 
@@ -69,3 +78,60 @@ def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
                 f"the {len(split)} texts of {name} empty"
             )
     return stripped
+
+
+NUM_TEST, NUM_VALIDATION = 3999, 900
+
+
+def write_random_split(train: Dataset, test: Dataset, folder: Path) -> None:
+    """Split the posts at random, as Mukhoti et al. 2020 do, instead of by date.
+
+    Pools the posts and writes train.parquet (13,947 posts), validation.parquet (900 posts), and test.parquet (3,999
+    posts), and the same without headers, as train_body.parquet, validation_body.parquet, and test_body.parquet, for a
+    recipe that does not strip them. The papers' archive has 19,997 posts; the by-date archive has 18,846, because
+    duplicates were removed.
+    """
+    posts = concatenate_datasets([train, test])
+    order = np.random.default_rng(0).permutation(len(posts))
+    parts = np.split(order, [NUM_TEST, NUM_TEST + NUM_VALIDATION])
+    for name, indices in zip(("test", "validation", "train"), parts, strict=True):
+        part = posts.select(indices)
+        part.to_parquet(folder / f"{name}.parquet")
+        bodies = part.map(lambda post: {"text": strip_headers(post["text"])})
+        bodies.to_parquet(folder / f"{name}_body.parquet")
+        print(f"{name}: {len(indices)} posts")
+
+
+def labels_of(group: str) -> list[str]:
+    """Return the labels of a newsgroup, such as "rec", "sport", and "rec or sci" for "rec.sport.hockey"."""
+    category, subject = group.split(".")[:2]
+    return [category, subject, *(["rec or sci"] if category in ("rec", "sci") else [])]
+
+
+def write_labels(train: Dataset, test: Dataset, folder: Path) -> None:
+    """Give each post 2 or 3 of 23 labels: the top-level category, the subject, and, for some, "rec or sci".
+
+    Writes train.parquet and test.parquet with the posts without headers, footers, and quotes in the column "text", and
+    the lists of labels in the column "labels". The posts need the column "group".
+    """
+    for name, split in strip_posts(DatasetDict(train=train, test=test), "headers,footers,quotes").items():
+        labels = [labels_of(group) for group in split["group"]]
+        split = split.select_columns("text").add_column("labels", labels, feature=List(Value("string")))
+        split.to_parquet(folder / f"{name}.parquet")
+        print(f"{name}: {len(split)} posts, {sum(map(len, labels)) / len(split):.2f} labels each")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["split", "label"])
+    parser.add_argument("train_file", type=Path, help="the training posts of the by-date split")
+    parser.add_argument("test_file", type=Path, help="its test posts")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    args = parser.parse_args(argv)
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    write = write_random_split if args.what == "split" else write_labels
+    write(load_file("train_file", args.train_file), load_file("test_file", args.test_file), args.output_dir)
+
+
+if __name__ == "__main__":
+    main()

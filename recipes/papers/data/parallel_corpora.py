@@ -1,5 +1,6 @@
-"""Splits of parallel corpora."""
+"""Parallel corpora: their splits, and their pairs as inputs of sequence-to-sequence models."""
 
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, Value
+from transformers import PreTrainedTokenizerBase
 
 from hf_focal import load_splits
 from hf_focal.tasks.column_selection import Column, flatten_translations, select_columns
@@ -112,3 +114,32 @@ def _drop_blank(where: str, split: Dataset) -> Dataset:
         raise ValueError(f"{where} must have pairs without a blank sentence, got none")
     _logger.info("%s: dropped %d of %d pairs, which have a blank sentence", where, blank.sum(), len(split))
     return split.select(np.flatnonzero(~blank))
+
+
+def encode_pairs(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, *, cut: bool) -> Dataset:
+    """Tokenize the columns "source" and "target" into `input_ids` (and other columns of the tokenizer) and `labels`.
+
+    Args:
+        pairs: a split from `load_parallel`, or the result of `generate_translations`.
+        tokenizer: tokenizer of both languages.
+        max_length: maximum number of tokens of a source or target sentence.
+        cut: if True, longer sentences are truncated, which suits held-out sets. If False, pairs with a longer sentence
+            are dropped, which suits training, where a truncated sentence would not be a translation.
+
+    Raises:
+        ValueError: no pairs are left.
+    """
+    truncation = {"truncation": True, "max_length": max_length} if cut else {}
+
+    def encode(samples: dict[str, list]) -> dict[str, list]:
+        tokens = tokenizer(samples["source"], text_target=samples["target"], **truncation)
+        sides = zip(tokens["input_ids"], tokens["labels"], strict=True)
+        fit = [max(len(source), len(target)) <= max_length for source, target in sides]
+        return {name: list(itertools.compress(values, fit)) for name, values in tokens.items()}
+
+    encoded = pairs.map(encode, batched=True, remove_columns=pairs.column_names, desc="tokenizing")
+    if not len(encoded):
+        raise ValueError(f"max_length must leave training pairs, got {max_length}: all of them are longer")
+    if len(encoded) < len(pairs):
+        _logger.info("dropped %d of %d training pairs: over max_length", len(pairs) - len(encoded), len(pairs))
+    return encoded

@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,28 +39,13 @@ class Tree(NamedTuple):
     labels: list[int]
 
 
-class _State(NamedTuple):
-    kinds: tuple[str, ...]  # kinds of the tokens that may follow
-    expected: str  # their description in errors
-
-
-_START = _State(("(",), "'(' of a sentiment tree")
-_LABEL = _State(("word",), "a label from 0 to 4")
-_CONTENT = _State(("(", "word"), "a word or '('")
-_SECOND = _State(("(",), "'(' of a second child (a node has one word or two children)")
-_COMPLETE = _State((")",), "')'")
-_END = _State((), "the end of the tree")
-
-
+@dataclass(slots=True)
 class _Bracket:
     """An open bracket: its label, its word if it is a leaf, and the indices of its parsed children."""
 
-    __slots__ = ("children", "label", "word")
-
-    def __init__(self) -> None:
-        self.label: Any = None  # an int once it is parsed
-        self.word: str | None = None
-        self.children: list[int] = []
+    label: int | None = None
+    word: str | None = None
+    children: list[int] = field(default_factory=list)
 
 
 def parse_tree(text: str, source: str = "tree") -> Tree:
@@ -81,36 +66,39 @@ def parse_tree(text: str, source: str = "tree") -> Tree:
     brackets: list[_Bracket] = []  # open brackets, the innermost last
     for match in _TOKEN.finditer(text):
         token = match[0]
-        kind = token if token in "()" else "word"
-        state = _state(tree, brackets)
-        if kind not in state.kinds or (state is _LABEL and token not in _LABELS):
-            raise ValueError(f"{source}, column {match.start() + 1} must be {state.expected}, got {token!r}")
+        kind = token if token in "()" else "w"
+        kinds, expected = _expected(tree, brackets)
+        is_label = kinds == "w"
+        if kind not in kinds or (is_label and token not in _LABELS):
+            raise ValueError(f"{source}, column {match.start() + 1} must be {expected}, got {token!r}")
         if kind == "(":
             brackets.append(_Bracket())
         elif kind == ")":
             number = _append(tree, brackets.pop())
             if brackets:
                 brackets[-1].children.append(number)
-        elif state is _LABEL:
+        elif is_label:
             brackets[-1].label = int(token)
         else:
             brackets[-1].word = _unescaped(token)
-    state = _state(tree, brackets)
-    if state is not _END:
-        raise ValueError(f"{source}, column {len(text.rstrip()) + 1} must be {state.expected}, got the end")
+    kinds, expected = _expected(tree, brackets)
+    if kinds:
+        raise ValueError(f"{source}, column {len(text.rstrip()) + 1} must be {expected}, got the end")
     return tree
 
 
-def _state(tree: Tree, brackets: list[_Bracket]) -> _State:
-    """Return the state of the parser, given the open brackets and the finished nodes of the tree."""
+def _expected(tree: Tree, brackets: list[_Bracket]) -> tuple[str, str]:
+    """Return the kinds of tokens that may follow, "(", ")", or "w" for words, and their description in errors."""
     if not brackets:
-        return _END if tree.labels else _START
+        return ("", "the end of the tree") if tree.labels else ("(", "'(' of a sentiment tree")
     innermost = brackets[-1]
     if innermost.label is None:
-        return _LABEL
+        return "w", "a label from 0 to 4"
     if innermost.word is not None or len(innermost.children) == 2:
-        return _COMPLETE
-    return _SECOND if innermost.children else _CONTENT
+        return ")", "')'"
+    if innermost.children:
+        return "(", "'(' of a second child (a node has one word or two children)"
+    return "(w", "a word or '('"
 
 
 def _append(tree: Tree, node: _Bracket) -> int:
@@ -121,6 +109,7 @@ def _append(tree: Tree, node: _Bracket) -> int:
     tree.height.append(1 + max(tree.height[left], tree.height[right]) if node.children else 0)
     tree.left.append(left)
     tree.right.append(right)
+    assert node.label is not None
     tree.labels.append(node.label)
     return len(tree.labels) - 1
 
@@ -261,14 +250,14 @@ def encode_tree_splits(
     """Encode splits of trees with binary labels for all nodes in "train", and only for the roots in other splits.
 
     Args:
-        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "label".
+        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "labels".
         tokenizer, neutral_class: as in `encode_trees`.
 
     Raises:
-        ValueError: a value of "label" differs from the label of the tree's root, or the root is neutral.
+        ValueError: a value of "labels" differs from the label of the tree's root, or the root is neutral.
     """
     for name, split in splits.items():
-        for tree, label in zip(split["text"], split["label"], strict=True):
+        for tree, label in zip(split["text"], split["labels"], strict=True):
             if _BINARY[parse_tree(tree).labels[-1]] != label:
                 raise ValueError(
                     "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "

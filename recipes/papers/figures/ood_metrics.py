@@ -6,7 +6,6 @@ is the positive class. A threshold flags all samples with at least that score. S
 flagged together, and their order does not matter.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,54 +61,24 @@ def _uncertainty(logits: Tensor, kind: str) -> Tensor:
     return sums.log1p() + torch.special.entr(weights).sum(1) / (1 + sums)
 
 
-@dataclass(frozen=True)
-class RocCurve:
-    """Receiver operating characteristic of a score; see `roc_curve`.
-
-    Attributes:
-        false_positive_rate: float64 (P,), for each threshold, the share of in-distribution samples whose score is at
-            least the threshold. The shares ascend from 0 to 1.
-        true_positive_rate: float64 (P,), the same for the out-of-distribution samples.
-        thresholds: float64 (P,), descending. The first threshold is inf, which flags no sample.
-    """
-
-    false_positive_rate: np.ndarray
-    true_positive_rate: np.ndarray
-    thresholds: np.ndarray
-
-    def thin(self, max_points: int = 200) -> "RocCurve":
-        """Return a curve with at most `max_points` points of this one, including both ends, for a figure.
-
-        The points kept are those nearest to an even spacing of the sum of both rates. Each point that is left out is
-        within 2 / (`max_points` - 1) of a kept one, measured as the sum of the absolute differences of both rates.
-
-        Raises:
-            ValueError: `max_points` is below 2.
-        """
-        if max_points < 2:
-            raise ValueError(f"max_points must be at least 2, got {max_points}")
-        if len(self.thresholds) <= max_points:
-            return self
-        along = self.false_positive_rate + self.true_positive_rate
-        wanted = np.linspace(0, 2, max_points)
-        right = np.searchsorted(along, wanted).clip(1, len(along) - 1)
-        kept = np.unique(right - (wanted - along[right - 1] < along[right] - wanted))
-        return RocCurve(self.false_positive_rate[kept], self.true_positive_rate[kept], self.thresholds[kept])
-
-
-def roc_curve(in_scores: Array, out_scores: Array) -> RocCurve:
+def roc_curve(in_scores: Array, out_scores: Array) -> tuple[np.ndarray, np.ndarray]:
     """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
 
     Args:
         in_scores: (N,), scores of the in-distribution samples.
         out_scores: (M,), scores of the out-of-distribution samples.
 
+    Returns:
+        The false and the true positive rates, float64 (P,), ascending from 0 to 1: the shares of the in-distribution
+        and of the out-of-distribution samples whose score is at least the threshold.
+
     Raises:
         ImportError: scikit-learn is not installed.
         ValueError: the scores are not one-dimensional, are empty, or are not finite.
     """
     labels, scores = _read_scores(in_scores, out_scores)
-    return RocCurve(*_sklearn_metrics().roc_curve(labels, scores, drop_intermediate=False))
+    false_positive_rate, true_positive_rate, _ = _sklearn_metrics().roc_curve(labels, scores, drop_intermediate=False)
+    return false_positive_rate, true_positive_rate
 
 
 def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
@@ -133,15 +102,15 @@ def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
         ImportError: scikit-learn is not installed.
         ValueError: the scores are not one-dimensional, are empty, or are not finite.
     """
-    curve = roc_curve(in_scores, out_scores)
+    false_positive_rate, true_positive_rate = roc_curve(in_scores, out_scores)
     labels, scores = _read_scores(in_scores, out_scores)
     metrics = _sklearn_metrics()
     return {
-        "auroc": float(metrics.auc(curve.false_positive_rate, curve.true_positive_rate)),
+        "auroc": float(metrics.auc(false_positive_rate, true_positive_rate)),
         # Rounding can take the sum of perfect precisions above 1.
         "aupr_out": min(1.0, float(metrics.average_precision_score(labels, scores))),
         "aupr_in": min(1.0, float(metrics.average_precision_score(1 - labels, -scores))),
-        "fpr95": float(curve.false_positive_rate[np.argmax(curve.true_positive_rate >= 0.95)]),
+        "fpr95": float(false_positive_rate[np.argmax(true_positive_rate >= 0.95)]),
     }
 
 

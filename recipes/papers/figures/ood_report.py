@@ -2,11 +2,10 @@
 section 5; Ghosh et al. 2022, figure 6; Hendrycks and Dietterich 2019]."""
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from hf_focal.reports.run_results import RunResult, scaled, write_json
 from hf_focal.utils.json_values import nan_for_null
 from hf_focal.validation import Array, check_positive
 
-from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
+from .ood_metrics import KINDS, detection_metrics, roc_curve, uncertainty
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +55,7 @@ class DetectionResult:
         temperature: the T fitted on the in-distribution validation set; 1 if none was fitted.
         detection: name of the out-of-distribution set -> `"pre"` or `"post"` (before or after T) -> `"entropy"` or
             `"confidence"` (the score) -> the `detection_metrics`, fractions.
-        curves: name of the out-of-distribution set -> `"pre"` or `"post"` -> the thinned ROC curve of the entropy.
+        curves: name of the out-of-distribution set -> `"pre"` or `"post"` -> the `roc_curve` of the entropy.
         shift: name of the corruption -> a dict for each severity, with `"severity"` (0 is the original data) and, in
             `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
         in_distribution: `"pre"` and `"post"` -> what `CalibrationMetrics.compute` returned for the in-distribution
@@ -67,7 +66,7 @@ class DetectionResult:
     loss: str
     temperature: float
     detection: dict[str, dict[str, dict[str, dict[str, float]]]]
-    curves: dict[str, dict[str, RocCurve]]
+    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
     shift: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     in_distribution: dict[str, dict[str, float]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
@@ -97,15 +96,8 @@ class DetectionResult:
                 side: {kind: detection_metrics(scores[side, kind], out_scores[side, kind]) for kind in KINDS}
                 for side in _SIDES
             }
-            curves[name] = {
-                side: roc_curve(scores[side, "entropy"], out_scores[side, "entropy"]).thin() for side in _SIDES
-            }
+            curves[name] = {side: roc_curve(scores[side, "entropy"], out_scores[side, "entropy"]) for side in _SIDES}
         return cls(loss, temperature, detection, curves, **values)
-
-
-def read_detection_results(path: str | Path) -> list[DetectionResult]:
-    """Read the results in a detection.json that `write_detection_report` wrote."""
-    return [_from_json(values) for values in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
 def detection_table(results: Sequence[DetectionResult]) -> str:
@@ -187,10 +179,9 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     figure, panels = _panels(2, 4.5, labels)
     for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
         for number, run in enumerate(runs):
-            curve = run.curves[out_set][side]
             # Markers are a tenth of the diagonal apart, at different places for each run.
             marks = (0.1 * (number + 0.5) / len(runs), 0.1)
-            _draw_line(axes, number, curve.false_positive_rate, curve.true_positive_rate, markevery=marks)
+            _draw_line(axes, number, *run.curves[out_set][side], markevery=marks)
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
         axes.set_title(f"{title} temperature scaling", fontsize=11)
         axes.set_xlabel("False positive rate (in distribution)")
@@ -237,8 +228,8 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
 
     shift.csv is written if there are corruptions. Its columns are loss, corruption, severity, when ("pre" or "post"
     for before or after T), and the metrics, which are fractions or nats, and empty where undefined.
-    `read_detection_results` reads detection.json, in which NaN and infinite thresholds are null. In file names,
-    characters other than letters, digits, dots, dashes, and underscores become underscores.
+    detection.json has the results without the curves; NaN is null. In file names, characters other than letters,
+    digits, dots, dashes, and underscores become underscores.
 
     Args:
         folder: the folder to write to; created if it does not exist.
@@ -273,7 +264,7 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     if corruptions:
         paths.append(folder / "shift.csv")
         _write_shift_csv(results, paths[-1])
-    write_json(metrics, [_to_json(run) for run in results])
+    write_json(metrics, [asdict(replace(run, curves={})) for run in results])
     return [*paths, metrics]
 
 
@@ -355,27 +346,3 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
         lines, labels, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2
     )
     return finished(figure, path)
-
-
-def _to_json(result: DetectionResult) -> dict[str, Any]:
-    fields = asdict(result)
-    for sides in fields["curves"].values():
-        for curve in sides.values():  # JSON has no infinity
-            curve["thresholds"] = np.where(np.isinf(curve["thresholds"]), np.nan, curve["thresholds"])
-    return fields
-
-
-def _from_json(values: dict[str, Any]) -> DetectionResult:
-    fields = {key: value if key == "details" else _restore(value) for key, value in values.items()}
-    for sides in fields["curves"].values():
-        for side, curve in sides.items():
-            arrays = {key: np.array(value, dtype=np.float64) for key, value in curve.items()}
-            sides[side] = RocCurve(**{**arrays, "thresholds": np.nan_to_num(arrays["thresholds"], nan=np.inf)})
-    return DetectionResult(**fields)
-
-
-def _restore(value: Any) -> Any:
-    """Replace None, which stands for NaN in JSON, by NaN at any depth."""
-    if isinstance(value, dict):
-        return {key: _restore(item) for key, item in value.items()}
-    return [_restore(item) for item in value] if isinstance(value, list) else math.nan if value is None else value

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,17 +61,6 @@ class Predictions:
     def correct(self) -> np.ndarray:
         """bool (N,), whether each prediction equals the label."""
         return self.prediction == self.label
-
-    def save(self, path: str | Path) -> None:
-        """Write the arrays in compressed .npz format, whatever the suffix of `path`, at about 10 bytes per sample."""
-        with Path(path).open("wb") as file:
-            np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Predictions":
-        """Read a file that `save` wrote. Raises KeyError if an array is missing."""
-        with np.load(path, allow_pickle=False) as arrays:
-            return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
 
 def confidence_table(results: Sequence[RunResult]) -> str:

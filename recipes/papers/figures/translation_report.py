@@ -1,15 +1,149 @@
-"""Report folder of a translation run, and of the comparison of several [Mukhoti et al. 2020, section 5.2]."""
+"""Results of translation runs, with BLEU at several temperatures: table, curves, and report folders.
+
+Table 3, figure 5, and section 5.2 of Mukhoti et al. 2020.
+"""
 
 import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from hf_focal.reports.markdown_tables import check_results, escaped
+from hf_focal.calibration import Temperature, TemperatureCurves
+from hf_focal.metrics import CalibrationMetrics
+from hf_focal.reports import RunResult
+from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
+from hf_focal.reports.markdown_tables import before_after, check_results, columns_table, escaped
 from hf_focal.reports.report_folder import write_comparison, write_run_files
+from hf_focal.reports.run_results import sections_of
 
-from .bleu_and_ece_figure import temperature_curves
-from .bleu_results import TranslationResult, translation_table
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationResult(RunResult):
+    """The result of a translation model. `pre` and `post` are measured on the reference tokens (teacher forcing).
+
+    Attributes:
+        bleu: temperature of beam search -> BLEU of the test set, from 0 to 100. The temperatures include 1.0, whose
+            BLEU is also in `pre`, and the fitted T, whose BLEU is also in `post`.
+        signature: sacreBLEU's signature, which identifies how BLEU was computed.
+        validation_ece: each temperature of the grid -> ECE of the validation set's tokens, as a fraction.
+    """
+
+    bleu: dict[float, float]
+    signature: str
+    validation_ece: dict[float, float]
+
+    @classmethod
+    def of_tokens(
+        cls,
+        loss: str,
+        temperature: Temperature,
+        curves: TemperatureCurves,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics,
+        bleu: dict[float, float],
+        signature: str,
+        details: dict,
+    ) -> "TranslationResult":
+        """Make a result from the `curves` of a trainer's fit, and from the test set's metrics before and after T."""
+        return cls(
+            loss=loss,
+            temperature=temperature,
+            pre=before.compute() | {"bleu": bleu[1.0]},
+            post=after.compute() | {"bleu": bleu[temperature.value]},
+            pre_bins=before.bins(),
+            post_bins=after.bins(),
+            bleu=bleu,
+            signature=signature,
+            validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
+            **sections_of(details),
+        )
+
+
+def read_result(path: str | Path) -> RunResult:
+    """Read the metrics.json of a report on any kind of run; raise an error as `RunResult.load` does."""
+    values = json.loads(Path(path).read_text(encoding="utf-8"))
+    return (TranslationResult if "bleu" in values else RunResult).load(path)
+
+
+def translation_table(results: Sequence[TranslationResult]) -> str:
+    """Format a Markdown table of translation runs: ECE, NLL, and BLEU before → after T [Mukhoti et al. 2020, table 3].
+
+    With at least two runs, the smallest ECE and NLL and the largest BLEU are in bold, separately before and after T. A
+    line for each distinct sacreBLEU signature follows the table. Raises ValueError if there are no results.
+    """
+    check_results(results)
+    ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
+    bleu = [(run.bleu.get(1.0), run.bleu.get(run.temperature.value)) for run in results]
+    columns: list[list] = [
+        [run.loss for run in results],
+        [(*cell, f" ({run.temperature.value:.2f})") for cell, run in zip(ece, results, strict=True)],
+        before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
+        before_after(bleu, 1, 2, max),
+    ]
+    signatures = dict.fromkeys(" ".join(run.signature.split()) for run in results)
+    lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures)
+    return f"{columns_table(['Loss', 'ECE % (T)', 'NLL', 'BLEU'], columns)}\n{lines}"
+
+
+def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
+    """Draw two panels with a line per run: test BLEU, and below it validation ECE, over the temperature.
+
+    The figure is that of Mukhoti et al. 2020, figure 5. The temperature axis covers all temperatures at which BLEU was
+    measured for any run. In both panels, small markers show the temperatures at which the run's BLEU was measured, and
+    a large, filled marker shows the run's fitted temperature.
+
+    The figure has two axes, BLEU and ECE. If `path` is given, the figure is also saved. Raises ValueError if there are
+    no results, or if no result has BLEU.
+    """
+    from matplotlib.figure import Figure
+
+    check_results(results)
+    measured = [temperature for run in results for temperature in run.bleu]
+    if not measured:
+        raise ValueError("results must have BLEU for at least one temperature, got none")
+    margin = 0.03 * (max(measured) - min(measured)) or 0.1
+    lowest, highest = min(measured) - margin, max(measured) + margin
+
+    # Non-breaking spaces keep "T = " and its value together. The figure's height grows with the legend.
+    labels = [wrapped(f"{run.loss}, T\xa0=\xa0{run.temperature.value:.4g}", 34) for run in results]
+    height = 5.8 + 0.14 * sum(label.count("\n") + 1 for label in labels)
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    for run, label, color, marker in zip(results, labels, cycle(COLORS), cycle(MARKERS), strict=False):
+        percent = {key: 100 * value for key, value in run.validation_ece.items() if lowest <= key <= highest}
+        # T may lie between grid points, but its ECE is known from the fit.
+        percent.setdefault(run.temperature.value, 100 * run.temperature.ece_after)
+        _draw_curve(above, run.bleu, run, color=color, marker=marker, label=label)
+        _draw_curve(below, percent, run, color=color, marker=marker)
+    above.set_ylim(bottom=max(0, above.get_ylim()[0]))  # Matplotlib adds a margin on both sides of equal values
+    above.set_ylabel("Test BLEU")
+    below.set_ylabel("Validation ECE, %")
+    below.set_xlabel("Temperature (large, filled markers: the fitted T)")
+    below.set_xlim(lowest, highest)
+    below.set_ylim(bottom=0)
+    for axes in (above, below):
+        clean_axes(axes)
+    figure.align_ylabels()
+    figure.legend(loc="outside upper center", ncols=min(2, len(results)), frameon=False, columnspacing=1.2)
+    return finished(figure, path)
+
+
+def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResult, **style: Any) -> None:
+    """Draw a curve with white markers where BLEU was measured, and a large marker at the fitted temperature."""
+    fitted, temperatures = run.temperature.value, sorted(curve)
+    marked = [i for i, temperature in enumerate(temperatures) if temperature in run.bleu and temperature != fitted]
+    values = [curve[temperature] for temperature in temperatures]
+    axes.plot(temperatures, values, markevery=marked, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
+    style = {**style, "label": None, "linestyle": "none", "markersize": 9, "markeredgecolor": "white"}
+    axes.plot([fitted], [curve.get(fitted, math.nan)], zorder=3, **style)
 
 
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:

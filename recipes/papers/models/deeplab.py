@@ -116,5 +116,6 @@ def _conv_norm_relu(in_channels: int, channels: int, kernel_size: int, rate: int
     return nn.Sequential(convolution, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
 
 
-AutoConfig.register("timm_deeplabv3", DeepLabV3Config)
-AutoModelForSemanticSegmentation.register(DeepLabV3Config, DeepLabV3ForSemanticSegmentation)
+# The code is also copied beside saved weights, and loaded from there.
+AutoConfig.register("timm_deeplabv3", DeepLabV3Config, exist_ok=True)
+AutoModelForSemanticSegmentation.register(DeepLabV3Config, DeepLabV3ForSemanticSegmentation, exist_ok=True)

@@ -1,7 +1,6 @@
-"""Train a recipe's classifier, correct it, and measure it on the test set: the result, its tables, and its reports."""
+"""Train a recipe's classifier, correct it, and measure it on the test set: the result and its tables."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,18 @@ from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from hf_focal.calibration import Temperature
 from hf_focal.losses import hits_and_counts
-from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
+from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import RESULTS_LEGEND
+from hf_focal.reports.markdown_tables import RESULTS_LEGEND, columns_table, format_number
 from hf_focal.tasks.heads import Head, label_names_of
 from hf_focal.trainer import FocalTrainer, gamma_history
 
 from ..data.generated_topic_sets import true_label_errors
 from ..data.generated_topics import true_errors
-from ..figures.class_tables import class_table, per_class_table
-from ..figures.experiment_report import write_experiment_comparison, write_experiment_report
-from ..figures.label_tables import label_correction_table
+from .arguments import SampleClassifierArguments
 from .class_weights_callback import class_weight_history
-from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
+from .reports import write_experiment_report
 from .training_dynamics import dynamics_history
-
-
-def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None:
-    """Save the logits and labels of each split, so that other metrics and temperatures can be computed later."""
-    arrays: dict[str, Any] = {}
-    for name, output in predictions.items():
-        arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
 
 
 def run_classifier(
@@ -44,11 +32,11 @@ def run_classifier(
     test_dataset: Any,
     splits: DatasetDict,
     card_names: Mapping[str, str | None],
-    *,
-    keep_logits: bool = False,
-    write_report: Callable[[Path, RunResult, PredictionOutput], None] | None = None,
+    write_report: Callable[[Path, RunResult], None] = write_experiment_report,
 ) -> RunResult:
     """Train a classifier of whole samples, correct it, measure it, and save it with its card and report.
+
+    For one label per sample, the logits and labels of the validation and test sets are kept in logits.npz.
 
     Args:
         trainer: the trainer, whose validation set the correction is fitted on.
@@ -57,60 +45,29 @@ def run_classifier(
         test_dataset: the test set in the trainer's format.
         splits: as in `measure_classifier`.
         card_names: names of the data, from `DatasetArguments.card_names`.
-        keep_logits: save the logits of the validation and test sets to logits.npz.
-        write_report: writes the report, given its folder, the result, and the predictions of the test set.
+        write_report: writes the report, given its folder and the result; the last file marks the run as finished.
     """
-    trained = _train_and_correct(trainer, checkpoint, recipe_args, test_dataset)
-    of_validation = trainer.predict(trainer.eval_dataset) if keep_logits else None
-    predictions = trainer.predict(test_dataset)
-    if of_validation is not None and trainer.args.process_index == 0:
-        path = Path(trainer.args.output_dir) / "logits.npz"
-        save_logits(path, {"validation": of_validation, "test": predictions})
-    result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
-    report = _save_with_card(trainer, result, card_names)
-    if trainer.args.process_index == 0:
-        if write_report is None:
-            write_experiment_report(report, result)  # last: it marks the run as finished
-        else:
-            write_report(report, result, predictions)
-    return result
-
-
-def run_dense_classifier(
-    trainer: FocalTrainer,
-    checkpoint: str | None,
-    recipe_args: ClassifierArguments,
-    test_dataset: Any,
-    class_names: Sequence[str],
-    class_counts: Sequence[int],
-    card_names: Mapping[str, str | None],
-) -> RunResult:
-    """Do what `run_classifier` does for pixels or tokens, with the names and counts of `measure_dense`."""
-    trained = _train_and_correct(trainer, checkpoint, recipe_args, test_dataset)
-    result = measure_dense(trainer, trained, test_dataset, class_names, class_counts)
-    report = _save_with_card(trainer, result, card_names)
-    if trainer.args.process_index == 0:
-        write_class_report(report, result)
-    return result
-
-
-def _train_and_correct(
-    trainer: FocalTrainer, checkpoint: str | None, recipe_args: ClassifierArguments, test_dataset: Any
-) -> TrainOutput:
     recipe_args.add_callbacks(trainer, test_dataset)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
-    if hasattr(trainer.model, "merge_and_unload"):  # LoRA adapters
-        trainer.model = trainer.model_wrapped = trainer.model.merge_and_unload()
     recipe_args.fit_correction(trainer)
-    return trained
-
-
-def _save_with_card(trainer: FocalTrainer, result: RunResult, card_names: Mapping[str, str | None]) -> Path:
-    """Save the corrected model and its card. Return the folder for its report."""
+    folder, of_validation = Path(trainer.args.output_dir), None
+    if trainer.head is not Head.LABELS:
+        of_validation = trainer.predict(trainer.eval_dataset)
+    predictions = trainer.predict(test_dataset)
+    result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
     trainer.save_calibrated()
     trainer.create_model_card(result=result, **card_names)
-    return Path(trainer.args.output_dir) / "report"
+    if trainer.args.process_index == 0:
+        if of_validation is not None:
+            arrays: dict[str, Any] = {}
+            for name, output in (("validation", of_validation), ("test", predictions)):
+                arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
+            np.savez_compressed(folder / "logits.npz", **arrays)
+        write_report(folder / "report", result)
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(result=result, **card_names)
+    return result
 
 
 def measure_classifier(
@@ -124,7 +81,7 @@ def measure_classifier(
         trainer: the trainer after training, with a correction that was fitted on the validation set.
         trained: what the trainer's `train` returned.
         predictions: what the trainer's `predict` returned for the test set.
-        splits: "train" with the column "label", and "test", which may have the true probabilities as "posterior".
+        splits: "train" with the column "labels", and "test", which may have the true probabilities as "posterior".
         calibration: the method of correction that the user requested, such as "temperature" or "auto".
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
@@ -134,7 +91,7 @@ def measure_classifier(
     if temperature is not None and trainer.head is Head.LABELS:
         return _measure_labels(trainer, temperature, logits, labels, splits["test"], _details(trainer, trained))
     hits, counts = hits_and_counts(logits, labels)
-    train_labels = torch.tensor(splits["train"]["label"][:])
+    train_labels = torch.tensor(splits["train"]["labels"][:])
     details = {
         "class_counts": torch.bincount(train_labels, minlength=len(counts)).tolist(),
         "class_recall": (hits.double() / counts).tolist(),
@@ -181,48 +138,6 @@ def _measure_labels(
     return RunResult.of(str(trainer.loss_config), temperature, before, after, true, **options)
 
 
-def measure_dense(
-    trainer: FocalTrainer, trained: TrainOutput, dataset: Any, class_names: Sequence[str], class_counts: Sequence[int]
-) -> RunResult:
-    """Return the result of a classifier of pixels or tokens, whose logits are not kept. All processes must call this.
-
-    Args:
-        trainer, trained: as in `measure_classifier`.
-        dataset: the test set in the trainer's format.
-        class_names: names of the K classes.
-        class_counts: number of training pixels or tokens of each class.
-    """
-    before, after = trainer.measure(dataset)
-    fit, confusion = trainer.fit, trainer.confusion
-    assert fit is not None and fit.temperature is not None and after is not None
-    assert confusion is not None  # each sample has several labels
-    loss, details = str(trainer.loss_config), _details(trainer, trained)
-    details["class_counts"] = list(map(int, class_counts))
-    details["class_recall"] = confusion.by_class()["accuracy"].tolist()
-    return result_of_classes(loss, fit.temperature, before, after, confusion, class_names, details)
-
-
-def result_of_classes(
-    loss: str,
-    temperature: Temperature,
-    before: CalibrationMetrics,
-    after: CalibrationMetrics,
-    confusion: ConfusionMatrix,
-    class_names: Sequence[str],
-    details: dict[str, Any],
-) -> RunResult:
-    """Return the result of a classifier of pixels or tokens, with its confusion matrix.
-
-    The values of `confusion.compute()` are added to the result's `pre` and `post`. `details["classes"]` of the result
-    has lists of the "name", "count", "accuracy", and "iou" of the classes.
-    """
-    by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
-    details = {**details, "classes": {"name": list(class_names), **by_class}}
-    result = RunResult.of(loss, temperature, before, after, details=details, intervals=False)
-    means = confusion.compute()
-    return replace(result, pre=result.pre | means, post=result.post | means)
-
-
 def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
     return {
         "train_metrics": trained.metrics,
@@ -250,25 +165,29 @@ def sample_tables(results: Sequence[RunResult]) -> str:
     return "\n".join(lines)
 
 
-def class_tables(results: Sequence[RunResult]) -> str:
-    """Format the tables of results, of means over classes, and of the accuracy of each class."""
-    tables = f"{results_table(results)}\n{class_table(results)}"
-    return f"{tables}\nAccuracy of each class (recall), %:\n\n{per_class_table(results)}"
+def label_correction_table(results: Sequence[RunResult]) -> str:
+    """Format a Markdown table of metrics before T → after one shared T → after one T per label, with one row per run.
 
+    The last column has the shared T, followed by the smallest and largest T of the labels.
 
-def write_class_report(report: Path, result: RunResult) -> None:
-    """Write the report of a classifier of pixels or tokens, including classes.md with the tables of the classes."""
-    _write_classes(report, [result])
-    write_experiment_report(report, result)  # last: it marks the run as finished
-
-
-def write_class_comparison(report: Path, results: Sequence[RunResult]) -> None:
-    """Write the comparison of classifiers of pixels or tokens, including classes.md with the tables of the classes."""
-    write_experiment_comparison(report, results)
-    _write_classes(report, results)
-
-
-def _write_classes(report: Path, results: Sequence[RunResult]) -> None:
-    report.mkdir(parents=True, exist_ok=True)
-    text = f"{class_table(results)}\nAccuracy of each class, %\n\n{per_class_table(results)}"
-    (report / "classes.md").write_text(f"{text}\nIoU of each class, %\n\n{per_class_table(results, 'iou')}", "utf-8")
+    Args:
+        results: runs whose details have "one_temperature" and, if the true posterior is known, "true_errors", as
+            `measure_classifier` writes them.
+    """
+    columns = {"Loss": [run.loss for run in results]}
+    for key, title, factor, decimals in (
+        ("nll", "NLL", 1, 4),
+        ("ece", "ECE %", 100, 2),
+        ("macro_ece", "macro ECE %", 100, 2),
+        ("ece", "true ECE %", 100, 2),
+        ("macro_ece", "true macro ECE %", 100, 2),
+    ):
+        if title.startswith("true") and "true_errors" not in results[0].details:
+            continue
+        columns[title] = []
+        for run in results:
+            sides = [run.pre, run.details["one_temperature"], run.post]
+            sides = run.details["true_errors"] if title.startswith("true") else sides
+            columns[title].append(" → ".join(format_number(side[key], factor, decimals) for side in sides))
+    columns["T"] = [f"{run.temperature.value:.2f}; {run.temperature:.2f}" for run in results]
+    return columns_table(list(columns), list(columns.values()))

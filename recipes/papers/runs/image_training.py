@@ -1,4 +1,4 @@
-"""Trainers of image models, the SGD of the papers' image classifiers, and the image processors to save."""
+"""The trainer of the papers' image classifiers, their SGD, and the image processors to save."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,7 +23,7 @@ from hf_focal.trainer import FocalTrainer
 
 from ..data.image_batches import collate, prepare_batch
 from ..data.pixel_format import PixelFormat
-from . import recipe_checks as check
+from . import checks as check
 
 
 @dataclass
@@ -71,34 +71,11 @@ class NextEpoch(TrainerCallback):
         train_dataloader.dataset.set_epoch(int(state.epoch))
 
 
-class ImageTrainer(FocalTrainer):
-    """`FocalTrainer` for image models, which augments anew each epoch and shares batch statistics between processes.
-
-    Args:
-        *args, **kwargs: arguments of `FocalTrainer`; the training set must have a method `set_epoch`.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.add_callback(NextEpoch())
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        self.share_buffers()
-        return super().evaluation_loop(*args, **kwargs)
-
-    def collect(self, *args: Any, **kwargs: Any) -> Any:
-        self.share_buffers()
-        return super().collect(*args, **kwargs)
-
-    def share_buffers(self) -> None:
-        """Give all processes the batch statistics of the first process, whose model is saved."""
-        broadcast(list(self.model.buffers()))
-
-
-class ImageClassifierTrainer(ImageTrainer):
+class ImageClassifierTrainer(FocalTrainer):
     """Trains on the batches of `ImageDataset`, with the SGD and the milestones of the papers.
 
-    Images stay uint8 until they are on the device.
+    Images stay uint8 until they are on the device. They are augmented anew each epoch. All processes measure the model
+    with the batch statistics of the first process, whose model is saved.
 
     Args:
         pixels: the model's pixel format, from which the image processor is made.
@@ -121,6 +98,11 @@ class ImageClassifierTrainer(ImageTrainer):
         super().__init__(
             model, *args, data_collator=collate, processing_class=_image_processor(model, pixels), **kwargs
         )
+        self.add_callback(NextEpoch())
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        broadcast(list(self.model.buffers()))
+        return super().evaluation_loop(*args, **kwargs)
 
     def _prepare_inputs(self, inputs: Any) -> Any:
         return prepare_batch(super()._prepare_inputs(inputs), self.pixels)

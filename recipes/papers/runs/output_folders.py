@@ -1,9 +1,8 @@
-"""Output folders of runs: locks, settings, and the checkpoint to resume from."""
+"""Output folders of runs: locks, and the settings in ``run.json``, by which a run is known again."""
 
 import hashlib
 import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,6 @@ from transformers import TrainingArguments
 from hf_focal.utils.atomic_write import write_whole
 from hf_focal.utils.folder_lock import lock_folder
 
-_logger = logging.getLogger(__name__)
-
-_OWN = ("checkpoint-*", "report/*")
-# Files that show that a folder holds work. For a comparison, these files may also be in the folders of its runs.
-_WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
 # How many differences an error lists.
 _SHOWN = 5
 # Prefixes of arguments that do not change a result, such as where a run is kept, what it logs and saves, and its
@@ -30,12 +24,7 @@ NOT_OF_THE_RESULT = (
 )
 
 
-def claim_output_dir(
-    output_dir: str | Path,
-    settings: Mapping[str, Any],
-    write: bool = True,
-    defaults: Callable[[], Mapping[str, Any]] = dict,
-) -> None:
+def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
     """Reserve `output_dir` for the run with these settings, or check that the folder belongs to that run already.
 
     This lets an interrupted run resume, and keeps a run from resuming from another run's checkpoints. A folder without
@@ -43,35 +32,38 @@ def claim_output_dir(
 
     Args:
         output_dir: the run's folder.
-        settings: JSON values that determine the run's result, saved in ``run.json``. "kind" is "run" (the default), or
-            "comparison" for a folder that holds the folders of several runs.
+        settings: JSON values that determine the run's result, saved in ``run.json``.
         write: whether this process writes ``run.json``, as the main process should. If so, the process also locks the
             folder until the process ends or calls `unlock_all`.
-        defaults: function that returns the values of settings that an older version did not save.
 
     Raises:
         ValueError: the folder belongs to a run with other settings (the error lists them), another process has locked
             the folder, or the folder is not writable.
     """
+    folder = Path(output_dir)
     if write:
-        lock_folder(Path(output_dir))
-    folder, settings = Path(output_dir), json.loads(json.dumps(settings))
-    path = folder / "run.json"
-    earlier = _settings_there(path) if path.exists() else None
-    if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
-        new = settings.keys() - earlier.keys()
-        earlier = {key: value for key, value in (defaults() if new else {}).items() if key in new} | earlier
-        refuse_other_settings(folder, earlier, settings)
-    elif write and settings != earlier:
-        write_whole(path, json.dumps(settings, indent=2) + "\n")
+        lock_folder(folder)
+    has_work = any(any(folder.glob(pattern)) for pattern in ("checkpoint-*", "report/*"))
+    if has_work and (folder / "run.json").exists():
+        refuse_other_settings(folder, settings)
+    elif write:
+        write_whole(folder / "run.json", json.dumps(settings, indent=2) + "\n")
 
 
-def refuse_other_settings(folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if the earlier settings of the run in a folder differ from these settings."""
+def refuse_other_settings(folder: Path, settings: Mapping[str, Any], file: str = "run.json") -> None:
+    """Raise `ValueError` if the run in a folder has other settings, as far as the folder's `file` has them."""
+    try:
+        earlier = {**json.loads((folder / file).read_text(encoding="utf-8"))}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose {file} holds "
+            "something else"
+        ) from error
+    settings = json.loads(json.dumps(settings))
     different = [
-        f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
-        for key in {**settings, **earlier}
-        if earlier.get(key) != settings.get(key)
+        f"{key}: {earlier[key]!r} there, {value!r} now"
+        for key, value in settings.items()
+        if key in earlier and earlier[key] != value
     ]
     if len(different) > _SHOWN:
         different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
@@ -80,35 +72,6 @@ def refuse_other_settings(folder: Path, earlier: Mapping[str, Any], settings: Ma
             f"output_dir must be the folder of a run with the same settings, or a new one, got "
             f"{str(folder)!r}, which holds a run with other settings ({'; '.join(different)})"
         )
-
-
-def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
-    """Return whether a folder's ``run.json``, which is written last, has the result of a run with these settings.
-
-    Raises:
-        ValueError: ``run.json`` has the result of a run with other settings. Settings that the file lacks are not
-            compared.
-    """
-    path = folder / "run.json"
-    if not path.exists():
-        return False
-    earlier = json.loads(path.read_text(encoding="utf-8"))
-    known = {key: value for key, value in settings.items() if key in earlier}
-    refuse_other_settings(folder, {key: earlier[key] for key in known}, known)
-    return True
-
-
-def _settings_there(path: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        if settings.get("kind", "run") in _WORK:
-            return settings
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        pass
-    raise ValueError(
-        f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
-        "something else"
-    )
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:
@@ -124,12 +87,6 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
     return settings | {"mixed_precision": args.mixed_precision}
 
 
-def default_training_settings(args: TrainingArguments) -> dict[str, Any]:
-    """Return the `training_settings` of a run with default arguments."""
-    defaults = type(args)(args.output_dir, use_cpu=args.use_cpu)
-    return json.loads(json.dumps(training_settings(defaults)))
-
-
 def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
     """Return the settings of a run for `claim_output_dir`, from the recipe's own settings and the training arguments.
 
@@ -139,7 +96,7 @@ def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
             files that it names (`files_of`) are added. A dataclass may have a method `file_suffixes`, which returns
             the suffixes to append to the name of each file.
     """
-    settings: dict[str, Any] = {"kind": "run"}
+    settings: dict[str, Any] = {}
     for part in own:
         if is_dataclass(part) and not isinstance(part, type):
             suffixes = part.file_suffixes() if hasattr(part, "file_suffixes") else ("",)
@@ -155,7 +112,7 @@ def files_of(arguments: Any) -> dict[str, str]:
 
 
 def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
-    """Compute digests of the files' contents, to recognize changed data.
+    """Compute the SHA-256 of files, to recognize changed data.
 
     Args:
         files: what `files_of` returns.
@@ -164,11 +121,9 @@ def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[s
     Returns:
         A dictionary from "content of", followed by the argument's name and the suffix, to the file's digest.
     """
-    found = {f"{name}{end}": file + end for name, file in files.items() for end in endings}
-    return {f"content of {name}": file_digest(path) for name, path in found.items() if Path(path).is_file()}
-
-
-def file_digest(path: str | Path) -> str:
-    """Compute the SHA-256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digests = {}
+    for name, path in ((f"{name}{end}", Path(file + end)) for name, file in files.items() for end in endings):
+        if path.is_file():
+            with path.open("rb") as file:
+                digests[f"content of {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests

@@ -21,7 +21,7 @@ from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 
 from ..data.generated_translations import true_translation_errors
-from ..figures.bleu_results import TranslationResult, translation_table
+from ..figures.translation_report import TranslationResult, translation_table
 
 _FOLDER = "translations"
 _NUM_SAMPLES = 10  # translations to show in the report

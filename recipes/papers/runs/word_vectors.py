@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_
 from hf_focal.trainer import FocalTrainingArguments
 
 from ..models import load_embeddings
-from . import recipe_checks as check
+from . import checks as check
 
 
 @dataclass

@@ -12,7 +12,7 @@ from hf_focal import CalibrationMetrics
 @pytest.fixture(scope="module")
 def sample():
     corpus = generate_topic_sets(20_000, num_topics=4, words_per_topic=50, min_words=5, max_words=30)
-    return np.array([list(row.values()) for row in corpus["label"]]), np.array(corpus["posterior"][:])
+    return np.array(corpus["label"][:]), np.array(corpus["posterior"][:])
 
 
 def test_the_rarest_topic_is_fifty_times_rarer(sample):

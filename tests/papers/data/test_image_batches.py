@@ -8,7 +8,6 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Image
 from papers.data.image_batches import ImageDataset, collate, decode_images, prepare_batch
-from papers.data.labeled_splits import label_names
 from papers.data.pixel_format import PixelFormat
 from PIL import Image as PILImage
 from transformers import BitImageProcessorPil
@@ -31,10 +30,10 @@ def png(pixels, **options):
 
 
 def split_of(images, labels=None, names=("cat", "dog")):
-    """A split with the columns "image" and "label", of the bytes of images."""
+    """A split with the columns "image" and "labels", of the bytes of images."""
     rows = {"image": [{"bytes": image, "path": None} for image in images]}
-    rows["label"] = [i % len(names) for i in range(len(images))] if labels is None else labels
-    return Dataset.from_dict(rows, Features(image=Image(decode=False), label=ClassLabel(names=list(names))))
+    rows["labels"] = [i % len(names) for i in range(len(images))] if labels is None else labels
+    return Dataset.from_dict(rows, Features(image=Image(decode=False), labels=ClassLabel(names=list(names))))
 
 
 def formatted(size, crop_pct=1.0):
@@ -65,7 +64,7 @@ def write(tmp_path):
 def test_what_is_no_image_is_named_by_its_row(broken, in_memory):
     images = [{"bytes": image, "path": "1.png"} for image in IMAGES[:8]]
     images[5] = {"bytes": None, "path": broken} if isinstance(broken, str) else {"bytes": broken, "path": None}
-    split = Dataset.from_dict({"image": images, "label": [0] * 8}).cast_column("image", Image(decode=False))
+    split = Dataset.from_dict({"image": images, "labels": [0] * 8}).cast_column("image", Image(decode=False))
     with pytest.raises(ValueError, match="image_column must hold images, got something else in row 5: "):
         ImageDataset(split, formatted(4), in_memory=in_memory).__getitems__([0, 5, 3])
 
@@ -231,7 +230,7 @@ def test_digits():
 
     splits = load_digits()
     assert {name: len(split) for name, split in splits.items()} == {"train": 797, "validation": 500, "test": 500}
-    assert label_names(splits) == [str(digit) for digit in range(10)]
+    assert splits["train"].features["label"].names == [str(digit) for digit in range(10)]
     for split in splits.values():
         counts = Counter(split["label"])
         assert len(counts) == 10 and max(counts.values()) < 1.15 * min(counts.values())

@@ -6,7 +6,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from papers.data.long_tails import long_tailed
 
 
-def dataset(counts, column="label"):
+def dataset(counts, column="labels"):
     """Rows 0, 1, ... of classes that alternate as long as they last."""
     labels = np.repeat(np.arange(len(counts)), counts)
     labels = labels[np.random.default_rng(0).permutation(len(labels))]
@@ -17,7 +17,7 @@ def dataset(counts, column="label"):
     )
 
 
-def sizes(data, num_classes, column="label"):
+def sizes(data, num_classes, column="labels"):
     return np.bincount(data[column][:], minlength=num_classes).tolist()
 
 
@@ -36,7 +36,7 @@ def test_class_sizes_fall_exponentially(counts, imbalance, expected):
     kept = long_tailed(data, imbalance)
     assert sizes(kept, len(counts)) == expected
     assert kept["row"][:] == sorted(set(kept["row"][:])) and kept.features == data.features
-    assert [data[row]["label"] for row in kept["row"][:50]] == kept["label"][:50]
+    assert [data[row]["labels"] for row in kept["row"][:50]] == kept["labels"][:50]
 
 
 def test_the_seed_draws_the_rows_and_a_smaller_share_keeps_some_of_them():

@@ -7,7 +7,6 @@ import torch
 from datasets import load_dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from papers.data.labeled_splits import load_labeled
 from papers.data.sentiment_trees import (
     TreeCollator,
     encode_trees,
@@ -18,6 +17,8 @@ from papers.data.sentiment_trees import (
 )
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from transformers import AutoTokenizer
+
+from hf_focal import load_splits
 
 ROCK = "(3 (2 (2 The) (2 Rock)) (4 (3 is) (2 .)))"
 
@@ -201,5 +202,5 @@ def test_files_of_trees(tmp_path):
         lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files = {f"{name}_file": trees_or_file(str(tmp_path / f"{name}.txt")) for name in ("train", "test")}
-    splits = load_labeled("text-classification", **files, validation_size=2)
-    assert splits["test"][0] == {"text": "word0 (", "label": 1}
+    splits, _ = load_splits("text-classification", **files, validation_size=2)
+    assert splits["test"][0] == {"text": "word0 (", "labels": 1}

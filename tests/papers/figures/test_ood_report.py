@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
-from papers.figures.ood_metrics import RocCurve, detection_metrics, roc_curve, uncertainty
-from papers.figures.ood_report import (
-    DetectionResult,
-    detection_table,
-    read_detection_results,
-    roc_figure,
-    shift_table,
-    write_detection_report,
-)
+from papers.figures.ood_metrics import detection_metrics, roc_curve, uncertainty
+from papers.figures.ood_report import DetectionResult, detection_table, roc_figure, shift_table, write_detection_report
 
 SIDES, KINDS = ("pre", "post"), ("entropy", "confidence")
 
@@ -28,7 +21,7 @@ def measured(auroc, **values):
 
 def curve_of(power):
     rate = np.linspace(0, 1, 20)
-    return RocCurve(rate, rate**power, np.append(np.inf, np.linspace(2.3, 0, 19)))
+    return rate, rate**power
 
 
 def shift_of(ece, accuracy):
@@ -66,35 +59,14 @@ def normal(*shape, scale=1.0, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-def check_equal(mine, again):
-    """Every field, at any depth, NaN and types included."""
-    assert type(mine) is type(again)
-    if isinstance(mine, dict):
-        assert list(mine) == list(again)
-        for key in mine:
-            check_equal(mine[key], again[key])
-    elif isinstance(mine, list):
-        assert len(mine) == len(again)
-        for pair in zip(mine, again, strict=True):
-            check_equal(*pair)
-    elif isinstance(mine, RocCurve | DetectionResult):
-        check_equal(vars(mine), vars(again))
-    elif isinstance(mine, np.ndarray):
-        assert mine.dtype == again.dtype
-        np.testing.assert_array_equal(mine, again)
-    else:
-        assert mine == again or (math.isnan(mine) and math.isnan(again))
-
-
-def test_a_saved_result_reads_back_equal_nan_and_infinity_included(tmp_path):
-    path = tmp_path / "detection.json"
+def test_a_saved_result_has_null_for_nan_and_no_curves(tmp_path):
     sides = {"pre": {"ece": 0.1 + 0.2, "s99_accuracy": math.nan}, "post": {"ece": 1 / 3}}
     result = replace(CROSS_ENTROPY, in_distribution=sides, details={"depth": [1, None]})
     write_detection_report(tmp_path, [result])
-    (values,) = json.loads(path.read_text(), parse_constant=pytest.fail)
-    assert values["shift"]["contrast"][0]["pre"]["s99_accuracy"] is None
-    check_equal([result], read_detection_results(path))
-    assert result.curves["svhn"]["pre"].thresholds[0] == math.inf  # saving changed nothing
+    (values,) = json.loads((tmp_path / "detection.json").read_text(), parse_constant=pytest.fail)
+    assert values["shift"]["contrast"][0]["pre"]["s99_accuracy"] is None and values["curves"] == {}
+    assert values["in_distribution"]["pre"] == {"ece": 0.1 + 0.2, "s99_accuracy": None}
+    assert values["detection"] == result.detection and values["details"] == result.details
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -108,8 +80,7 @@ def test_measure_is_the_metrics_before_and_after_the_temperature(dtype):
             assert result.detection["other"][side][kind] == detection_metrics(*scores)
             assert result.detection["same"][side][kind]["auroc"] == 0.5
         scores = [uncertainty(logits.float() / temperature) for logits in (inside, outside)]
-        check_equal(roc_curve(*scores).thin(), result.curves["other"][side])
-        assert len(result.curves["other"][side].thresholds) <= 200
+        np.testing.assert_array_equal(roc_curve(*scores), result.curves["other"][side])
     assert result.detection["other"]["pre"] != result.detection["other"]["post"]
     with pytest.raises(ValueError, match="temperature must be finite and positive, got 0"):
         DetectionResult.measure("brier", 0, inside, {})
@@ -164,10 +135,6 @@ def test_the_report(tmp_path):
     assert text.endswith(f"|\n\n{detection_table(RESULTS)}\n{shift_table(RESULTS, 'contrast')}")
     for name in names[1:4]:
         assert imread(folder / name).std() > 0.1
-    again = read_detection_results(folder / "detection.json")
-    for mine, read in zip([first, second], again, strict=True):
-        check_equal(mine, read)
-    assert detection_table(again) == detection_table([first, second])
 
     text = (folder / "shift.csv").read_text(encoding="utf-8")
     assert text.startswith("loss,corruption,severity,when,ece,accuracy,nll,s99_accuracy\n") and "\r" not in text
@@ -196,9 +163,7 @@ def test_the_roc_figure_draws_the_curves():
         *lines, chance = axes.lines
         assert chance.get_xydata().tolist() == [[0, 0], [1, 1]]
         for line, result in zip(lines, RESULTS, strict=True):
-            curve = result.curves["svhn"][side]
-            np.testing.assert_array_equal(line.get_xdata(), curve.false_positive_rate)
-            np.testing.assert_array_equal(line.get_ydata(), curve.true_positive_rate)
+            np.testing.assert_array_equal(line.get_xydata().T, result.curves["svhn"][side])
     texts = [text.get_text().replace("\n", " ").replace("\xa0", " ") for text in figure.legends[0].get_texts()]
     assert texts == ["cross_entropy, AUROC 90.00 → 95.00%", "focal: gamma=3, AUROC 93.00 → 93.45%"]
     assert [axes.get_title() for axes in figure.axes] == ["Before temperature scaling", "After temperature scaling"]

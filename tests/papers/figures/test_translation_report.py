@@ -9,11 +9,13 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from papers.figures.bleu_and_ece_figure import temperature_curves
-from papers.figures.bleu_results import TranslationResult, temperatures_table, translation_table
-from papers.figures.run_records import add_records, read_records, record_of
-from papers.figures.translation_report import write_curves_csv, write_translation_report
-from scipy import stats
+from papers.figures.translation_report import (
+    TranslationResult,
+    temperature_curves,
+    translation_table,
+    write_curves_csv,
+    write_translation_report,
+)
 
 from hf_focal import LossConfig, Temperature
 from hf_focal.metrics import ReliabilityBins
@@ -114,27 +116,6 @@ def test_the_curves_are_the_measured_ones_where_bleu_was_measured(tmp_path):
     assert (above.get_ylabel(), below.get_ylabel()) == ("Test BLEU", "Validation ECE, %")
     assert below.get_xlabel().startswith("Temperature")
     assert imread(tmp_path / "curves.png").std() > 0.1
-
-
-def test_the_table_of_temperatures_has_the_mean_changes_of_recorded_runs(tmp_path):
-    (tmp_path / "report").mkdir()
-    for seed, (half, one) in enumerate([(25.0, 26.0), (24.0, 27.0), (26.0, 26.4)]):
-        result = result_of("focal:gamma=1", 1.3, (0.02, 0.01), (one, 25.5), more_bleu={0.5: half, 0.75: 1.0})
-        result.save(tmp_path / "report" / "metrics.json")
-        (tmp_path / "run.json").write_text(json.dumps({"seed": seed}))
-        add_records(tmp_path / "records.csv", [record_of(tmp_path)], lambda record: record["seed"])
-    runs = dict(enumerate(read_records(tmp_path / "records.csv")))
-    without = {name: value for name, value in runs[0].items() if name != "bleu"}
-    table = temperatures_table({"focal_1": runs | {42: without}}, {"cross_entropy": "CE", "focal_1": "focal"})
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    assert rows[0] == ["T", "focal: BLEU", "ECE %"]
-    assert [row[0] for row in rows[2:]] == ["0.5", "1.0", "1.3"]  # 0.75 is not on the grid of the ECE
-    changes = [-1.0, -3.0, -0.4]
-    half_width = stats.t.ppf(0.975, 2) * stats.sem(changes)
-    ece = 100 * result.validation_ece[0.5]
-    assert rows[2] == ["0.5", f"{np.mean(changes):+.2f} ± {half_width:.2f}", f"{ece:.2f} ± 0.00"]
-    assert rows[3][1] == "–"
-    assert rows[4][2] == "1.00 ± 0.00"
 
 
 def test_the_csv_has_every_temperature_once_and_what_was_not_measured_is_empty(tmp_path):

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from papers.runs.recipe_command import after_start, run_recipe
+from papers.runs.command import after_start, run_recipe
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal.trainer import last_complete_checkpoint
@@ -19,7 +19,14 @@ recipe = import_recipe("text_classification")
 
 def command_line(folder, **options):
     """Of a network of which a checkpoint has 21 kB of weights, and 48 kB of its optimiser."""
-    sizes = {"vocab_size": 300, "embedding_size": 8, "num_filters": 8, "num_layers": 1, "max_length": 20}
+    sizes = {
+        "variant": "strided",
+        "vocab_size": 300,
+        "embedding_size": 8,
+        "num_filters": 8,
+        "num_layers": 1,
+        "max_length": 20,
+    }
     values = {"output_dir": folder, "num_generated": 120, "validation_size": 40, "num_train_epochs": 1} | sizes
     return flags(values | {"use_cpu": "true", "disable_tqdm": "true", "save_strategy": "epoch"} | options)
 

@@ -8,13 +8,11 @@ from hf_focal.cli.recipe_arguments import parse_arguments, parse_recipe
 
 CONFIGS = {
     "image_classification": ["digits", "own_images", "cifar10/paper", "cifar10/resnet20_overfit"],
-    "newsgroups": ["newsgroups/gp_cnn", "newsgroups/paper"],
-    "semantic_segmentation": ["segmentation_demo", "cityscapes/segformer_b0", "synthia/segformer_b0"],
     "sst_trees": ["sst/tree_lstm", "sst/paper"],
     "text_classification": ["demo", "own_texts_cnn", "newsgroups/bert", "newsgroups/multi_label", "sst/encoder"],
     "translation": ["translation_demo", "multi30k/transformer_small", "wmt14/transformer_base"],
 }
-CONFIGS["text_classification"] += ["multi_label_demo", "../../configs/own_texts"]
+CONFIGS["text_classification"] += ["multi_label_demo", "newsgroups/gp_cnn", "newsgroups/paper"]
 CONFIGS["image_classification"] += ["cifar10/resnet20_small", "cifar100/paper", "tiny_imagenet/paper"]
 CONFIGS["image_classification"] += ["places_lt/resnet152"]
 
@@ -22,8 +20,6 @@ CONFIGS["image_classification"] += ["places_lt/resnet152"]
 @pytest.mark.parametrize(("name", "config"), [(name, config) for name in CONFIGS for config in CONFIGS[name]])
 def test_every_config_holds_arguments_of_its_recipe(name, config):
     argv = ["--config", str(FOLDER / "configs" / f"{config}.yaml"), "--use_cpu", "true"]
-    if name == "semantic_segmentation" and "/" in config:
-        argv += ["--train_file", "train.parquet", "--test_file", "test.parquet"]
     recipe = import_recipe(name)
     data_args, model_args, *_, args = parse_arguments(recipe.ARGUMENTS, argv)
     assert args.use_cpu
@@ -40,6 +36,16 @@ def test_configs_of_tags_hold_arguments_of_the_recipe_for_tags(config):
     argv += ["--model_name_or_path", "encoder"]
     parsed, (args,) = parse_recipe(recipe.RecipeArguments, FocalTrainingArguments, None, argv)
     assert parsed.tag_column == ("tags" if config == "tags_demo" else "ner_tags") and args.learning_rate < 0.01
+
+
+@pytest.mark.parametrize("config", ["segmentation_demo", "cityscapes/segformer_b0", "synthia/segformer_b0"])
+def test_configs_of_pixels_hold_arguments_of_the_recipe_for_pixels(config):
+    recipe = import_recipe("../semantic_segmentation")
+    argv = ["--config", str(FOLDER / "configs" / f"{config}.yaml"), "--use_cpu", "true", "--output_dir", "out"]
+    parsed, (args,) = parse_recipe(recipe.RecipeArguments, FocalTrainingArguments, None, argv)
+    sizes = {"cityscapes/segformer_b0": (19, [769, 769]), "synthia/segformer_b0": (13, [384, 768])}
+    assert (len(parsed.class_names.split(",")), parsed.image_size) == sizes.get(config, (6, None))
+    assert parsed.smallest_crop == 1 and args.weight_decay == 0
 
 
 def test_help_hides_the_training_arguments(capsys):

@@ -1,4 +1,4 @@
-"""The SFT experiment, from generated sentences to its page."""
+"""The SFT experiment, from generated sentences to its runs."""
 
 import json
 import sys
@@ -7,8 +7,6 @@ import pytest
 import torch
 from datasets import Dataset
 from recipe_modules import import_recipe
-
-page = import_recipe("sft_page")
 
 
 def sentences(count, seed):
@@ -45,31 +43,3 @@ def test_a_run_is_one_file_with_all_figures(tmp_path, monkeypatch):
         assert run["after"]["error"] == run["before"]["error"] < 0.9
         assert run["before"]["nll"] < 3  # of 40 tokens
     assert runs[0]["after"]["nll"] < runs[0]["before"]["nll"] + 0.02
-
-
-def test_the_page_tells_mean_and_deviation_and_keeps_what_is_written_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "RUNS", tmp_path / "records.csv")
-    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    for loss in ("cross_entropy", "focal:gamma=1"):
-        for seed in (1, 2):
-            figures = {"num_samples": 1000, "error": 0.5, "nll": seed, "brier": 0.6, "ece": 0.01 * seed}
-            run = {
-                "loss": loss,
-                "seed": seed,
-                "temperature": 1.5,
-                "cpu_seconds": 1800,
-                "train_samples": 2000,
-                "epochs": 9,
-            }
-            run |= dict.fromkeys(("train", "before", "after"), figures)
-            folder = tmp_path / "out" / f"{loss.replace(':', '_')}_s{seed}"
-            folder.mkdir(parents=True)
-            (folder / "run.json").write_text(json.dumps(run))
-    page.collect(tmp_path / "out")
-    page.PAGE.write_text("# By hand\n\n<!-- runs -->\nold\n<!-- /runs -->\n", encoding="utf-8")
-    page.write_page()
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert text.startswith("# By hand\n\n") and "old" not in text
-    assert "\n\n## 2,000 training sentences, 9 epochs\n\n| Loss |" in text
-    assert "4 runs, 2.0 hours" in text and "seeds 1, 2" in text
-    assert "| cross_entropy | 1.500 ± 0.707 | 1.500 ± 0.707 | 1.500 ± 0.707 | 1.50 ± 0.71 | 1.50 ± 0.71 |" in text

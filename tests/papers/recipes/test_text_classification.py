@@ -4,15 +4,17 @@ import json
 import logging
 import re
 import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
-from recipe_modules import FOLDER, REPORT, NoTrainer, flags, import_recipe
+from recipe_modules import REPORT, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import (
     AutoModelForSequenceClassification,
@@ -26,7 +28,6 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
-from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.reports import RunResult
 
 recipe = import_recipe("text_classification")
@@ -36,6 +37,8 @@ def run(folder, **options):
     """The recipe with a tiny network; an option that is None is left out."""
     values = {
         "output_dir": folder,
+        "variant": "strided",
+        "dropout": 0,
         "num_generated": 120,
         "validation_size": 60,
         "max_length": 40,
@@ -74,7 +77,7 @@ def compared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "FocalTrainer", Recording)
         results = run(folder, losses="cross_entropy,focal:gamma=3")
-    logits = {"cross_entropy": predicted[0].predictions, "focal_gamma_3": predicted[-1].predictions}
+    logits = {"cross_entropy": predicted[1].predictions, "focal_gamma_3": predicted[-1].predictions}
     return SimpleNamespace(folder=folder, results=results, logits=logits)
 
 
@@ -100,13 +103,13 @@ def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared):
     model = AutoModelForSequenceClassification.from_pretrained(compared.folder / name).eval()
     tokenizer = AutoTokenizer.from_pretrained(compared.folder / name)
     result = RunResult.load(compared.folder / name / "report" / "metrics.json")
-    test = recipe.load_data(recipe.DataArguments(num_generated=120, validation_size=60), seed=42)["test"]
+    test = recipe.load_data(recipe.TextDataArguments(num_generated=120, validation_size=60), seed=42)[0]["test"]
     batch = tokenizer(test["text"][:], truncation=True, max_length=40, padding=True, return_tensors="pt")
     with torch.no_grad():
         probabilities = model(**batch).logits.double().softmax(1)
     scaled = torch.from_numpy(compared.logits[name]).double() / result.temperature.value
     torch.testing.assert_close(probabilities, scaled.softmax(1), rtol=0, atol=1e-6)
-    nll = -probabilities[torch.arange(120), test["label"][:]].log().mean()
+    nll = -probabilities[torch.arange(120), test["labels"][:]].log().mean()
     assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
     assert model.config.calibration["temperature"] == result.temperature.value
     assert model.config.id2label[3] == "topic 3"
@@ -123,10 +126,6 @@ def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, caps
         run(compared.folder, losses="cross_entropy", num_generated=130)
     with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
         run(compared.folder, losses="cross_entropy", adam_epsilon=10)
-    with pytest.raises(ValueError, match="kind: 'comparison' there, 'run' now"):
-        run(compared.folder, loss="brier")
-    with pytest.raises(ValueError, match="kind: 'run' there, 'comparison' now"):
-        run(compared.folder / "cross_entropy", losses="brier,flsd53")
 
 
 def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path):
@@ -151,12 +150,12 @@ def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path,
     assert not result.temperature.is_fitted
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    test = recipe.load_data(recipe.DataArguments(num_generated=120, validation_size=60), seed=42)["test"]
+    test = recipe.load_data(recipe.TextDataArguments(num_generated=120, validation_size=60), seed=42)[0]["test"]
     batch = tokenizer(test["text"][:], truncation=True, max_length=40, padding=True, return_tensors="pt")
     with torch.no_grad():
         logits = model(**batch).logits
-    assert (logits.argmax(1) != torch.tensor(test["label"][:])).double().mean() == pytest.approx(result.post["error"])
-    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(test["label"][:])).item()
+    assert (logits.argmax(1) != torch.tensor(test["labels"][:])).double().mean() == pytest.approx(result.post["error"])
+    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(test["labels"][:])).item()
     assert nll == pytest.approx(result.post["nll"], abs=1e-5)
     assert nll != pytest.approx(compared.results[1].post["nll"], abs=1e-5)
     (fitted_again,) = run(folder, loss="focal:gamma=3", calibration="auto")
@@ -218,10 +217,10 @@ def test_files_with_labels_in_words(tmp_path):
 
 def test_a_long_tail_is_cut_of_the_training_texts_alone():
     balanced, tailed = (
-        recipe.load_data(recipe.DataArguments(num_generated=300, imbalance=imbalance), seed=0)
+        recipe.load_data(recipe.TextDataArguments(num_generated=300, imbalance=imbalance), seed=0)[0]
         for imbalance in (None, 0.05)
     )
-    before, counts = (np.bincount(splits["train"]["label"][:]) for splits in (balanced, tailed))
+    before, counts = (np.bincount(splits["train"]["labels"][:]) for splits in (balanced, tailed))
     np.testing.assert_array_equal(counts, np.minimum(before, np.floor(before.max() * 0.05 ** (np.arange(10) / 9))))
     assert set(tailed["train"]["text"][:]) < set(balanced["train"]["text"][:])
     for name in ("validation", "test"):
@@ -297,29 +296,16 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must not be given, got '/nope': a run"),
-        ({"num_train_epochs": 0}, "num_train_epochs must be above 0 and finite, got 0.0"),
         (
             {"calibration": "vector", "multi_label": "true"},
-            "calibration, with multi_label, must be one of temperature, got 'vector'",
+            "calibration, for several labels, must be one of temperature, got 'vector'",
         ),
         (
             {"temperature_objective": "adaece", "multi_label": "true"},
-            "temperature_objective, with multi_label, must be one of ece, nll, got 'adaece'",
+            "temperature_objective, for several labels, must be one of ece, nll, got 'adaece'",
         ),
-        ({"imbalance": 0.1, "multi_label": "true"}, "must"),
-        ({"max_steps": 0}, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
-        ({"learning_rate": "nan"}, "learning_rate must be at least 0 and finite, got nan"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps must be at least 1, got 0"),
-        ({"metric_for_best_model": "zzz"}, "metric_for_best_model must be one of loss, "),
-        ({"report_to": "zzz"}, "report_to must be one of none"),
-        (
-            {"losses": "brier,class_balanced:weights=1/2/3"},
-            "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
-        ),
-        (
-            {"losses": "brier,adafocal", "validation_size": 14},
-            "the validation set must hold at least 15 samples for adafocal, got 14",
-        ),
+        ({"imbalance": 0.1, "multi_label": "true"}, "label_column must hold class labels, got 'labels' of"),
+        ({"embedding_learning_rate": -1}, "embedding_learning_rate must be at least 0, got -1.0"),
     ],
 )
 def test_errors_come_before_training_and_leave_no_folder(options, message, tmp_path, monkeypatch):
@@ -327,35 +313,6 @@ def test_errors_come_before_training_and_leave_no_folder(options, message, tmp_p
     with pytest.raises(ValueError, match=re.escape(message)):
         run(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("config", "model", "message"),
-    [
-        ("own_texts_cnn", "org/encoder", "must be given with the model 'org/encoder', got 1e-3 and 0.0 of --config"),
-        ("../../configs/own_texts", "gp_cnn", "must be given with the model 'gp_cnn', got 5e-5 and 1.0 of --config"),
-    ],
-)
-def test_a_model_is_not_trained_as_the_config_of_another_kind_says(config, model, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    argv = ["--config", str(FOLDER / "configs" / f"{config}.yaml"), "--use_cpu", "true"]
-    argv += ["--output_dir", str(tmp_path / "out")]
-    model, rate, clip = ["--model_name_or_path", model], ["--learning_rate", "2e-4"], ["--max_grad_norm=1"]
-    with pytest.raises(ValueError, match=f"learning_rate and max_grad_norm {re.escape(message)}"):
-        recipe.main([*argv, *model])
-    with pytest.raises(ValueError, match=r"^max_grad_norm must be given"):
-        recipe.main([*argv, *model, *rate])
-    for others in ([*model, *rate, *clip], []):
-        _, model_args, _, args = parse_arguments(recipe.ARGUMENTS, [*argv, *others])
-        recipe.check.learning_rate([*argv, *others], args, model_args.model_name_or_path, ["gp_cnn"])
-
-
-def test_a_learning_rate_of_another_kind_of_model_is_warned_about(tmp_path, caplog):
-    argv = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--learning_rate", "1e-3"]
-    args = parse_arguments(recipe.ARGUMENTS, argv)[-1]
-    recipe.check.learning_rate(argv, args, "org/encoder", ["gp_cnn"])
-    (warning,) = caplog.messages
-    assert warning.startswith("learning_rate 0.001 is unusually high for 'org/encoder'")
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut off"])
@@ -379,5 +336,97 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
     del settings["adam_epsilon"], settings["accelerator_config"]
     (folder / "run.json").write_text(json.dumps(settings))
     run(folder, loss="focal:gamma=3")
-    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
-        run(folder, loss="focal:gamma=3", adam_epsilon=10)
+
+
+@pytest.mark.slow
+def test_a_run_is_published_with_its_report(hub, tmp_path):
+    (result,) = run(tmp_path / "texts", loss="flsd53", push_to_hub="true", hub_model_id="team/texts")
+    held = hub.repositories["team/texts"]
+    assert {"README.md", "config.json", "report/metrics.json", "report/reliability_after.png"} <= set(held)
+    assert json.loads(held["config.json"])["calibration"]["temperature"] == result.temperature.value
+    assert "trained on a generated corpus" in held["README.md"].decode()
+
+
+# Posts of 20 Newsgroups, with the network as in the papers' code.
+
+POSTS = {"text_column": "body", "label_column": "topic", "variant": "official", "num_train_epochs": 1}
+POSTS |= {"validation_size": 30, "eval_strategy": "no", "save_strategy": "no"}
+
+
+@pytest.fixture
+def posts(tmp_path):
+    """Files of posts with headers; the arguments that name them."""
+    sizes = {"train": 90, "test": 50}
+    return {
+        f"{name}_file": write_csv(tmp_path / f"{name}.csv", size, seed, "Organization: secretword\n\n")
+        for seed, (name, size) in enumerate(sizes.items())
+    }
+
+
+def frequent_word():
+    """The most frequent word of the training file."""
+    words = " ".join(generate_topics(90, seed=0, num_topics=3)["text"]).split()
+    return Counter(words).most_common(1)[0][0]
+
+
+def test_headers_are_stripped(posts, tmp_path):
+    (result,) = run(tmp_path / "stripped", **POSTS, **posts, strip="headers")
+    assert (result.pre["num_samples"], result.true_calibration_error) == (50, None)
+    assert "secretword" not in AutoTokenizer.from_pretrained(tmp_path / "stripped").get_vocab()
+    run(tmp_path / "whole", **POSTS, **posts)
+    assert "secretword" in AutoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
+
+
+@pytest.mark.parametrize("rate", [None, 0])
+def test_word_vectors_are_where_the_network_starts(rate, posts, tmp_path):
+    word = frequent_word()
+    (tmp_path / "vectors.txt").write_text(f"{word} {' '.join('12345678')}\n")
+    options = {"embeddings_file": tmp_path / "vectors.txt", "embedding_learning_rate": rate}
+    run(tmp_path / "out", **POSTS, **posts, **options, learning_rate=0.1 if rate == 0 else 1e-9)
+    network = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    number = AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab()[word]
+    vector = network.get_input_embeddings().weight[number]
+    torch.testing.assert_close(vector, torch.arange(1.0, 9), rtol=1e-4 if rate is None else 0, atol=0)
+
+
+def test_what_is_refused_before_training(posts, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
+    (tmp_path / "nan.txt").write_text(f"{frequent_word()} 1 2 3 4 5 6 7 nan\n")
+    problems = [
+        ({"strip": "headers,foot"}, "strip must name some of headers, footers, quotes, or be 'none', got 'foot'"),
+        (bare | {"validation_size": 3, "strip": "headers"}, "strip must be 'none' .* 27 of the 27 texts of train"),
+        (
+            {"embeddings_file": tmp_path / "nan.txt"},
+            r"nan\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'",
+        ),
+    ]
+    for options, message in problems:
+        with pytest.raises(ValueError, match=message):
+            run(tmp_path / "out", **POSTS | posts | options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_real_newsgroups(real_data, tmp_path):
+    files = {}
+    for split, size in (("train", 2000), ("test", 1000)):
+        files[f"{split}_file"] = tmp_path / f"{split}.parquet"
+        posts = Dataset.from_parquet(str(real_data / "newsgroups" / f"{split}.parquet"), cache_dir=str(tmp_path))
+        posts.shuffle(seed=0).select(range(size)).to_parquet(files[f"{split}_file"])
+    sizes = {
+        "text_column": "text",
+        "label_column": "label",
+        "max_length": 20,
+        "vocab_size": 500,
+        "embedding_size": 4,
+        "num_filters": 4,
+        "validation_size": 500,
+    }
+    options = {"strip": "headers,footers,quotes", "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
+    (result,) = run(tmp_path / "out", **files, **sizes, **options)
+    assert result.pre["num_samples"] == 1000
+    assert {path.name for path in (tmp_path / "out" / "report").iterdir()} == REPORT
+    bins = result.pre_bins
+    assert bins.count.sum() == 1000
+    assert np.nansum(bins.count * bins.accuracy) / 1000 == pytest.approx(result.pre["accuracy"], abs=1e-12)

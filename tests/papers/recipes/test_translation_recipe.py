@@ -20,8 +20,7 @@ from packaging.version import Version
 from papers.data.generated_topics import true_calibration_error
 from papers.data.generated_translations import Grammar, generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
-from papers.figures.bleu_results import TranslationResult
-from papers.runs.shared_work import one_process_at_a_time
+from papers.figures.translation_report import TranslationResult
 from processes import output_of, start
 from recipe_modules import FOLDER, flags
 from safetensors.torch import load_file
@@ -125,9 +124,9 @@ def untrained(monkeypatch):
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
     results = run(folder, **LEARNS, losses="cross_entropy,focal:gamma=5", bleu_temperatures="0.5,1")
-    test = recipe.load_data(recipe.DataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42)[
-        "test"
-    ]
+    test = recipe.load_data(
+        recipe.TranslationDataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42
+    )["test"]
     return SimpleNamespace(folder=folder, focal=folder / "focal_gamma_5", results=results, test=test)
 
 
@@ -225,7 +224,7 @@ def test_files_another_test_set_and_long_pairs(tmp_path, caplog, capsys):
     files, pairs = write_files(tmp_path / "data")
     caplog.set_level("INFO")
     (result,) = run(tmp_path / "out", **files, max_length=10)
-    training = recipe.load_data(recipe.DataArguments(**files, validation_size=20), 42)["train"]
+    training = recipe.load_data(recipe.TranslationDataArguments(**files, validation_size=20), 42)["train"]
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     sides = (tokenizer(training[side][:])["input_ids"] for side in ("source", "target"))
     long = sum(max(len(source), len(target)) > 10 for source, target in zip(*sides, strict=True))
@@ -271,7 +270,7 @@ def test_processes_wait_for_each_other_without_the_process_group(tmp_path):
     held = tmp_path / "held"
     code = f"""
 import pathlib, time
-from papers.runs.shared_work import one_process_at_a_time
+from papers.translation import one_process_at_a_time
 with one_process_at_a_time({str(tmp_path)!r}):
     pathlib.Path({str(held)!r}).touch()
     time.sleep(1)
@@ -281,7 +280,7 @@ with one_process_at_a_time({str(tmp_path)!r}):
     while not held.exists():
         assert other.poll() is None
         time.sleep(0.01)
-    with one_process_at_a_time(str(tmp_path)):
+    with recipe.one_process_at_a_time(str(tmp_path)):
         assert not held.exists()
     assert other.wait() == 0
 
@@ -353,7 +352,7 @@ def test_two_processes(tmp_path):
         ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe only, got 'beams'"),
         ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
         ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),
-        ({"train_file": "{data}/train"}, "test_file must be given, got None"),
+        ({"train_file": "{data}/train"}, "test_file must be given"),
         ({"train_file": "{data}/train", "test_file": "{data}/no"}, "there is no '{data}/no.en'"),
         (
             {"average_checkpoints": 3, "save_total_limit": 2},

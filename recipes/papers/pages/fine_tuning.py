@@ -1,0 +1,395 @@
+"""Write the numbers of docs/results/fine_tuning.md, its appendix and figure, and text_ood.md.
+
+    python -m papers.pages.fine_tuning [OUT]
+
+OUT has new runs of recipes/papers/many_tasks.py. The appendix also shows the older runs in fine_tuning.csv.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from statistics import mean
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from hf_focal.reports.figure_style import COLORS, finished
+
+from .fine_tuning_evidence import (
+    LOSSES,
+    SELECTIONS,
+    SIZES,
+    TASKS,
+    Evidence,
+    ScoresByTask,
+    among,
+    average,
+    by_task,
+    count_lower,
+    difference,
+    flsd_gain,
+    interval,
+    load_records,
+    negative,
+    nll,
+    of_classes,
+    other_settings,
+    rule_on_new_tasks,
+    selected,
+    uncorrected_after_long_training,
+    usual,
+)
+from .fine_tuning_records import add_runs
+from .records import read_records
+from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
+
+OLDER = RECORDS / "fine_tuning.csv"
+NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
+
+
+def shown(values: ScoresByTask, digits: int = 3) -> str:
+    middle, low, high = (f"{number:.{digits}f}" for number in interval(values))
+    return f"{middle} [{low}, {high}]"
+
+
+# Tables
+
+
+def named(strategy: tuple[str, str]) -> str:
+    loss, correction = strategy
+    return f"{NAMES.get(loss, loss)}, {NAMES.get(correction, correction)}"
+
+
+def task_table(runs: list[dict], value: Callable[[dict], float], digits: int = 3, factor: float = 1) -> str:
+    columns = {loss: by_task([run for run in runs if run["loss"] == loss], value) for loss in LOSSES}
+    columns = {loss: values for loss, values in columns.items() if values}
+    rows = []
+    for task in TASKS:
+        cells = [f"{factor * v[task]:.{digits}f}" if task in v else "–" for v in columns.values()]
+        if set(cells) != {"–"}:
+            rows.append([f"{TASKS[task][0]} ({TASKS[task][1]})", *cells])
+    return rows_table(["Task (classes)", *(NAMES.get(loss, loss) for loss in columns)], rows)
+
+
+def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
+    """One row for each strategy: regret, and difference to cross-entropy with T, on all runs and on the kept ones."""
+    reference = ("cross_entropy", "temperature")
+    rules: dict[str, list[ScoresByTask | None]] = {}
+    for title, groups in (
+        ("chosen on the other tasks", False),
+        ("chosen on other tasks of two or more classes", True),
+    ):
+        rules[title] = [rule_on_new_tasks(part, groups)[0] for part in (evidence.candidates(), evidence.kept)]
+    strategies = {named(key): [evidence.all_runs.get(key), evidence.kept.get(key)] for key in
+                  [*evidence.kept, *evidence.all_runs]}  # fmt: skip
+    for title, parts in (rules | strategies).items():
+        cells = []
+        for values, regret in zip(parts, (evidence.all_runs, evidence.kept), strict=True):
+            if values is None:
+                cells += ["–", "–"]
+                continue
+            gain = difference(values, regret[reference])
+            cells += [shown(values), "" if title == named(reference) else shown(gain)]
+        yield [title, *cells]
+
+
+def regret_figure(evidence: Evidence, path: Path) -> None:
+    """Draw the mean regret of each strategy with its interval, and a dot for each task."""
+    panels = []
+    for regret, title in ((evidence.all_runs, "all losses"), (evidence.kept, "runs with kept logits")):
+        rows = {named(key): values for key, values in regret.items()}
+        candidates = evidence.candidates() if regret is evidence.all_runs else regret
+        rows["rule, on tasks left out"] = rule_on_new_tasks(candidates, True)[0]
+        panels.append((title, dict(sorted(rows.items(), key=lambda row: -average(row[1].values())))))
+    figure, axes = plt.subplots(
+        2, figsize=(6, 8), height_ratios=[len(rows) + 2 for _, rows in panels], layout="constrained", sharex=True
+    )
+    for axis, (title, rows) in zip(axes, panels, strict=True):
+        for height, (name, values) in enumerate(rows.items()):
+            color = COLORS[1] if name.startswith("rule") else COLORS[0]
+            middle, low, high = interval(values)
+            axis.plot([max(value, 1e-3) for value in values.values()], [height] * len(values), ".", color="#BBBBBB")
+            axis.plot([max(low, 1e-3), high], [height] * 2, color=color, linewidth=2)
+            axis.plot(middle, height, "o", color=color)
+        axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="x", color="#E0E0E0", linewidth=0.6)
+        axis.set_xscale("log")
+    figure.supxlabel("NLL regret: mean, 95% interval, and (grey) each task; 0.001 means at most 0.001", fontsize=9)
+    finished(figure, path)
+    plt.close(figure)
+
+
+# The sections of the appendix
+
+
+def auto_section(runs: list[dict]) -> str:
+    """Compare what "auto" may choose with T, by the number of held-out samples."""
+    softmax = [run for run in runs if "vector" in run]
+    ways: dict[str, Callable[[dict, str], float]] = {
+        "nothing": lambda run, size: nll(run, "none"),
+        "always vector": lambda run, size: nll(run, "vector", size),
+        "the smallest cross-fitted NLL": lambda run, size: nll(run, "auto", size, 0),
+        "**within 1 standard error** (auto of 0.2)": lambda run, size: nll(run, "auto", size),
+        "within 2 standard errors": lambda run, size: nll(run, "auto", size, 2),
+    }
+    text = ""
+    for group, title in (("two", "Two classes"), ("more", "More classes")):
+        own = [run for run in softmax if of_classes(run["task"]) == group]
+        rows = []
+        for name, value in ways.items():
+            cells = []
+            for size in SIZES:
+                gain = by_task(own, lambda run, s=size, v=value: v(run, s) - nll(run, "temperature", s))
+                cells.append(f"{average(gain.values()):+.3f} ({max(gain.values()):+.3f})")
+            rows.append([name, *cells])
+        tasks = len({run["task"] for run in own})
+        text += f"{title}, {tasks} tasks, {len(own)} runs:\n\n"
+        text += rows_table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
+    return text
+
+
+def size_section(runs: list[dict], strategies: Iterable[tuple[str, str]]) -> str:
+    """Compare strategies by the number of held-out samples, beside cross-entropy with a T of 1,000 samples."""
+    reference = by_task((run for run in runs if run["loss"] == "cross_entropy"), lambda run: nll(run, "temperature"))
+    text = ""
+    for group, title in (("two", "Two classes"), ("more", "More classes")):
+        rows = []
+        for loss, correction in strategies:
+            own = [run for run in runs if run["loss"] == loss and of_classes(run["task"]) == group]
+            cells = []
+            for size in SIZES:
+                values = by_task(own, lambda run, c=correction, s=size: nll(run, c, s))
+                cells.append(f"{average(difference(values, reference).values()):+.3f}")
+            rows.append([named((loss, correction)), *cells])
+        text += f"{title}:\n\n" + rows_table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
+    return text
+
+
+def shift_section(runs: list[dict]) -> str:
+    rows = []
+    for loss in LOSSES:
+        own = [run["shift"] for run in runs if run["loss"] == loss and "shift" in run]
+        if own:
+            cells = [f"{average(run[c]['nll'] for run in own):.3f}" for c in ("none", "temperature", "vector")]
+            cells += [f"{100 * average(run[c]['ece'] for run in own):.1f}" for c in ("none", "temperature", "vector")]
+            rows.append([NAMES.get(loss, loss), str(len(own)), *cells])
+    header = ["Loss", "seeds", *(f"{m}, {c}" for m in ("NLL", "ECE %") for c in ("nothing", "T", "vector"))]
+    return rows_table(header, rows)
+
+
+def selection_rows(runs: list[dict]) -> Iterator[list[str]]:
+    """Choose the epoch with the smallest metric of the held-out pool; measure its model on the test set."""
+    for run in runs:
+        figures = run["epochs_figures"]
+        cells = []
+        for position in SELECTIONS.values():
+            best = len(figures) - 1
+            if position is not None:
+                best = min(range(len(figures)), key=lambda i, p=position: figures[i]["pool"][p])
+            error, _, refined = figures[best]["test"]
+            cells.append(f"{best + 1}: {100 * error:.1f}, {refined:.3f}")
+        yield [f"{TASKS[run['task']][0]}, {run['loss']}", *cells]
+
+
+def selection_differences(runs: list[dict]) -> str:
+    """What selection by `nll_refined` changes, against the other choices, over tasks."""
+    own = selected(runs, SELECTIONS["`nll_refined`"])
+    rows = []
+    for name, position in SELECTIONS.items():
+        if name != "`nll_refined`":
+            pairs = [difference(*both) for both in zip(own, selected(runs, position), strict=True)]
+            lower = f"{count_lower(pairs[1])} of {len(pairs[1])}"
+            rows.append([f"minus {name}", shown(pairs[0], 2), shown(pairs[1], 4), lower])
+    return rows_table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
+
+
+def setting_rows(runs: list[dict]) -> Iterator[list[str]]:
+    """One row for each run outside the usual setting, with error, NLL, and ECE before and after corrections."""
+    for run in runs:
+        cells = [f"{100 * run['none']['error']:.1f}"]
+        cells += [
+            f"{nll(run, c):.3f}" if c != "auto" or "draws" in run else "–" for c in ("none", "temperature", "auto")
+        ]
+        cells += [f"{100 * run[c]['ece']:.1f}" for c in ("none", "temperature")]
+        samples = f"{run['train_samples']:,}"
+        yield [f"{TASKS[run['task']][0]}, {run['loss']}, seed {run['seed']}", samples, *cells]
+
+
+def loss_gains(runs: list[dict]) -> str:
+    corrections = {"none": "without a correction", "temperature": "with T", "auto": "with `auto`"}
+    if not all("draws" in run for run in runs):
+        del corrections["auto"]
+    parts = []
+    for correction, words in corrections.items():
+        gain = flsd_gain(runs, correction)
+        parts.append(f"{shown(gain)} {words}, lower on {count_lower(gain)} of {len(gain)} tasks")
+    return f"The NLL of `flsd53` minus that of cross-entropy is {'; '.join(parts)}.\n"
+
+
+def older_runs() -> dict[str, str]:
+    """Return the numbers of the older runs, whose batches were of 32 and whose precision was bfloat16."""
+    runs = read_records(OLDER)
+    groups: dict[tuple, dict[str, list[dict]]] = {}
+    for run in runs:
+        loss = "adafocal, every few steps" if "@" in run["loss"] else run["loss"]
+        key = run["task"], run["few_shot"], run["label_noise"], run["epochs"]
+        groups.setdefault(key, {}).setdefault(loss, []).append(run)
+    rows = []
+    for (task, few, noise, epochs), losses in sorted(groups.items()):
+        setting = f"{task}, {'500' if few else 'all'} samples, {epochs} epochs" + (
+            ", 20% wrong labels" if noise else ""
+        )
+        for loss, own in losses.items():
+
+            def cell(stage: str, measure: str, digits: int, factor: float, own: list[dict] = own) -> str:
+                return f"{factor * average(run['test'][stage][measure] for run in own):.{digits}f}"
+
+            cells = [cell(stage, "nll", 3, 1) for stage in ("before", "nll")]
+            cells += [cell(stage, "ece", 1, 100) for stage in ("before", "nll")]
+            rows.append([f"{setting}: {loss}", str(len(own)), cell("before", "error", 1, 100), *cells])
+    measured = [run for run in runs if "1000" in run["curve"]["nll"] and run["loss"] != "dual_focal"]
+    curve = [run["curve"] for run in measured]
+    by_size = []
+    for size in ("25", *SIZES):
+        ece, value, worse, _ = np.mean([entry["nll"][size] for entry in curve], axis=0)
+        other = np.mean([entry["ece"][size] for entry in curve], axis=0)
+        by_size.append([size, f"{100 * ece:.2f}", f"{100 * other[0]:.2f}", f"{value:.4f}", f"{other[1]:.4f}",
+                        f"{100 * worse:.0f}", f"{100 * other[2]:.0f}"])  # fmt: skip
+    ece, value = (average(run["test"]["before"][name] for run in measured) for name in ("ece", "nll"))
+    by_size.append(["without T", *[f"{100 * ece:.2f}"] * 2, *[f"{value:.4f}"] * 2, "", ""])
+    header = ["Setting and loss", "seeds", "error %", "NLL", "NLL, T", "ECE %", "ECE %, T"]
+    sizes = ["Held-out samples", "ECE %, T by NLL", "ECE %, T by ECE", "NLL, T by NLL", "NLL, T by ECE",
+             "both worse by NLL, %", "both worse by ECE, %"]  # fmt: skip
+    return {
+        "older": str(len(runs)),
+        "older_table": rows_table(header, rows),
+        "older_measured": str(len(curve)),
+        "older_sizes": rows_table(sizes, by_size),
+    }
+
+
+# The pages
+
+
+def trained_well(values: ScoresByTask) -> float:
+    return average(value for task, value in values.items() if task not in ("banking77", "clinc150"))
+
+
+def main_page(evidence: Evidence) -> dict[str, str]:
+    regret, kept = evidence.all_runs, evidence.kept
+    reference, alternative = ("cross_entropy", "temperature"), ("cross_entropy", "auto")
+    loss_gain = difference(regret["flsd53", "temperature"], regret[reference])
+    two = among(loss_gain, "two")
+    auto_gain = difference(kept[alternative], kept[reference])
+    auto_two, auto_more = among(auto_gain, "two"), among(auto_gain, "more")
+    auto_more.pop("goemotions", None)  # has several labels, so "auto" is T
+    focal_two = among(difference(regret["focal:gamma=1", "none"], regret["cross_entropy", "none"]), "two")
+    longer = uncorrected_after_long_training(evidence.records)
+    of_setting = {
+        name: f"{shown(gain)}, lower on {lower(gain)} tasks"
+        for name, runs in other_settings(evidence.records).items()
+        for gain in [flsd_gain(runs, "temperature")]
+    }
+    header = [
+        "Strategy",
+        "all runs: regret",
+        "minus cross-entropy, T",
+        "kept logits: regret",
+        "minus cross-entropy, T",
+    ]
+    return {
+        "loss_lower": lower(loss_gain),
+        "two": str(len(two)),
+        "two_gain": shown(negative(two)),
+        "auto_lower": lower(auto_more),
+        "auto_gain": shown(negative(auto_more)),
+        "both_auto": shown(difference(kept["flsd53", "auto"], kept[alternative])),
+        "auto_two": f"{average(auto_two.values()):+.3f}",
+        "focal_lower": lower(focal_two),
+        "uncorrected_lower": lower(longer),
+        "fixed": shown(rule_on_new_tasks(kept, groups=False)[0]),
+        "ruled": shown(rule_on_new_tasks(kept, groups=True)[0]),
+        **{name: of_setting[name] for name in ("longer", "mpnet", "noisy")},
+        "runs": str(len(evidence.runs)),
+        "losses": str(len(LOSSES)),
+        "tasks": str(len(TASKS)),
+        "kept": str(len(evidence.with_logits)),
+        "kept_tasks": str(len(next(iter(kept.values())))),
+        "table": rows_table(header, strategy_rows(evidence)),
+        "dual_trained": f"{trained_well(regret['dual_focal', 'temperature']):.3f}",
+        "reference_trained": f"{trained_well(regret[reference]):.3f}",
+    }
+
+
+def lower(values: ScoresByTask) -> str:
+    return f"{count_lower(values)} of {len(values)}"
+
+
+def appendix(evidence: Evidence) -> dict[str, str]:
+    runs, records = evidence.runs, evidence.records
+    pairs = [(run["earlier"], run) for run in records if "earlier" in run]
+    changes = {
+        "rerun_before": [abs(old["nll"] - run["none"]["nll"]) for old, run in pairs],
+        "rerun_after": [abs(old["nll_after_t"] - run["temperature"]["nll"]) for old, run in pairs],
+    }
+    longer = [run for run in records if "epochs_figures" in run]
+    titles = {
+        "5,000": "Training samples: 5,000",
+        "mpnet": "all-mpnet-base-v2 (109 million parameters), learning rate 5e-5, bfloat16 autocast",
+        "longer": "10 epochs",
+        "noisy": "20% wrong training labels",
+    }
+    header = ["Task, loss", "samples", "error %", "NLL", "NLL, T", "NLL, auto", "ECE %", "ECE %, T"]
+    settings = [
+        f"{titles[name]}:\n\n{rows_table(header, setting_rows(own))}\n{loss_gains(own)}"
+        for name, own in other_settings(records).items()
+    ]
+    return {
+        "runs": str(len(records)),
+        "hours": f"{sum(run['seconds']['training'] for run in records) / 3600:.0f}",
+        "reruns": str(len(pairs)),
+        **{name: f"{max(values):.4f}" for name, values in changes.items()},
+        "nll_t": task_table(runs, lambda run: run["temperature"]["nll"]),
+        "nll": task_table(runs, lambda run: run["none"]["nll"]),
+        "error": task_table(runs, lambda run: run["none"]["error"], 1, 100),
+        "ece": task_table(runs, lambda run: run["none"]["ece"], 1, 100),
+        "ece_t": task_table(runs, lambda run: run["temperature"]["ece"], 1, 100),
+        "t": task_table(runs, lambda run: run["temperature"]["T"], 2),
+        "auto": auto_section(evidence.with_logits),
+        "sizes": size_section(evidence.with_logits, evidence.kept),
+        "shift": shift_section(runs),
+        "settings": "\n".join(settings),
+        "selection": rows_table(["Task, loss", *SELECTIONS], selection_rows(longer)),
+        "selection_differences": selection_differences(longer),
+        **older_runs(),
+    }
+
+
+def ood_table(records: list[dict]) -> str:
+    runs = [run for run in usual(records) if "out_of_scope" in run]
+    rows = []
+    for loss in LOSSES:
+        own = [run for run in runs if run["loss"] == loss]
+        for score in ("confidence", "energy") if own else ():
+            cells = []
+            for correction in ("none", "temperature", "vector"):
+                for position in (0, 1):
+                    values = [100 * run["out_of_scope"][correction][score][position] for run in own]
+                    cells.append(f"{mean(values):.1f}")
+            rows.append([f"{NAMES.get(loss, loss)}, {score}", str(len(own)), *cells])
+    header = ["Loss, score", "seeds"]
+    header += [f"{name}, {c}" for c in ("nothing", "T", "vector") for name in ("AUROC", "FPR")]
+    return rows_table(header, rows)
+
+
+def write_page() -> None:
+    evidence = Evidence(load_records())
+    regret_figure(evidence, DOCS / "fine_tuning_regret.png")
+    fill_page(DOCS / "fine_tuning.md", main_page(evidence))
+    fill_page(DOCS / "fine_tuning_appendix.md", appendix(evidence))
+    fill_page(DOCS / "text_ood.md", {"table": ood_table(evidence.records)})
+
+
+if __name__ == "__main__":
+    page_command(__doc__, write_page, add_runs)

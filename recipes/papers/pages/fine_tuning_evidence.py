@@ -1,0 +1,211 @@
+"""What the runs on many tasks say: regrets of losses and corrections, intervals over tasks, and rules on unseen tasks.
+
+The records are those of `fine_tuning_records`; `fine_tuning` writes pages from them.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from .fine_tuning_records import RUNS
+from .records import read_records
+
+TASKS = {  # name, number of classes
+    "custrev": ("customer reviews", 2),
+    "mpqa": ("MPQA", 2),
+    "sst": ("SST", 2),
+    "trec_qa": ("TREC QA", 2),
+    "tweet_irony": ("tweets, irony", 2),
+    "tweet_offensive": ("tweets, offensive", 2),
+    "tweet_emotion": ("tweets, emotion", 4),
+    "sst5": ("SST, 5 classes", 5),
+    "newsgroups": ("20 Newsgroups", 20),
+    "newsgroups_by_date": ("20 Newsgroups by date", 20),
+    "goemotions": ("GoEmotions", 28),
+    "banking77": ("banking77", 77),
+    "clinc150": ("clinc150", 150),
+}
+# Tasks that share their texts are resampled and left out together.
+SOURCE = {task: task for task in TASKS} | {"sst5": "sst", "newsgroups_by_date": "newsgroups"}
+LOSSES = [
+    *("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "focal:gamma=2", "flsd53", "dual_focal"),
+    *("adafocal", "adafocal@10"),
+]
+ORDER = ("temperature", "vector", "matrix")  # from the simplest on
+SIZES = ("50", "100", "200", "500", "1000")
+SELECTIONS = {"the last": None, "`error`": 0, "`nll`": 1, "`nll_refined`": 2}
+ScoresByTask = dict[str, float]
+
+
+def load_records() -> list[dict]:
+    runs = read_records(RUNS)
+    return [run for task in TASKS for run in runs if run["task"] == task]
+
+
+def usual(runs: Iterable[dict]) -> list[dict]:
+    """Return the runs of MiniLM with 3 epochs on 500 to 1,500 samples without label noise."""
+    setting = ("encoder", "size", "epochs", "noise")
+    return [run for run in runs if tuple(run[name] for name in setting) == ("minilm", "few", 3, 0.0)]
+
+
+def other_settings(records: list[dict]) -> dict[str, list[dict]]:
+    return {
+        "5,000": [run for run in records if run["size"] == "5000"],
+        "mpnet": [run for run in records if run["encoder"] == "mpnet"],
+        "longer": [run for run in records if run["epochs"] == 10],
+        "noisy": [run for run in records if run["noise"]],
+    }
+
+
+def average(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def by_task(runs: Iterable[dict], value: Callable[[dict], float]) -> ScoresByTask:
+    """Average a value of the runs of each task."""
+    groups: dict[str, list[float]] = {}
+    for run in runs:
+        groups.setdefault(run["task"], []).append(value(run))
+    return {task: average(groups[task]) for task in TASKS if task in groups}
+
+
+# What a correction does to a run's test NLL.
+
+
+def chosen(row: dict, errors: float = 1.0) -> str:
+    """Return what "auto" takes: the simplest correction within so many standard errors of the best."""
+    excess = row.get("excess", {"temperature": [0.0, 0.0]})
+    return next(name for name in ORDER if name in excess and excess[name][0] <= errors * excess[name][1])
+
+
+def nll(run: dict, correction: str, size: str = "1000", errors: float = 1.0) -> float:
+    if correction == "none":
+        return run["none"]["nll"]
+    if "draws" not in run:  # a record without logits has only a T of 1,000 samples
+        return run["temperature"]["nll"]
+    rows = run["draws"][size]
+    return average(row["nll"][chosen(row, errors) if correction == "auto" else correction] for row in rows)
+
+
+def regrets(runs: list[dict], strategies: list[tuple[str, str]], size: str = "1000") -> dict[tuple, ScoresByTask]:
+    """Return each strategy's NLL minus the smallest NLL of a strategy with that task and seed, averaged over seeds."""
+    best: dict[tuple, float] = {}
+    for run in runs:
+        key = run["task"], run["seed"]
+        values = [nll(run, correction, size) for loss, correction in strategies if loss == run["loss"]]
+        best[key] = min([best.get(key, np.inf), *values])
+    return {
+        (loss, correction): by_task(
+            [run for run in runs if run["loss"] == loss],
+            lambda run, correction=correction: nll(run, correction, size) - best[run["task"], run["seed"]],
+        )
+        for loss, correction in strategies
+    }
+
+
+# Statistics over tasks: those that share their texts count as one cluster.
+
+
+def interval(values: ScoresByTask, draws: int = 10_000) -> tuple[float, float, float]:
+    """Return the mean over tasks and its 95% interval by resampling the sources of the tasks."""
+    clusters: dict[str, list[float]] = {}
+    for task, value in values.items():
+        clusters.setdefault(SOURCE[task], []).append(value)
+    sums, counts = (np.array([f(group) for group in clusters.values()]) for f in (np.sum, len))
+    picked = np.random.default_rng(0).integers(0, len(sums), (draws, len(sums)))
+    means = sums[picked].sum(1) / counts[picked].sum(1)
+    return average(values.values()), *np.quantile(means, [0.025, 0.975])
+
+
+def difference(first: ScoresByTask, second: ScoresByTask) -> ScoresByTask:
+    return {task: first[task] - second[task] for task in first if task in second}
+
+
+def among(values: ScoresByTask, group: str) -> ScoresByTask:
+    return {task: value for task, value in values.items() if of_classes(task) == group}
+
+
+def negative(values: ScoresByTask) -> ScoresByTask:
+    return {task: -value for task, value in values.items()}
+
+
+def count_lower(values: ScoresByTask) -> int:
+    return sum(value < 0 for value in values.values())
+
+
+def of_classes(task: str) -> str:
+    return "two" if TASKS[task][1] == 2 else "more"
+
+
+def best_strategy(regret: dict[tuple, ScoresByTask], tasks: Iterable[str]) -> tuple:
+    tasks = list(tasks)
+    return min(regret, key=lambda strategy: average(regret[strategy][task] for task in tasks))
+
+
+def rule_on_new_tasks(regret: dict[tuple, ScoresByTask], groups: bool) -> tuple[ScoresByTask, dict[str, tuple]]:
+    """Choose a strategy for each task by the tasks of other sources; return its regret on the task, and the choices.
+
+    With `groups`, only the tasks with two classes, or only those with more, decide.
+    """
+    tasks = list(next(iter(regret.values())))
+    choices = {
+        task: best_strategy(
+            regret,
+            (
+                other
+                for other in tasks
+                if SOURCE[other] != SOURCE[task] and (not groups or of_classes(other) == of_classes(task))
+            ),
+        )
+        for task in tasks
+    }
+    return {task: regret[choice][task] for task, choice in choices.items()}, choices
+
+
+class Evidence:
+    """The regrets that the pages and the advice rest on.
+
+    `all_runs` compares every loss without a correction and with T, on all runs. `kept` compares two losses without a
+    correction, with T, and with "auto", on the runs whose logits are kept.
+    """
+
+    def __init__(self, records: list[dict]) -> None:
+        self.records, self.runs = records, usual(records)
+        of_loss = [
+            [run for run in self.runs if run["loss"] == loss and "draws" in run]
+            for loss in ("cross_entropy", "flsd53")
+        ]
+        both = set.intersection(*({(run["task"], run["seed"]) for run in runs} for runs in of_loss))
+        self.with_logits = [run for runs in of_loss for run in runs if (run["task"], run["seed"]) in both]
+        corrections = ("none", "temperature")
+        self.all_runs = regrets(self.runs, [(loss, name) for loss in LOSSES for name in corrections])
+        pairs = [(loss, name) for loss in ("cross_entropy", "flsd53") for name in (*corrections, "auto")]
+        self.kept = regrets(self.with_logits, pairs)
+
+    def candidates(self) -> dict[tuple, ScoresByTask]:
+        """Return the regrets of the losses that were run on every task."""
+        return {key: values for key, values in self.all_runs.items() if len(values) == len(TASKS)}
+
+
+def flsd_gain(runs: list[dict], correction: str) -> ScoresByTask:
+    """Return the NLL of FLSD-53 minus that of cross-entropy, with a correction."""
+    first, second = (
+        by_task([run for run in runs if run["loss"] == loss], lambda run: nll(run, correction))
+        for loss in ("flsd53", "cross_entropy")
+    )
+    return difference(first, second)
+
+
+def uncorrected_after_long_training(records: list[dict]) -> ScoresByTask:
+    gain = flsd_gain(other_settings(records)["longer"], "none")
+    return {task: value for task, value in gain.items() if TASKS[task][1] <= 4}
+
+
+def selected(runs: list[dict], position: int | None) -> tuple[ScoresByTask, ScoresByTask]:
+    """Return the test error in % and the NLL after T, by task, of the epochs with the smallest metric of the pool."""
+
+    def figures_of(run: dict) -> list[float]:
+        figures = run["epochs_figures"]
+        return (figures[-1] if position is None else min(figures, key=lambda f: f["pool"][position]))["test"]
+
+    return by_task(runs, lambda run: 100 * figures_of(run)[0]), by_task(runs, lambda run: figures_of(run)[2])

@@ -1,0 +1,210 @@
+"""Tables of a paper, with our results beside each printed value."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hf_focal.reports.markdown_tables import MISSING, columns_table
+
+from .tables import PAPERS, mean_and_deviation
+
+TABLES = PAPERS / "tables"
+Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
+Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]  # loss -> seed -> the run's record
+
+# Metric in a paper's CSV -> its title, its name in our results, and the factor from our unit to the printed unit.
+METRICS = {
+    "ece": ("ECE %", "ece", 100),
+    "adaece": ("AdaECE %", "adaece", 100),
+    "ece_em": ("ECE of equal mass %", "adaece", 100),
+    "classwise_ece": ("classwise ECE %", "classwise_ece", 100),
+    "mce": ("MCE %", "mce", 100),
+    "nll": ("NLL × 100", "nll", 100),
+    "error": ("error %", "error", 100),
+    "top1": ("top-1 %", "accuracy", 100),
+    "top5": ("top-5 %", "top5_accuracy", 100),
+    "s99_fraction": ("S99 %", "s99", 100),
+    "s99_accuracy": ("accuracy of S99 %", "s99_accuracy", 100),
+    "bleu": ("BLEU", "bleu", 1),
+}
+_STAGES = {"pre_t": "before", "post_t": "after"}  # stage -> key of a record
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A value that a paper printed.
+
+    Attributes:
+        dataset, model, loss: the names of the dataset, model, and loss in the paper's table.
+        metric: a key of `METRICS`.
+        stage: "pre_t" or "post_t", before or after temperature scaling.
+        value: the printed number, in the unit that the title of the metric in `METRICS` names.
+        temperature: the temperature printed beside the value; None if there is none.
+        note: a doubt about the value, or "".
+    """
+
+    dataset: str
+    model: str
+    loss: str
+    metric: str
+    stage: str
+    value: float
+    temperature: float | None
+    note: str
+
+    @property
+    def name(self) -> Name:
+        """Dataset, model, and loss."""
+        return self.dataset, self.model, self.loss
+
+    @property
+    def row_names(self) -> tuple[str, str]:
+        """The names that ``reproduce.py --rows`` accepts for the cell's row."""
+        return f"{self.dataset}/{self.model}", self.dataset
+
+
+def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
+    """Read the tables of a paper from a CSV file, and return table number -> cells.
+
+    The file's columns are paper, table, and the fields of `PaperCell`. Each line is a printed cell.
+
+    Raises:
+        ValueError: the file has other columns, or a metric or stage is unknown.
+    """
+    expected = ["paper", "table", *(field.name for field in fields(PaperCell))]
+    tables: dict[int, list[PaperCell]] = {}
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != expected:
+            raise ValueError(f"{path} must have the columns {', '.join(expected)}, got {reader.fieldnames}")
+        for row in reader:
+            del row["paper"]
+            number = int(row.pop("table"))
+            for column, choices in (("metric", METRICS), ("stage", _STAGES)):
+                if row[column] not in choices:
+                    raise ValueError(f"{column} must be one of {', '.join(choices)}, got {row[column]!r} in {path}")
+            temperature = float(row["temperature"]) if row["temperature"] else None
+            values: dict[str, Any] = {**row, "value": float(row["value"]), "temperature": temperature}
+            cell = PaperCell(**values)
+            tables.setdefault(number, []).append(cell)
+    return tables
+
+
+def read_rows(folder: Path = TABLES) -> dict[str, Any]:
+    """Read the rows.yaml of a folder, which says how the rows and losses of the papers' tables are run."""
+    return yaml.safe_load((folder / "rows.yaml").read_text(encoding="utf-8"))
+
+
+# What a model can have of its own instead of its dataset's.
+_OF_A_ROW = ("recipe", "config", "files")
+
+
+def row_entry(rows: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any]:
+    """Return the entry of a row (a dataset and a model) in rows.yaml."""
+    entry = rows["datasets"][dataset]
+    of_model = entry["models"][model]
+    own = {key: of_model[key] for key in _OF_A_ROW if key in of_model}
+    options = {key: value for key, value in of_model.items() if key not in own}
+    return entry | own | {"model": options, "losses": rows["losses"] | entry.get("losses", {})}
+
+
+def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the dataset and the model of the row of the papers' tables that a run belongs to.
+
+    Args:
+        dataset: name of the dataset in rows.yaml.
+        settings: the run's settings, whose "model_name_or_path" tells several models of the dataset apart.
+
+    Raises:
+        ValueError: the run is of another network.
+    """
+    rows, networks = read_rows(), {}
+    for model in rows["datasets"][dataset]["models"]:
+        entry = row_entry(rows, dataset, model)
+        configured = yaml.safe_load((TABLES.parent / "configs" / entry["config"]).read_text(encoding="utf-8"))
+        networks[Path((configured | entry["model"]).get("model_name_or_path", model)).name] = model
+    network = Path(settings.get("model_name_or_path", model)).name
+    if network not in networks:
+        raise ValueError(f"runs of {dataset} must be of {', '.join(networks)}, got model_name_or_path {network!r}")
+    return dataset, networks[network]
+
+
+def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
+    """Return the value of a metric in a record, in the unit that the paper prints; NaN if it was not measured.
+
+    "ece_em" after T is measured after the T that minimizes this error, as in table 1 of Ghosh et al. 2022.
+
+    Args:
+        record: what `record_of` returned for a run.
+        metric: a key of `METRICS`.
+        stage: "pre_t" or "post_t".
+    """
+    _, name, factor = METRICS[metric]
+    metrics = record[_STAGES[stage]]
+    if metric == "ece_em":
+        name, metrics = _STAGES[stage], record["equal_mass"] or {}
+    value = metrics.get(name)
+    return math.nan if value is None else factor * value
+
+
+def beside_the_paper(
+    runs: Runs,
+    cells: Sequence[PaperCell],
+    columns: Sequence[tuple[str, str]],
+    titles: Mapping[str, str],
+    *,
+    temperatures: bool = True,
+) -> str:
+    """Format a table of our means ± standard deviations over seeds, with the paper's value beside each mean.
+
+    Args:
+        runs: the records of our runs of a task.
+        cells: the paper's cells for the task's dataset and model.
+        columns: metric and stage of each pair of columns, ours and the paper's; the number of seeds is last. A metric
+            that the paper does not print for any of the losses has one column, ours.
+        titles: loss -> its title in the first column, in row order. "adafocal_20", which updates γ every 20 steps, is
+            compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
+        temperatures: whether the pair of temperatures follows the first pair, because a phone shows only the first
+            columns.
+
+    Returns:
+        Markdown that ends in a newline.
+    """
+    printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
+    equal_mass = any(metric == "ece_em" for metric, _ in columns)
+    rows = []
+    for loss, title in titles.items():
+        of_seeds = list(runs.get(loss, {}).values())
+        theirs = [printed.get((loss.removesuffix("_20"), *column)) for column in columns]
+        if not of_seeds and not any((loss, *column) in printed for column in columns):
+            continue
+        row = []
+        for (metric, stage), cell in zip(columns, theirs, strict=True):
+            values = [measured(record, metric, stage) for record in of_seeds]
+            printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
+            row += [mean_and_deviation(values), printed_value]
+        rows.append([title, *row, str(len(of_seeds))])
+        if not temperatures:
+            continue
+        fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
+        values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
+        theirs_t = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
+        rows[-1][3:3] = [mean_and_deviation(values), f"{theirs_t[0]:g}" if theirs_t else MISSING]
+    names = []
+    for metric, stage in columns:
+        names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
+    if temperatures:
+        names[2:2] = ["T", "paper"]
+    named = zip(["Loss", *names, "seeds"], zip(*rows, strict=True), strict=True)
+    kept = [(name, column) for name, column in named if name != "paper" or set(column) != {MISSING}]
+    table = columns_table([name for name, _ in kept], [column for _, column in kept])
+    return table + (
+        "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
+        if "°" in table
+        else ""
+    )

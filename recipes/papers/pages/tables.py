@@ -1,0 +1,57 @@
+"""What the pages share: tables in Markdown, the places in a page where they go, and the command line of a page.
+
+The prose of a page is written by hand. What stands between its comments ``<!-- NAME -->`` and ``<!-- /NAME -->`` is
+written by `fill_page`.
+"""
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hf_focal.reports.markdown_tables import MISSING
+
+PAPERS = Path(__file__).resolve().parents[1]
+RECORDS, DOCS = PAPERS / "records", PAPERS.parents[1] / "docs" / "results"
+
+
+def mean_and_deviation(values: Iterable[float], decimals: int = 2, factor: float = 1) -> str:
+    """Format values times a factor as "mean ± standard deviation", with the divisor n - 1. NaNs are left out."""
+    values = [factor * value for value in values if not math.isnan(value)]
+    if not values:
+        return MISSING
+    mean = f"{np.mean(values):.{decimals}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
+
+
+def rows_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()) -> str:
+    """Format a table, given cells in Markdown; the first column and those named in `texts` are aligned to the left."""
+    lines = ["---", *("---" if title in texts else "---:" for title in titles[1:])]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (titles, lines, *rows))
+
+
+def fill_page(page: Path, texts: Mapping[str, str]) -> None:
+    """Replace each text of a page between its comments ``<!-- NAME -->`` and ``<!-- /NAME -->``, in a line or not."""
+    content = page.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        pattern = re.compile(f"(<!-- {name} -->)(.*?)(<!-- /{name} -->)", re.DOTALL)
+        if not (places := pattern.findall(content)):
+            raise ValueError(f"{page} must have the comments <!-- {name} --> and <!-- /{name} -->")
+        is_block = "\n" in text or places[0][1].startswith("\n")
+        filled = f"\n\n{text.rstrip()}\n\n" if is_block else text
+        content = pattern.sub(lambda found, filled=filled: found[1] + filled + found[3], content)
+    page.write_text(content, encoding="utf-8")
+
+
+def page_command(
+    description: str | None, write_page: Callable[[], None], add_runs: Callable[[list[Path]], None]
+) -> None:
+    """Run the command of a page: add the runs that the command line names to the records, and write the page."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, help="what to add to the records; by default, nothing")
+    if runs := parser.parse_args().runs:
+        add_runs(runs)
+    write_page()

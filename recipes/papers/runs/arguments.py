@@ -1,0 +1,231 @@
+"""Arguments that several recipes share."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import Dataset, DatasetDict
+from transformers.utils import logging as transformers_logging
+
+from hf_focal.calibration.cross_fitting import METHODS
+from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
+from hf_focal.cli.recipe_arguments import parse_recipe
+from hf_focal.tasks.heads import Head
+from hf_focal.tasks.splits import DataArguments
+from hf_focal.trainer import FocalTrainer
+
+from ..data.long_tails import long_tailed
+from . import checks as check
+from . import published_mmce  # noqa: F401 (registers the loss)
+from .class_weights_callback import ClassWeightsCallback
+from .output_folders import files_of
+from .training_dynamics import DynamicsCallback
+
+
+@dataclass(kw_only=True)
+class DatasetArguments(DataArguments):
+    """The data: a dataset on the Hub, or files. If neither is given, some recipes have data of their own."""
+
+    _argument_group_name = "data"  # in HfArgumentParser's help
+
+    def __post_init__(self) -> None:
+        check.at_least(1, self, "validation_size")
+
+    def files(self) -> dict[str, str]:
+        """Return the files that are given, by the name of the argument."""
+        return files_of(self)
+
+    def given(self) -> bool:
+        """Return whether a dataset or a file is named."""
+        return self.dataset_name is not None or bool(self.files())
+
+    def card_names(self, default: str) -> dict[str, str | None]:
+        """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
+        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
+        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
+
+
+@dataclass(kw_only=True)
+class GeneratedDatasetArguments(DatasetArguments):
+    """`DatasetArguments` for recipes that generate data if none is given."""
+
+    num_generated: int = field(default=1000, metadata={"help": "Number of training samples to generate."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.at_least(1, self, "num_generated")
+
+    def generate(self, generate: Callable[..., Dataset], seed: int) -> DatasetDict:
+        """Generate the splits "train", "validation", and "test".
+
+        "train" and "test" have `num_generated` samples each; "validation" has `validation_size`, or a tenth as many.
+
+        Args:
+            generate: function that returns the given number of samples, drawn with the keyword argument `seed`.
+            seed: seed of the training data. Validation and test data have the next two seeds.
+        """
+        count = self.num_generated
+        sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
+        return DatasetDict({name: generate(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())})
+
+
+@dataclass(kw_only=True)
+class LongTailArguments:
+    """An argument for classifiers of whole samples with one label each: how unequal the training classes are."""
+
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation and test data stay as they are."
+        },
+    )
+
+    def cut_training_data(self, splits: DatasetDict, seed: int) -> DatasetDict:
+        """Return the splits, with long-tailed training data if `imbalance` is given."""
+        if self.imbalance is not None:
+            splits["train"] = long_tailed(splits["train"], self.imbalance, seed)
+        return splits
+
+
+@dataclass
+class TemperatureArguments:
+    """Arguments that say how to fit the temperature, and what to show."""
+
+    _argument_group_name = "temperature"
+    temperature_objective: str = field(
+        default="nll",
+        metadata={
+            "help": "What the temperature minimizes: 'nll', or by the papers' grid search 'ece' or, for whole "
+            "samples, 'adaece'."
+        },
+    )
+    verbose: bool = field(default=False, metadata={"help": "Show loading messages and all progress bars."})
+
+    objectives: ClassVar[tuple[str, ...]] = STREAM_OBJECTIVES  # of logits that need not be held in memory
+
+    def __post_init__(self) -> None:
+        check.choice("temperature_objective", self.temperature_objective, self.objectives)
+
+    def reusable(self, result: Any) -> bool:
+        """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
+        return result.temperature.objective == self.temperature_objective
+
+
+@dataclass
+class SampleClassifierArguments(TemperatureArguments):
+    """Arguments of classifiers that say how to correct them, and what to record during training."""
+
+    calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
+    class_weights_steps: int | None = field(
+        default=None,
+        metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
+    )
+    dynamics: bool = field(
+        default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
+    )
+    dynamics_samples: int | None = field(
+        default=None,
+        metadata={"help": "Measure this many training samples and as many test samples. Default: at most 1,000."},
+    )
+    dynamics_epochs: str | None = field(
+        default=None,
+        metadata={
+            "help": "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
+        },
+    )
+    objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.choice("calibration", self.calibration, (*METHODS, "auto"))
+        check.at_least(1, self, "class_weights_steps", "dynamics_samples")
+        self.drawn_epochs()
+
+    def drawn_epochs(self) -> list[int] | None:
+        """Return the epochs in `dynamics_epochs`, or None by default."""
+        if self.dynamics_epochs is None:
+            return None
+        epochs = [epoch.strip() for epoch in self.dynamics_epochs.split(",")]
+        if not all(epoch.isdecimal() for epoch in epochs):
+            raise ValueError(f"dynamics_epochs must be epochs such as '1,10,30', got {self.dynamics_epochs!r}")
+        return [int(epoch) for epoch in epochs]
+
+    def check_multi_label(self) -> None:
+        """Refuse what there is for a softmax only."""
+        check.choice("calibration, for several labels,", self.calibration, ["temperature"])
+        check.choice("temperature_objective, for several labels,", self.temperature_objective, STREAM_OBJECTIVES)
+
+    def fit_correction(self, trainer: FocalTrainer) -> None:
+        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
+        if self.calibration == "temperature":
+            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+            trainer.fit_temperature(None, self.temperature_objective, per_label)
+        else:
+            trainer.fit_correction(method=self.calibration)
+
+    def reusable(self, result: Any) -> bool:
+        fit = result.fit.cross_fit
+        if fit is not None:
+            return fit.wanted == self.calibration
+        return self.calibration == "temperature" and super().reusable(result)
+
+    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any) -> None:
+        """Add to a trainer the callbacks that record what these arguments ask for."""
+        if self.class_weights_steps is not None:
+            trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
+        if self.dynamics:
+            options: Any = {"num_samples": self.dynamics_samples, "epochs": self.drawn_epochs()}
+            trainer.add_callback(DynamicsCallback(trainer, test_dataset, **options))
+
+
+def parse_experiment(
+    dataclass_types: Sequence[type], argv: Sequence[str], description: str | None
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Parse a command line with `hf_focal.parse_recipe`, and set up logging.
+
+    Args:
+        dataclass_types: the recipe's dataclasses of arguments. The last two are a `TemperatureArguments` and a
+            `FocalTrainingArguments`.
+        argv: the command line without the program's name.
+        description: the recipe's docstring, whose first line ``--help`` shows.
+
+    Returns:
+        The recipe's own arguments, and the training arguments of each run.
+
+    Raises:
+        ValueError: an argument is out of range, or the losses are invalid or compared under DeepSpeed.
+    """
+    *own_types, training_arguments = dataclass_types
+    title = (description or "").partition("\n")[0]
+    recipe, runs = parse_recipe(own_types, training_arguments, title, argv)
+    args = runs[0]
+    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    if not recipe[-1].verbose:
+        for run in runs:
+            run.disable_tqdm = run.disable_tqdm or not sys.stderr.isatty()
+        datasets.disable_progress_bars()
+        transformers_logging.disable_progress_bar()
+        transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.resume_from_checkpoint is not None:
+        raise ValueError(
+            f"resume_from_checkpoint must not be given, got {args.resume_from_checkpoint!r}: a run resumes from the "
+            "last complete checkpoint of its output_dir"
+        )
+    if len(runs) > 1 and args.deepspeed_plugin is not None:
+        raise ValueError(
+            f"losses must be one under DeepSpeed, which allows one training per process, got {len(runs)}: start one "
+            "run with --loss for each"
+        )
+    return recipe, runs
+
+
+def _no_load_report(record: logging.LogRecord) -> bool:
+    """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
+    return "LOAD REPORT" not in record.getMessage()

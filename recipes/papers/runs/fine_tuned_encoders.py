@@ -1,0 +1,95 @@
+"""Fine-tuning of pretrained encoders, and the logits of the models: what many_tasks.py and yes_or_no.py share."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    set_seed,
+)
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+
+
+def new_trainer(
+    encoder: Path,
+    splits: Mapping[str, Dataset],
+    folder: Path,
+    *,
+    num_labels: int,
+    problem_type: str,
+    max_length: int,
+    seed: int,
+    held_out: str | None = None,
+    **arguments: Any,
+) -> tuple[FocalTrainer, dict[str, Dataset]]:
+    """Make a trainer of a classifier on a pretrained encoder, and encode the splits.
+
+    Args:
+        encoder: folder of the encoder and its tokenizer.
+        splits: "train" and others, with the columns "text", perhaps "pair", and "labels".
+        folder: output folder.
+        num_labels, problem_type: the head, as in a configuration of Transformers.
+        max_length: tokens to keep of a text or a pair.
+        seed: seed of the head and of the training.
+        held_out: the split that AdaFocal updates γ on, at most 500 samples of it.
+        **arguments: other training arguments.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+
+    def encode(batch: dict) -> dict:
+        return tokenizer(batch["text"], batch.get("pair"), truncation=True, max_length=max_length)
+
+    encoded = {}
+    for name, split in splits.items():
+        inputs = [column for column in split.column_names if column != "labels"]
+        encoded[name] = split.map(encode, batched=True, remove_columns=inputs)
+    args = FocalTrainingArguments(
+        output_dir=str(folder),
+        seed=seed,
+        warmup_steps=0.1,
+        weight_decay=0.01,
+        per_device_train_batch_size=16,
+        use_cpu=not torch.cuda.is_available(),
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        **arguments,
+    )
+    set_seed(seed)  # the head's initial weights
+    model = AutoModelForSequenceClassification.from_pretrained(
+        encoder, num_labels=num_labels, problem_type=problem_type
+    )
+    calibration = None
+    if held_out is not None:
+        calibration = encoded[held_out].select(range(min(500, len(encoded[held_out]))))
+    trainer = FocalTrainer(
+        model=model,
+        args=args,
+        train_dataset=encoded["train"],
+        calibration_dataset=calibration,
+        processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    return trainer, encoded
+
+
+@torch.no_grad()
+def logits_of(model: PreTrainedModel, samples: Dataset, collate: DataCollatorWithPadding) -> np.ndarray:
+    """Compute logits, float32 (N, K)."""
+    was_training = model.training
+    model.eval()
+    rows = list(samples.remove_columns("labels"))
+    order = np.argsort([len(row["input_ids"]) for row in rows], kind="stable")  # similar lengths are faster
+    logits = np.empty((len(rows), model.config.num_labels), np.float32)
+    for batch in np.split(order, range(64, len(order), 64)):
+        logits[batch] = model(**collate([rows[i] for i in batch]).to(model.device)).logits.float().cpu().numpy()
+    model.train(was_training)
+    return logits

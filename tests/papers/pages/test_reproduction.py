@@ -1,0 +1,180 @@
+"""The committed runs, and the pages that are written from them."""
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from papers.figures.translation_report import TranslationResult
+from papers.pages import corrections
+from papers.pages import reproduction as results
+from papers.pages.paper_tables import TABLES, read_paper_tables, read_rows, row_entry
+from papers.pages.records import add_records, read_records
+from papers.pages.tables import PAPERS
+
+from hf_focal import fit_temperature
+from hf_focal.metrics import adaptive_calibration_error
+from hf_focal.reports import RunResult
+
+ROOT = Path(__file__).parents[3]
+PAGES = ["docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
+PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md"]
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the pages for the script to write into."""
+    for page in PAGES:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / page, tmp_path / page)
+    (tmp_path / "docs" / "guides").mkdir()
+    monkeypatch.setattr(results, "DOCS", tmp_path / "docs" / "results")
+    return tmp_path
+
+
+def test_the_pages_are_those_of_the_committed_runs(copy):
+    results.main([])
+    for page in PAGES:
+        assert (copy / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
+    drawn = (
+        "results/20_newsgroups.png",
+        "results/sst_binary.png",
+        "guides/calibrate_existing.png",
+        "guides/csv_to_hub.png",
+        "results/cifar10_dynamics/dynamics_gaps.png",
+        "results/cifar10_dynamics/cross_entropy_train.png",
+    )
+    for figure in drawn:
+        assert (copy / "docs" / figure).stat().st_size > 10_000
+
+
+def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
+    records = copy / "records"
+    for folder in ("calibrate_existing", "csv_to_hub"):
+        shutil.copytree(results.RECORDS / folder, records / folder)
+    for suffix in (".csv", ".settings.json"):
+        shutil.copy(results.RECORDS / f"cifar10_dynamics{suffix}", records)
+    posts = read_records(results.RECORDS / "20_newsgroups.csv")
+    (first,) = [record for record in posts if (record["loss"], record["seed"]) == ("cross_entropy", 1)]
+    add_records(records / "20_newsgroups.csv", [first], str)
+    monkeypatch.setattr(results, "RECORDS", records)
+    results.main([])
+    text = (copy / "docs" / "results" / "newsgroups.md").read_text(encoding="utf-8")
+    section = text.split("<!-- 20_newsgroups -->")[1].split("<!-- /20_newsgroups -->")[0]
+    assert f"| cross-entropy | {100 * first['before']['ece']:.2f} | 17.92° | 3.70 | 3.4 |" in section
+    assert (copy / "docs" / "results" / "20_newsgroups_errors.png").stat().st_size > 10_000
+    assert "There are no runs yet." in (copy / "docs" / "results" / "sst.md").read_text(encoding="utf-8")
+
+
+def write_run(folder, network, loss, translates=False):
+    """The folder of a finished run with made-up figures: of the network, and of the papers' T by ECE."""
+    rng = np.random.default_rng(0)
+    logits, labels = 4 * rng.normal(size=(2, 400, 10)), rng.integers(10, size=(2, 400))
+    labels = np.where(rng.random((2, 400)) < 0.6, logits.argmax(-1), labels)
+    temperature = fit_temperature(logits[0], labels[0], "ece")
+    result = RunResult.measure(loss, temperature, *map(torch.from_numpy, (logits[1], labels[1])))
+    if translates:
+        bleu, curve = {1.0: 26.3, temperature.value: 26.1}, {1.0: 0.1, temperature.value: 0.02}
+        values = {field.name: getattr(result, field.name) for field in fields(result)}
+        values |= {"pre": result.pre | {"bleu": 26.3}, "post": result.post | {"bleu": 26.1}}
+        result = TranslationResult(**values, bleu=bleu, signature="tok:13a", validation_ece=curve)
+    else:
+        arrays = {"validation_logits": logits[0], "validation_labels": labels[0]}
+        np.savez(folder / "logits.npz", **arrays, test_logits=logits[1], test_labels=labels[1])
+    (folder / "report").mkdir()
+    result.save(folder / "report" / "metrics.json")
+    (folder / "run.json").write_text(json.dumps({"seed": 1, "model_name_or_path": network}))
+    return result, adaptive_calibration_error(logits[1], labels[1])
+
+
+def test_every_row_of_the_papers_tables_has_a_table_beside_the_paper(copy, monkeypatch):
+    records, drawn = copy / "records", []
+    monkeypatch.setattr(results, "RECORDS", records)
+    monkeypatch.setattr(results, "calibration_error_bars", lambda runs, titles, path: drawn.append(path.name))
+    rows, figures = read_rows(), {}
+    for dataset, model in [row for _, row, _ in results.ROWS.values()]:
+        entry = row_entry(rows, dataset, model)
+        configured = yaml.safe_load((PAPERS / "configs" / entry["config"]).read_text()) | entry["model"]
+        folder = copy / "out" / dataset / model
+        folder.mkdir(parents=True)
+        loss = entry["losses"]["cross_entropy"]
+        translates = dataset == "wmt14_en_de"
+        figures[dataset, model] = write_run(folder, configured.get("model_name_or_path", model), loss, translates)
+    for dataset in {dataset for dataset, _ in figures}:
+        results.record_runs(dataset, copy / "out" / dataset)
+    text = results.other_rows()
+    assert len(figures) == 15 and len(drawn) == 14
+    cells = [cell for path in TABLES.glob("*.csv") for table in read_paper_tables(path).values() for cell in table]
+    for row, (result, equal_mass) in figures.items():
+        section = text.split(f"### {'/'.join(row)}\n")[1].split("\n### ")[0]
+        ours = rows_of(section)
+        assert ours[0][1] == f"{100 * result.pre['ece']:.2f}"
+        printed = {cell.metric: f"{cell.value:.2f}" for cell in cells if cell.name == (*row, "cross_entropy")}
+        if row[0] == "wmt14_en_de":
+            assert "26.30" in ours[0] and "No claim has runs of both of its losses." in section
+            continue
+        (table,) = rows_of(section.split("Table 1 of Ghosh")[1].split("\n\n")[1])
+        assert table[1] == f"{100 * equal_mass:.2f}"
+        fitted = fit_of(records, row)
+        assert table[3] == f"{fitted['temperature']:.2f}" and table[5] == f"{100 * fitted['after']:.2f}"
+        before = [cell for cell in cells if cell.name == (*row, "cross_entropy") and cell.metric == "ece_em"]
+        assert table[2] == f"{before[0].value:.2f}" and "ece_em" in printed
+    assert "Table 13, test images" in text.split("### cifar10/resnet50\n")[1].split("\n### ")[0]
+
+
+def rows_of(tables):
+    return [line.split(" | ") for line in tables.splitlines() if line.startswith("| cross-entropy | ")]
+
+
+def fit_of(records, row):
+    (record,) = read_records(records / f"{'_'.join(row)}.csv")
+    return record["equal_mass"]
+
+
+def test_runs_are_recorded_under_the_row_of_their_network(tmp_path):
+    of = results.task_of
+    assert of("20_newsgroups", {"settings": {"model_name_or_path": "gp_cnn"}}) == "20_newsgroups"
+    assert of("20_newsgroups", {"settings": {"model_name_or_path": "bert-base-uncased"}}) == "20_newsgroups_bert"
+    assert of("sst_binary", {"settings": {"model_name_or_path": "tree_lstm"}}) == "sst_binary"
+    assert of("cifar10_overfit", {"settings": {"model_name_or_path": "cifar_resnet20"}}) == "cifar10_overfit"
+    with pytest.raises(ValueError, match=r"runs of cifar10 must be of cifar_resnet50, .*, got .* 'cifar_resnet20'"):
+        of("cifar10", {"settings": {"model_name_or_path": "cifar_resnet20"}})
+    with pytest.raises(ValueError, match=r"record must be one of .*got 'cifar'; did you mean 'cifar10'\?"):
+        of("cifar", {"settings": {}})
+
+
+def test_every_committed_run_has_a_name_of_its_own():
+    tasks = results.TASKS | results.DYNAMICS
+    for task in tasks:
+        names = [results.run_name(task, record) for record in read_records(results.RECORDS / f"{task}.csv")]
+        assert names == sorted(set(names))
+    # Their pages have scripts of their own.
+    others = {
+        "fine_tuning",
+        "corrections",
+        "multi_label",
+        "calibrate_existing",
+        "csv_to_hub",
+        "sft",
+        "many_tasks",
+        "pages",
+    }
+    assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
+
+
+def test_the_page_of_corrections_is_that_of_the_committed_runs():
+    written = corrections.tables(read_records(corrections.RUNS))
+    page = (results.DOCS / "corrections.md").read_text(encoding="utf-8")
+    assert page.partition("<!-- runs -->\n\n")[2] == f"{written}\n<!-- /runs -->\n"
+
+
+def test_corrected_runs_have_names_of_their_own():
+    logits = [Path(f"out/{task}/seed_1/logits.npz") for task in ("sst", "news")]
+    assert corrections.names_of(logits) == ["sst_seed_1", "news_seed_1"]
+    assert corrections.names_of(logits[:1]) == ["seed_1"]
+    with pytest.raises(ValueError, match="logits must be files of different folders, got out/sst/seed_1"):
+        corrections.names_of([*logits, logits[0]])

@@ -1,0 +1,66 @@
+"""The tables of pages whose runs left no records."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from papers.pages import without_records, yes_or_no
+
+PAGES = sorted(path.name for path in without_records.PAGES.iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the tables and the pages, in which nothing stands between the comments."""
+    committed = {name: (without_records.DOCS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
+    shutil.copytree(without_records.PAGES, tmp_path / "pages")
+    for name, text in committed.items():
+        emptied = re.sub(r"(<!-- (\w+) -->\n).*?(?=<!-- /\2 -->)", r"\1", text, flags=re.DOTALL)
+        (tmp_path / f"{name}.md").write_text(emptied, encoding="utf-8")
+    monkeypatch.setattr(without_records, "DOCS", tmp_path)
+    monkeypatch.setattr(without_records, "PAGES", tmp_path / "pages")
+    return tmp_path, committed
+
+
+def test_the_pages_are_those_of_the_committed_tables(copy):
+    folder, committed = copy
+    without_records.write_page()
+    assert {name: (folder / f"{name}.md").read_text(encoding="utf-8") for name in PAGES} == committed
+    assert len(PAGES) == 5
+
+
+def test_the_best_number_of_a_column_is_bold():
+    cells = ["6.2 [5, 7] → 2.0", "1.9 [1, 3] → 2.0", "3.0 → 2.1"]
+    assert without_records.in_bold(cells, "min") == ["6.2 [5, 7] → **2.0**", "**1.9** [1, 3] → **2.0**", "3.0 → 2.1"]
+    assert without_records.in_bold(["1", "9"], "max") == ["1", "**9**"]
+    assert without_records.in_bold(["1", "9"], "") == ["1", "9"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_new_runs_of_yes_or_no_replace_their_tables(copy):
+    folder, committed = copy
+    rng = np.random.default_rng(0)
+    (folder / "out").mkdir()
+    for seed in (1, 2):
+        settings = {
+            "task": "goemotions",
+            "loss": "brier",
+            "seed": seed,
+            "train_samples": 900,
+            "epochs": 2,
+            "torch": "2",
+        }
+        labels = {name: (rng.random((300, 2)) < 0.3).astype(float) for name in ("validation", "test")}
+        arrays = {f"{name}_labels": values for name, values in labels.items()}
+        arrays |= {f"{name}_logits": rng.normal(size=(300, 2)) + 2 * values - 2 for name, values in labels.items()}
+        np.savez(folder / "out" / f"goemotions_brier_s{seed}.npz", settings=json.dumps(settings), **arrays)
+    yes_or_no.add_runs([folder / "out"])
+    without_records.write_page()
+    text = (folder / "goemotions.md").read_text(encoding="utf-8")
+    assert "<!-- runs -->Runs: seeds of brier: 1, 2. 2 epochs of 900 samples" in text
+    assert re.search(r"^\| brier \| platt per label \| 0\.\d{4} ± 0\.\d{4} \|", text, re.MULTILINE)
+    assert re.search(r"`auto` takes: <!-- auto -->brier, seed 1: [\w ]+; brier, seed 2: [\w ]+<!-- /auto -->\.", text)
+    assert "class_balanced" not in text.partition("<!-- runs -->")[2]
+    assert (folder / "reranker.md").read_text(encoding="utf-8") == committed["reranker"]
