@@ -16,6 +16,7 @@ from hf_focal import losses
 from hf_focal.calibration.cross_fitting import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
+from hf_focal.reports.markdown_tables import MISSING
 from hf_focal.reports.reliability_figures import draw_reliability
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 from papers.runs import checks as check
@@ -24,7 +25,7 @@ from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
 from .records import add_records, bins_of, read_records, record_of
 from .seed_statistics import TRANSLATION_CLAIMS, calibration_error_bars, claims_table, temperatures_table
-from .tables import DOCS, RECORDS, fill_page
+from .tables import DOCS, RECORDS, fill_page, rows_table
 
 # Task -> its title, its row in the papers' tables, and the page with its tables.
 CLASSIFICATION = {
@@ -48,6 +49,14 @@ ROWS = {
     if (dataset, model) not in _HERE
 }
 TASKS = CLASSIFICATION | FINE_TUNED | TRANSLATION | ROWS
+# How our runs of a task differ from the paper's row; the others have its setting, or were never run.
+SMALL = {
+    "cifar10_overfit": "small: ResNet-20, 5,000 images",
+    "20_newsgroups_encoder": "small: another encoder",
+    "multi30k": "small: Multi30k, 8 epochs",
+    "multi30k_20_epochs": "small: Multi30k, 20 epochs",
+    "multi30k_28_epochs": "small: Multi30k, 28 epochs",
+}
 # Runs with `--dynamics`, which have figures instead of tables.
 DYNAMICS = {"cifar10_dynamics": ("CIFAR-10, dynamics", ("cifar10", "resnet50"), "dynamics.md")}
 # The losses in the figure of gradient norms; histograms of more losses would hide each other.
@@ -199,6 +208,37 @@ def other_rows() -> str:
     return "\n".join(sections) or "There are no runs yet."
 
 
+def runs_of_rows() -> str:
+    """Write the table of what was run of each row of the papers' tables: the setting, the losses, and the seeds."""
+    printed: dict[tuple[str, str], set[str]] = {}
+    for path in sorted(TABLES.glob("*.csv")):
+        for cells in read_paper_tables(path).values():
+            for cell in cells:
+                printed.setdefault(cell.name[:2], set()).add(cell.loss)
+    lines = []
+    for row, losses_of_row in printed.items():
+        entry = read_rows()["datasets"].get(row[0], {"models": {}})
+        tasks = {task: read_runs(task) for task in TASKS if TASKS[task][1] == row}
+        for task, runs in tasks.items():
+            if runs:
+                setting = SMALL.get(task, "the paper's")
+                # AdaFocal's updates have names of their own.
+                done = {loss for loss in losses_of_row if any(name in (loss, f"{loss}_20") for name in runs)}
+                seeds = sorted({len(of_loss) for of_loss in runs.values()})
+                numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+                missing = "; ".join(LOSSES[loss] for loss in LOSSES if loss in losses_of_row - done)
+                page = TASKS[task][2]
+                link = f"[{setting}]({page})"
+                lines.append(
+                    ["/".join(row), link, f"{len(done)} of {len(losses_of_row)}", numbers, missing or MISSING]
+                )
+        if not any(tasks.values()):
+            why = "configured, never run: needs a GPU" if row[1] in entry["models"] else "no recipe"
+            lines.append(["/".join(row), why, f"0 of {len(losses_of_row)}", MISSING, MISSING])
+    titles = ["Row: dataset/network", "Setting", "losses", "seeds", "Not run"]
+    return rows_table(titles, lines, texts=("Setting", "Not run"))
+
+
 def draw_dynamics(runs: Runs, folder: Path) -> None:
     """Draw the figures of runs with `--dynamics`, seed 1 of each loss, and those of cross-entropy alone."""
     histories = {}
@@ -243,6 +283,7 @@ def write_page() -> None:
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
             draw_panels(panels, DOCS / f"{task}.png")
     fill_page(DOCS / "reproduction.md", {"rows": other_rows(), "tests": claims_table(tasks)})
+    fill_page(DOCS / "claims.md", {"runs": runs_of_rows()})
     for task in DYNAMICS:
         draw_dynamics(read_runs(task), DOCS / task)
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")

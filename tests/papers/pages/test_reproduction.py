@@ -22,7 +22,7 @@ from hf_focal.reports import RunResult
 
 ROOT = Path(__file__).parents[3]
 PAGES = ["docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
-PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md"]
+PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md", "docs/results/claims.md"]
 
 
 @pytest.fixture
