@@ -22,7 +22,7 @@ from .bins import (
     tie_starts,
     unpack,
 )
-from .bootstrap_intervals import error_intervals
+from .bootstrap_intervals import error_intervals, error_intervals_of_sums
 from .calibration_errors import adaptive_error_bound, classwise_error
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .metric_table import binned_errors, ranked_errors
@@ -84,8 +84,9 @@ class CalibrationMetrics:
         ignore_index: samples with this label are left out.
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
-            (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
-            `smooth_reliability`, `log_odds_and_hits`, and `bootstrap` then raise ValueError.
+            (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `bootstrap` then takes
+            the cells of the histogram for ties, and `samples`, `smooth_reliability`, and `log_odds_and_hits` raise
+            ValueError.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
@@ -326,18 +327,30 @@ class CalibrationMetrics:
                 answers to one question. Whole clusters are then drawn. Samples are in the order in which they were
                 added, without those with `ignore_index`; with a sigmoid, each is a row of labels.
 
-        Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if samples are
-        not kept, or if `clusters` does not have one value for each sample.
+        Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if `clusters`
+        does not have one value for each sample, or, where samples are not kept, if they come in clusters: if
+        `clusters` is given or, with a sigmoid, for several labels.
         """
         check_count("num_resamples", num_resamples)
         check_fraction("level", level)
-        keys, rows = self._resampled(self._kept("bootstrap"), None if clusters is None else np.asarray(clusters))
         estimates = self._binned_errors()
-        if not len(keys):
+        if not self._bin_sums()[0].sum():
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
-        samples = *self._unpack(keys), tie_starts(keys), rows
-        intervals = error_intervals(*samples, self.num_bins, num_resamples, level, np.random.default_rng(seed))
+        options: Any = self.num_bins, num_resamples, level, np.random.default_rng(seed)
+        if self.has_independent_sums and clusters is None:
+            intervals = error_intervals_of_sums(self._bin_sums(), self._histogram_cells(), *options)
+        else:
+            keys, rows = self._resampled(self._kept("bootstrap"), None if clusters is None else np.asarray(clusters))
+            intervals = error_intervals(*self._unpack(keys), tie_starts(keys), rows, *options)
         return {name: (min(intervals[name][0], of), max(intervals[name][1], of)) for name, of in estimates.items()}
+
+    @property
+    def has_independent_sums(self) -> bool:
+        """Whether `bootstrap` draws from sums, because samples are not kept and their entries are independent."""
+        return not self.keep_samples
+
+    def _histogram_cells(self) -> np.ndarray | None:
+        return self._groups()
 
     def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the sorted keys of the entries, (N,), and the cluster of each, None if each is by itself."""

@@ -26,7 +26,7 @@ class LabelMetrics(CalibrationMetrics):
     ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known labels.
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
-    threshold, mean average precision, AUROC, and bootstrap intervals) are not available.
+    threshold, mean average precision, and AUROC) are not available, nor are bootstrap intervals of several labels.
 
     `confusion` is for one logit only: `(2, 2)`, of the classes 0 and 1, where 1 is predicted if σ(z) >= ½.
     """
@@ -178,6 +178,13 @@ class LabelMetrics(CalibrationMetrics):
     def _label_scores(self) -> np.ndarray:
         """Return sums of NLL, Brier score, and true positives, false positives, and false negatives at ½: (5, L)."""
         return self._sum("scores", 5, self.num_classes or 1)
+
+    @property
+    def has_independent_sums(self) -> bool:
+        return not self.keep_samples and self.num_classes == 1
+
+    def _histogram_cells(self) -> None:
+        return None
 
     def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         # Whole rows are resampled, because the labels of one sample depend on each other.

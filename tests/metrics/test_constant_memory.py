@@ -71,10 +71,38 @@ def test_memory_does_not_grow_and_parts_add_up():
     assert merged == pytest.approx(whole.compute(), abs=1e-12)
 
 
+def test_intervals_come_from_the_sums():
+    kept, streamed = (metrics.bootstrap() for metrics in both(batch_of(20_000)))
+    assert streamed.pop("adaece") == pytest.approx(kept.pop("adaece"), abs=1e-3)
+    assert streamed == pytest.approx(kept, abs=1e-12)
+
+
+def test_intervals_of_one_logit_come_from_the_sums():
+    torch.manual_seed(0)
+    logits = 2 * torch.randn(5000, 1)
+    ones = (torch.rand_like(logits) < torch.sigmoid(logits / 2)).double()
+    found = []
+    for keep_samples in (True, False):
+        metrics = CalibrationMetrics(link="sigmoid", keep_samples=keep_samples)
+        metrics.update(logits, ones)
+        found.append(metrics.bootstrap())
+    kept, streamed = found
+    del kept["adaece"]
+    assert streamed == pytest.approx(kept, abs=1e-12)
+
+
+def test_without_samples_there_are_no_intervals():
+    assert all(np.isnan(pair).all() for pair in CalibrationMetrics(keep_samples=False).bootstrap().values())
+
+
 def test_what_needs_samples_is_refused():
     kept, streamed = both(batch_of(100))
     with pytest.raises(ValueError, match="keep_samples must be True for bootstrap, got False"):
-        streamed.bootstrap()
+        streamed.bootstrap(clusters=np.zeros(90))
+    several = CalibrationMetrics(link="sigmoid", keep_samples=False)
+    several.update(torch.zeros(4, 2), torch.ones(4, 2))
+    with pytest.raises(ValueError, match="keep_samples must be True for bootstrap, got False"):
+        several.bootstrap()
     with pytest.raises(ValueError, match="keep_samples must be True for samples, got False"):
         streamed.samples()
     with pytest.raises(ValueError, match="keep_samples must be the same to add samples, got False for True"):
