@@ -35,6 +35,8 @@ from .reports.result_sections import (
 )
 from .scores.comparisons import drift, group_metrics
 from .scores.saved_scores import write_scores
+from .scores.score_statistics import ScoreStatistics
+from .scores.streamed_scores import StreamedScores
 from .sources.source import Data, Source, as_source, names_of
 from .sources.table import TableSource
 from .utils.json_values import read
@@ -275,6 +277,8 @@ def _save_scores(path: str | Path | None, scores: Any, source: Source) -> None:
     if Path(path).suffix != ".parquet":
         raise InputError("save_scores", f"must end in .parquet, got {str(path)!r}")
     check_new_file("save_scores", path)
+    if isinstance(scores, StreamedScores | ScoreStatistics):
+        raise InputError("save_scores", f"must not be given for a large table, got {str(path)!r}: it has the scores")
     collected = scores.collected()
     if source.is_main:
         write_scores(path, collected)
@@ -347,7 +351,7 @@ def _result(
         after,
         data=replace(source.data_section(scores), measured_on=scores.source),
         notes=[*dict.fromkeys(notes)],
-        intervals=source.has_independent_samples,
+        intervals=source.has_independent_samples and (before.keep_samples or before.has_independent_sums),
         label_names=scores.score_names,
         **sections,
     )

@@ -24,7 +24,7 @@ _OCTAVES = range(-5, 3)  # of β: T from 1/8 to 32
 _CHAIN = 3  # octaves in which squaring the terms replaces a call of exp2; more would square the rounding, too
 _STENCIL = 12
 _BLOCK = 2**16  # gaps at once: three such arrays fit a CPU's cache
-# A term up to 2 to this counts as 0: its square might be a subnormal number, which is slow, as is an underflow of exp2.
+# A term up to 2 to the power of this counts as 0: it or its square might be a subnormal number, which is slow.
 _LEAST_EXPONENT = -62
 
 
@@ -61,9 +61,7 @@ class NLLSums:
 
     def _add(self, gaps: torch.Tensor, label_gaps: torch.Tensor) -> None:
         """Add gaps, float32 (K, n), and those of the labels, float64 (n,)."""
-        for part, own in zip(
-            gaps.split(step := max(1, _BLOCK // len(gaps)), 1), label_gaps.split(step), strict=True
-        ):
+        for part, own in zip(gaps.split(step := max(1, _BLOCK // len(gaps)), 1), label_gaps.split(step), strict=True):
             masked = part.isinf()
             finite = part.masked_fill(masked, 0)
             self._chance_gap += float((finite.sum(0, dtype=torch.float64) / (~masked).sum(0)).sum())
@@ -126,7 +124,7 @@ def _expected_gaps(gaps: torch.Tensor, finite: torch.Tensor, octaves: np.ndarray
             for node in range(first, min(chain + _PER_OCTAVE * _CHAIN, len(octaves)), _PER_OCTAVE):
                 if node != first:
                     terms.square_()
-                torch.nn.functional.threshold_(terms, 2.0**_LEAST_EXPONENT, 0.0)
+                torch.threshold_(terms, 2.0**_LEAST_EXPONENT, 0.0)
                 torch.mul(terms, finite, out=products)
                 expected = products.sum(0) / terms.sum(0)
                 sums[node] = 2.0 ** octaves[node] * float(expected.sum(dtype=torch.float64))

@@ -63,6 +63,11 @@ class Schema:
     correct_column: str | None = None
     floor: float = 0.0
 
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of the scores of a sample: of one, that of the positive class; () if they have none."""
+        return self.classes[-self.num_scores :] if self.num_scores else ()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as what JSON can hold."""
         return {key: [*value] if isinstance(value, tuple) else value for key, value in asdict(self).items()}
@@ -136,7 +141,7 @@ def read_by_schema(
             f"got {shown(names)} in {rows.source}",
         )
     if len(columns) > 1 and not score_column:
-        _refuse_other_classes(rows, columns)
+        refuse_other_classes(rows, columns)
     values = score_values(rows, columns)
     size = values.shape[1] if values.ndim > 1 else 1
     if schema.num_scores and size != schema.num_scores:
@@ -165,7 +170,7 @@ def read_by_schema(
 _ALIKE = {"probabilities", "percentages"}
 
 
-def _refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
+def refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
     """Refuse further columns of classes, which the first table did not have: their scores would be lost."""
     own = parsed(columns[0])
     for name in rows.table.column_names:
