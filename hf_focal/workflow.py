@@ -111,7 +111,8 @@ def evaluate(
         before, _ = measured.measure(num_bins)
         if goal:
             thresholds = choose_thresholds(held_out.threshold_samples(), goal, confidence, simultaneous, measured.link)
-            record = threshold_details(thresholds, names_of(measured), held_out.source, before)
+            checked_on = before if before.keep_samples else measured.collected().measure(num_bins)[0]
+            record = threshold_details(thresholds, names_of(measured), held_out.source, checked_on)
             sections["thresholds"] = read(ThresholdSection, record, "thresholds")
             notes += held_out.notes
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
@@ -225,6 +226,9 @@ def calibrate(
                     "the thresholds are for the model's own probabilities, without the slope and the intercept"
                 )
             thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted_on.link)
+            if test is not None and not before.keep_samples:
+                sides = measured_on.collected().measure(num_bins, fit.correction)
+                measured = sides[0] if measured is before else sides[1]
             names, on_others = names_of(fitted_on), None if test is None else measured
             record = threshold_details(thresholds, names, fitted_on.source, on_others)
             sections["thresholds"] = read(ThresholdSection, record, "thresholds")

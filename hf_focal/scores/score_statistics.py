@@ -24,8 +24,8 @@ from .score_table import MOST_CLASSWISE, Scores, cut_by_clusters
 from .score_values import ValueNote
 
 # Rows and scores of the sample to which corrections of more than one parameter are fitted. More rows add nothing: the
-# expected excess NLL of p parameters is p / 2n, which is 0.0001 for matrix scaling of 10 classes.
-_SAMPLED_ROWS, _SAMPLED_SCORES = 400_000, 2**26
+# expected excess NLL of p parameters is p / 2n, which is 0.0002 for matrix scaling of 10 classes.
+_SAMPLED_ROWS, _SAMPLED_SCORES = 250_000, 2**26
 _NO_COLUMNS = pa.table({})
 _PRECISE = 1e-6  # a note says how far T may be off beyond this, relative
 

@@ -25,7 +25,7 @@ from .table_batches import TableBatches, files_of, in_batches, rows_of_batch
 from .table_columns import find_label_columns
 from .table_files import ScoreRows
 
-_LABELS_AT_ONCE = 2**20  # rows of one column
+_LABELS_AT_ONCE = 2**17  # rows of one column
 _MOST_ADDED = 2**22  # scores of rows that are added to the first batch, one for each label that it lacks
 
 
@@ -69,9 +69,8 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     if schema is None:
         names = ("correct_column", "classes", "kind", "link")
         given = {name: options[name] for name in names if options.get(name)}
-        found = decide(
-            _with_labels(rows, label_column, labels), score_column=score_column, label_column=label_column, **given
-        )
+        given |= {"score_column": score_column, "label_column": label_column}
+        found = decide(_with_labels(table, rows, label_column, labels), **given)
         schema, floor = found.schema, options.get("floor")
         notes = tuple(note for note in found.notes if not note.startswith(ABSENT))  # the metrics count the labels
         if schema.kind != "confidence":
@@ -117,7 +116,27 @@ def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) 
     return tuple(found)
 
 
-def _with_labels(rows: ScoreRows, label_column: str | None, labels: Sequence[Any]) -> ScoreRows:
+@dataclass(frozen=True)
+class _RowsWithLabels(ScoreRows):
+    """First rows of a table, and behind the first `size` of them, copies with the `labels` of rows that come later."""
+
+    table_of_rows: TableBatches | None = None
+    size: int = 0
+    label_column: str = ""
+    labels: tuple[Any, ...] = ()
+
+    def where(self, row: int) -> str:
+        if row < self.size or self.table_of_rows is None:
+            return super().where(row)
+        label = self.labels[row - self.size]
+        for part in self.table_of_rows.read([self.label_column], (), _LABELS_AT_ONCE):
+            values, numbers = distinct(part.column("label_column", self.label_column))
+            if label in values:
+                return part.where(int((numbers == values.index(label)).argmax()))
+        return super().where(row)
+
+
+def _with_labels(table: TableBatches, rows: ScoreRows, label_column: str | None, labels: Sequence[Any]) -> ScoreRows:
     """Return the rows and, for each label that they lack, a copy of the first one with it."""
     if not labels:
         return rows
@@ -135,10 +154,11 @@ def _with_labels(rows: ScoreRows, label_column: str | None, labels: Sequence[Any
         added = rows.table.take(pa.array(np.zeros(len(others), np.int64)))
         added = added.set_column(place, name, pa.array(others, kind))
         base = rows.table.set_column(place, name, rows.column("label_column", name))
-        table = pa.concat_tables([base, added.cast(base.schema)])
+        extended = pa.concat_tables([base, added.cast(base.schema)])
     except pa.ArrowException:
         return rows
-    return replace(rows, table=table)
+    given: Any = (rows.argument, rows.source, extended, rows.path, rows.first)
+    return _RowsWithLabels(*given, table_of_rows=table, size=len(base), label_column=name, labels=tuple(others))
 
 
 class StreamedScores:
@@ -287,7 +307,7 @@ def measure(
         correction: measure the corrected scores, too.
         num_bins: bins of the calibration errors.
         sample_size: the most rows of the uniform sample, from which corrections of several parameters, thresholds,
-            groups, and changes come; by default 400,000, or fewer with more than 167 classes. With 0, statistics take
+            groups, and changes come; by default 250,000, or fewer with more than 268 classes. With 0, statistics take
             less than 2 MB, and can be reported but not fitted.
         cache: a file for the statistics. If it already holds those of the same file and arguments, they are read
             instead: a measurement that was interrupted goes on with the shards that it lacks.

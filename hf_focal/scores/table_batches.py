@@ -97,7 +97,7 @@ def large_table(argument: str, value: Any, text: Sequence[str] = ()) -> Any:
             return frame.collect_batches(chunk_size=size, maintain_order=True)
 
         return _of_stream(argument, collect)
-    if hasattr(value, "with_format") and not hasattr(value, "__getitem__"):  # an IterableDataset
+    if hasattr(value, "with_format") and not hasattr(value, "__len__"):  # an IterableDataset
 
         def iterate(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.Table]:
             found = value if columns is None else value.select_columns([*columns])
