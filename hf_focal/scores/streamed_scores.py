@@ -157,8 +157,17 @@ def _with_labels(table: TableBatches, rows: ScoreRows, label_column: str | None,
         extended = pa.concat_tables([base, added.cast(base.schema)])
     except pa.ArrowException:
         return rows
-    given: Any = (rows.argument, rows.source, extended, rows.path, rows.first)
-    return _RowsWithLabels(*given, table_of_rows=table, size=len(base), label_column=name, labels=tuple(others))
+    return _RowsWithLabels(
+        rows.argument,
+        rows.source,
+        extended,
+        rows.path,
+        rows.first,
+        table_of_rows=table,
+        size=len(base),
+        label_column=name,
+        labels=tuple(others),
+    )
 
 
 class StreamedScores:
