@@ -68,7 +68,7 @@ def evaluate(
         source: a model (its Hub id or folder), or an object with `link`, `classes`, and `scores(data)`, which returns
             `Scores`, such as a `Source`.
         data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`.
-        scores: a table of scores, in place of `source` and `data`.
+        scores: a table of scores, in place of `source` and `data`, as for `evaluate_scores`.
         reference: earlier data; the result then says whether the calibration has changed since.
         precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
         threshold_data: the data to choose thresholds on.
@@ -602,7 +602,9 @@ def evaluate_scores(
     """Measure the calibration of scores with labels, whatever model they come from.
 
     Args:
-        scores: a file or a table, as for `read_scores`.
+        scores: a file or a table, as for `read_scores`; a folder, a pattern such as ``part-*.parquet``, or a list of
+            files; a `datasets` IterableDataset; a DataFrame or LazyFrame of Polars; an Arrow dataset or reader; or the
+            statistics that `measure` gave. A table with more than a million rows is read in batches.
         reference: an earlier table of the same model; the result then says whether the calibration has changed since,
             and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
         precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.

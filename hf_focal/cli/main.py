@@ -22,7 +22,8 @@ _EVALUATE = """Measure how calibrated a trained model is, or a table of its scor
 examples:
   hf-focal evaluate MODEL --dataset test.csv --output out
   hf-focal evaluate LLM --labels positive,negative --prompt "Review: {text} It is" --dataset test.csv
-  hf-focal evaluate --scores scores.csv --output out"""
+  hf-focal evaluate --scores scores.csv --output out
+  hf-focal evaluate --scores 'scores/part-*.parquet' --output out"""
 _CALIBRATE = """Fit a correction of a trained model on labeled data that it was not trained on, and save the result.
 
 examples:
@@ -369,7 +370,11 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
     groups["data"].add_argument("--onnx", metavar="FILE", help=onnx)
     of_scores = groups["scores"]
     for name, metavar, help in (
-        ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),
+        (
+            "scores",
+            "FILE",
+            "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels, a folder or a pattern",
+        ),
         ("score_column", "COLUMN", "its column of scores, or columns A,B,..., or the beginning of the names of these"),
         ("kind", "KIND", "logits, probabilities, percentages, log-probabilities or confidence [by the names]"),
         ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),
