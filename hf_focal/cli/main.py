@@ -115,6 +115,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
     elif "scores" in arguments:
         from ..workflow import calibrate_scores, evaluate_scores
 
+        _refuse_several_processes()
         function = evaluate_scores if command == "evaluate" else calibrate_scores
         _check_score_options(function, arguments)
         _measure(function, arguments)
@@ -136,6 +137,18 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         if others := sorted(arguments.keys() & of_scores):
             OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must not be given")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
+
+
+def _refuse_several_processes() -> None:
+    """Raise `InputError` in a process of a launcher, because each would measure all rows of a table."""
+    from ..validation import InputError
+
+    if (number := int(os.environ.get("WORLD_SIZE", 1))) > 1:
+        raise InputError(
+            "scores",
+            f"must be measured by one process, got {number} of a launcher: use one, or measure shards with "
+            "hf_focal.measure and merge them",
+        )
 
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:

@@ -167,8 +167,8 @@ class ScoreStatistics:
 
     @property
     def confidence(self) -> np.ndarray | None:
-        """The confidences of the sample, where the other classes' scores are not known, or None."""
-        return self.collected().confidence if self.schema.kind == "confidence" else None
+        """An array, which is empty, where the other classes' scores are not known, or None."""
+        return np.empty(0) if self.schema.kind == "confidence" else None
 
     @property
     def known_labels(self) -> np.ndarray:

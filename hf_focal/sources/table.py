@@ -1,6 +1,5 @@
 """Tables of scores, from files or in memory, whatever model they come from and however large they are."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ class TableSource(Source):
 
     def read(self, data: Data) -> Any:
         """Return the `Scores` of a table; of a large one, `StreamedScores`; statistics are returned as they are."""
-        _refuse_several_processes(data.argument)
         columns = {} if self.schema is not None else self.columns
         needed = {
             "group": self.columns.get("group") if data.groups else None,
@@ -57,13 +55,3 @@ class TableSource(Source):
     def data_section(self, scores: Any) -> DataSection:
         options = {key: value for key, value in self.columns.items() if key != "floor"}  # those of the command
         return replace(super().data_section(scores), options=options)
-
-
-def _refuse_several_processes(argument: str) -> None:
-    """Raise `InputError` in a process of a launcher: each would measure all rows."""
-    if (number := int(os.environ.get("WORLD_SIZE", 1))) > 1:
-        raise InputError(
-            argument,
-            f"must be measured by one process, got {number} of a launcher: use one, or measure shards with "
-            "hf_focal.measure and merge them",
-        )

@@ -13,6 +13,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
 from hf_focal import calibrate_scores, evaluate_scores, measure, read_scores
+from hf_focal.cli.main import main
 from hf_focal.scores import score_statistics, streamed_scores, table_batches
 from hf_focal.scores.streamed_scores import StreamedScores
 from hf_focal.validation import InputError
@@ -291,10 +292,11 @@ def test_rounded_probabilities_keep_their_floor_and_count_it(tmp_path, monkeypat
     assert low in result.notes
 
 
-def test_a_launcher_is_refused(monkeypatch):
+def test_the_command_refuses_a_launcher(tmp_path, monkeypatch, capsys):
+    table(100).to_parquet(tmp_path / "scores.parquet")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="scores must be measured by one process, got 2 of a launcher"):
-        evaluate_scores(table(100))
+    assert main(["evaluate", "--scores", str(tmp_path / "scores.parquet")]) == 2
+    assert "scores must be measured by one process, got 2 of a launcher" in capsys.readouterr().err
 
 
 @pytest.mark.slow
