@@ -111,7 +111,7 @@ def evaluate(
         before, _ = measured.measure(num_bins)
         if goal:
             thresholds = choose_thresholds(held_out.threshold_samples(), goal, confidence, simultaneous, measured.link)
-            checked_on = before if before.keep_samples else measured.collected().measure(num_bins)[0]
+            checked_on = before if before.has_samples else measured.collected().measure(num_bins)[0]
             record = threshold_details(thresholds, names_of(measured), held_out.source, checked_on)
             sections["thresholds"] = read(ThresholdSection, record, "thresholds")
             notes += held_out.notes
@@ -226,7 +226,7 @@ def calibrate(
                     "the thresholds are for the model's own probabilities, without the slope and the intercept"
                 )
             thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted_on.link)
-            if test is not None and not before.keep_samples:
+            if test is not None and not before.has_samples:
                 sides = measured_on.collected().measure(num_bins, fit.correction)
                 measured = sides[0] if measured is before else sides[1]
             names, on_others = names_of(fitted_on), None if test is None else measured
@@ -355,7 +355,7 @@ def _result(
         after,
         data=replace(source.data_section(scores), measured_on=scores.source),
         notes=[*dict.fromkeys(notes)],
-        intervals=source.has_independent_samples and (before.keep_samples or before.has_independent_sums),
+        intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
         label_names=scores.score_names,
         **sections,
     )

@@ -86,7 +86,7 @@ class CalibrationMetrics:
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
             (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `bootstrap` then takes
             the cells of the histogram for ties, and `samples`, `smooth_reliability`, and `log_odds_and_hits` raise
-            ValueError.
+            ValueError. A number is the most samples that are kept: with more, the histogram replaces all of them.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
@@ -110,7 +110,7 @@ class CalibrationMetrics:
         *,
         ignore_index: int = -100,
         classwise: bool = True,
-        keep_samples: bool = True,
+        keep_samples: bool | int = True,
         link: str = "softmax",
     ) -> None:
         check_count("num_bins", num_bins)  # `__new__` has already handled the link
@@ -127,6 +127,12 @@ class CalibrationMetrics:
         self._keys: list[np.ndarray] = []
         self._ones: list[np.ndarray] = []  # of two classes, which samples are of the second one
         self._evidence = ProbabilityEvidence()
+        self._are_kept = bool(self.keep_samples)
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether all samples so far are kept, rather than replaced by a histogram."""
+        return self._are_kept
 
     @property
     def label_counts(self) -> np.ndarray:
@@ -184,7 +190,7 @@ class CalibrationMetrics:
             confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
             index = bin_index(confidence, self.num_bins).numpy()
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
-            if self.keep_samples:
+            if self._are_kept:
                 self._keys.append(pack(doubt, correct))
                 if num_classes == 2 and isinstance(block, SampleBlock):
                     self._ones.append(block.labels.cpu().numpy() == 1)
@@ -212,7 +218,28 @@ class CalibrationMetrics:
         self._keys += other._keys
         self._ones += other._ones
         self._evidence += other._evidence
+        all_kept = self._are_kept and other._are_kept
+        if self._keys and (not all_kept or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
+            self._replace_samples()
+        self._are_kept &= other._are_kept
         return self
+
+    @property
+    def num_kept(self) -> int:
+        """The number of samples that are kept."""
+        return sum(map(len, self._keys))
+
+    def limit_samples(self, number: int) -> None:
+        """Replace the samples by the histogram if `number`, those of all processes, are too many to keep."""
+        if self.keep_samples is not True and self._are_kept and number > self.keep_samples:
+            self._replace_samples()
+
+    def _replace_samples(self) -> None:
+        """Count the samples in the cells of the histogram, and forget them."""
+        for keys in self._keys:
+            doubt, correct = map(torch.from_numpy, unpack(keys))
+            self._accumulate({"histogram": bin_sums(cell_index(doubt), 1 - doubt, correct, NUM_CELLS)})
+        self._keys, self._ones, self._are_kept = [], [], False
 
     def __getstate__(self) -> dict:
         ones = np.concatenate([np.zeros(0, bool), *self._ones])
@@ -236,7 +263,7 @@ class CalibrationMetrics:
         metrics = self._binned_errors() | _means(total)
         if self.classwise:
             metrics["classwise_ece"] = classwise_error(self._sum("cells", 1, 1), int(total[0]))
-        if not self.keep_samples:
+        if not self._are_kept:
             metrics["adaece_error"] = adaptive_error_bound(groups, self.num_bins)
         metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
         if (self.num_classes or 0) <= 5:
@@ -246,7 +273,7 @@ class CalibrationMetrics:
             metrics |= {f"{name}_{side}": means[name] for name in ("nll", "entropy", "confidence")}
         if len(confusion := self.confusion):
             metrics["macro_recall"] = macro_recall(confusion)
-        if self.keep_samples and self.num_classes == 2:
+        if self._are_kept and self.num_classes == 2:
             doubt, hit = unpack(joined(self._keys))
             one, sure = np.concatenate([np.zeros(0, bool), *self._ones]), log_odds(doubt.astype(np.float64))
             metrics["auroc"] = auroc(np.where(one == hit, sure, -sure), one)
@@ -282,7 +309,7 @@ class CalibrationMetrics:
         return RiskCoverageCurve.of(self._groups())
 
     def _groups(self) -> np.ndarray:
-        if self.keep_samples:
+        if self._are_kept:
             return grouped(joined(self._keys))
         histogram = self._sum("histogram", 3, 0)
         return histogram[:, histogram[0] > 0]
@@ -347,7 +374,7 @@ class CalibrationMetrics:
     @property
     def has_independent_sums(self) -> bool:
         """Whether `bootstrap` draws from sums, because samples are not kept and their entries are independent."""
-        return not self.keep_samples
+        return not self._are_kept
 
     def _histogram_cells(self) -> np.ndarray | None:
         return self._groups()
@@ -361,8 +388,8 @@ class CalibrationMetrics:
         return keys[order], clusters[order]
 
     def _kept(self, name: str) -> np.ndarray:
-        if not self.keep_samples:
-            raise ValueError(f"keep_samples must be True for {name}, got False")
+        if not self._are_kept:
+            raise ValueError(f"keep_samples must be True for {name}, got {self.keep_samples}")
         return joined(self._keys)
 
 

@@ -109,3 +109,28 @@ def test_what_needs_samples_is_refused():
         streamed.samples()
     with pytest.raises(ValueError, match="keep_samples must be the same to add samples, got False for True"):
         kept.merge(streamed)
+
+
+def test_a_limit_keeps_few_samples_and_counts_many():
+    batches = [batch_of(400, seed=seed) for seed in range(5)]  # of which 360 have labels
+    kept, streamed = both(*batches)
+    for order in ([0, 1, 2, 3, 4], [4, 2, 0, 1, 3]):
+        limited = CalibrationMetrics(keep_samples=1000)
+        for i, number in enumerate(order):
+            limited.update(*batches[number])
+            assert limited.has_samples == (i < 2)
+        assert limited.compute() == pytest.approx(streamed.compute(), abs=1e-12)
+    parts = [CalibrationMetrics(keep_samples=limit) for limit in (1000, 1000)]
+    for part, own in zip(parts, (batches[:3], batches[3:]), strict=True):
+        for batch in own:
+            part.update(*batch)
+    assert [part.has_samples for part in parts] == [False, True]
+    merged = pickle.loads(pickle.dumps(parts[1])).merge(parts[0])
+    assert not merged.has_samples
+    assert merged.compute() == pytest.approx(streamed.compute(), abs=1e-12)
+    all_kept = CalibrationMetrics(keep_samples=10_000)
+    for batch in batches:
+        all_kept.update(*batch)
+    assert all_kept.compute() == kept.compute()
+    all_kept.limit_samples(20_000)
+    assert not all_kept.has_samples
