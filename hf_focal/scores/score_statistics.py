@@ -69,7 +69,9 @@ class ScoreStatistics:
         most = min(_SAMPLED_ROWS, _SAMPLED_SCORES // max(1, schema.num_scores))
         self.sample = RowSample(most if sample_size is None else min(sample_size, most))
         self.count = 0
-        self._of_schema, self._value_notes = notes, Counter[str]()
+        # With {source} for the name of the table, as in the notes on numbers, so that those of shards are the same.
+        self._of_schema = tuple(note.replace(source, "{source}") for note in notes)
+        self._value_notes = Counter[str]()
         self._uses: dict[str, None] = {}  # notes on what was made of the sample and the sums
         self._clusters = cluster_column, has_given_clusters
         self.key: str | None = None  # of a file: what was measured, and how
@@ -183,7 +185,7 @@ class ScoreStatistics:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know."""
-        notes = [*self._of_schema]
+        notes = [note.replace("{source}", self.source) for note in self._of_schema]
         notes += [text.format(rows=rows, source=self.source) for text, rows in self._value_notes.items()]
         counts = self.metrics.label_counts
         if (

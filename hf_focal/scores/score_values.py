@@ -149,6 +149,28 @@ def _unit(values: np.ndarray) -> float:
     return 0.0 if decimals is None else 10.0**-decimals
 
 
+def decimals_of(values: np.ndarray, kind: str) -> int | None:
+    """Return to how many decimals probabilities are rounded, in units of 1; None if they are not, or for logits."""
+    if kind not in ("probabilities", "percentages"):
+        return None
+    unit = _unit(values) / (100 if kind == "percentages" else 1)
+    return round(-math.log10(unit)) if unit else None
+
+
+def check_decimals(rows: ScoreRows, values: np.ndarray, kind: str, decimals: int) -> None:
+    """Raise `InputError` for probabilities with more decimals than the first rows, which decided on the floor."""
+    own = decimals - 2 if kind == "percentages" else decimals
+    slack = 2.0**-24 * values if own < 7 else 0.0
+    wrong = (np.abs(np.round(values, own) - values) > slack).any(1)
+    if wrong.any():
+        where = rows.where(int(wrong.argmax()))
+        raise InputError(
+            "floor",
+            f"must be given, to replace a probability of 0: the first rows are rounded to {own} decimals, but not "
+            f"{where}",
+        )
+
+
 def _is_rounded(values: np.ndarray, decimals: int) -> bool:
     # The numbers may have been float32, which keeps up to 6 decimals, but not exactly.
     slack = 2.0**-24 * values if decimals < 7 else 0.0

@@ -20,7 +20,7 @@ from .pipeline_outputs import with_score_columns
 from .schema import ABSENT, Schema, decide, read_by_schema, refuse_other_classes
 from .score_statistics import ScoreStatistics
 from .score_table import Scores, cluster_column_of, scores_of
-from .score_values import as_logits
+from .score_values import as_logits, check_decimals, decimals_of
 from .table_batches import TableBatches, files_of, in_batches, rows_of_batch
 from .table_columns import find_label_columns
 from .table_files import ScoreRows
@@ -41,6 +41,7 @@ class TableMeaning:
         label_column: that of the labels, if the user named it.
         group, cluster: the columns of groups and clusters, or None.
         has_given_clusters: whether the user named the column of clusters.
+        decimals: to how many decimals probabilities are rounded, if the floor of 0 follows from it.
     """
 
     schema: Schema
@@ -51,6 +52,7 @@ class TableMeaning:
     group: str | None
     cluster: str | None
     has_given_clusters: bool
+    decimals: int | None
 
 
 def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str, Any]) -> TableMeaning:
@@ -66,6 +68,7 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     label = label_column or (schema.label_columns[0] if schema is not None and schema.label_columns else None)
     labels = _all_labels(table, rows, label)
     notes: tuple[str, ...] = ()
+    decimals = None
     if schema is None:
         names = ("correct_column", "classes", "kind", "link")
         given = {name: options[name] for name in names if options.get(name)}
@@ -74,7 +77,9 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
         schema, floor = found.schema, options.get("floor")
         notes = tuple(note for note in found.notes if not note.startswith(ABSENT))  # the metrics count the labels
         if schema.kind != "confidence":
-            floor = as_logits(rows, found.values[: len(rows.table)], schema.kind, schema.link, floor)[1]
+            values = found.values[: len(rows.table)]
+            decimals = decimals_of(values, schema.kind) if floor is None else None
+            floor = as_logits(rows, values, schema.kind, schema.link, floor)[1]
             schema = replace(schema, floor=floor)
     else:
         read_by_schema(rows, schema, label_column=label_column, needs_labels=True, known_labels=labels)
@@ -97,7 +102,7 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     if cluster in columns:
         cluster = None
     has_given = options.get("cluster_column") is not None
-    return TableMeaning(schema, notes, labels, columns, label_column, group, cluster, has_given)
+    return TableMeaning(schema, notes, labels, columns, label_column, group, cluster, has_given, decimals)
 
 
 def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) -> tuple[Any, ...]:
@@ -216,6 +221,8 @@ class StreamedScores:
             rows = with_score_columns(part)
             given: Any = {"label_column": meaning.label_column, "known_labels": meaning.labels}
             parsed = read_by_schema(rows, schema, needs_labels=True, **given)
+            if meaning.decimals is not None:
+                check_decimals(rows, parsed.values, schema.kind, meaning.decimals)
             scores, notes = scores_of(rows, parsed, schema.floor or None)
             others = pa.table({name: part.column(name, column) for name, column in named.items()})
             if "clusters" in named and others.column("clusters").null_count:

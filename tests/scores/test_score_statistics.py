@@ -126,6 +126,16 @@ def test_shards_that_differ_are_refused(parts):
         measure(shard(0), batch=3)
 
 
+def test_a_note_on_all_shards_is_told_once(tmp_path):
+    parts = []
+    for number in range(3):
+        rows = shard(number).rename(columns=lambda name: name.replace("logit", "score"))
+        rows.to_parquet(tmp_path / f"part-{number}.parquet")
+        parts.append(measure(tmp_path / f"part-{number}.parquet"))
+    (note,) = merged(parts).notes
+    assert note == "the scores of part-0.parquet and others are taken as logits: some are negative"
+
+
 def test_the_sample_is_uniform_and_does_not_depend_on_the_order():
     counts = np.zeros(40)
     for seed in range(300):

@@ -292,6 +292,22 @@ def test_rounded_probabilities_keep_their_floor_and_count_it(tmp_path, monkeypat
     assert low in result.notes
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("percent", [False, True])
+def test_probabilities_that_are_rounded_in_the_first_rows_only_leave_the_floor_open(tmp_path, percent):
+    random = np.random.default_rng(0)
+    p = random.dirichlet([0.3] * 3, 3000)
+    p[:2000] = p[:2000].round(2)
+    rows = pd.DataFrame(p * (100 if percent else 1), columns=["prob_a", "prob_b", "prob_c"])
+    rows = rows.assign(label=random.choice(["a", "b", "c"], 3000))
+    rows.to_parquet(tmp_path / "scores.parquet")
+    with pytest.raises(
+        InputError, match="floor must be given, to replace a probability of 0: the first rows are rounded"
+    ):
+        evaluate_scores(tmp_path / "scores.parquet")
+    assert evaluate_scores(tmp_path / "scores.parquet", floor=1e-6).pre["num_samples"] == 3000
+
+
 def test_the_command_refuses_a_launcher(tmp_path, monkeypatch, capsys):
     table(100).to_parquet(tmp_path / "scores.parquet")
     monkeypatch.setenv("WORLD_SIZE", "2")
