@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .scores import Scores as Scores
     from .scores import correct_file as correct_file
     from .scores import export_correction as export_correction
+    from .scores import measure as measure
     from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
     from .tasks.splits import DataArguments as DataArguments
@@ -57,7 +58,7 @@ _NAMES = {
     "metrics": ("CalibrationMetrics", "expected_calibration_error"),
     "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
-    "scores": ("Scores", "correct_file", "export_correction", "read_scores"),
+    "scores": ("Scores", "correct_file", "export_correction", "measure", "read_scores"),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("DataArguments", "load_splits"),
     "trainer": (

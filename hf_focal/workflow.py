@@ -36,6 +36,8 @@ from .reports.result_sections import (
 )
 from .scores.comparisons import drift, group_metrics
 from .scores.saved_scores import write_scores
+from .scores.score_statistics import ScoreStatistics
+from .scores.streamed_scores import StreamedScores
 from .sources.source import Data, Source, as_source, names_of
 from .sources.table import TableSource
 from .utils.json_values import read
@@ -67,7 +69,7 @@ def evaluate(
         source: a model (its Hub id or folder), or an object with `link`, `classes`, and `scores(data)`, which returns
             `Scores`, such as a `Source`.
         data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`.
-        scores: a table of scores, in place of `source` and `data`.
+        scores: a table of scores, in place of `source` and `data`, as for `evaluate_scores`.
         reference: earlier data; the result then says whether the calibration has changed since.
         precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
         threshold_data: the data to choose thresholds on.
@@ -108,7 +110,8 @@ def evaluate(
         if goal:
             held_out = chosen_on.scores
             thresholds = choose_thresholds(held_out.threshold_samples(), goal, confidence, simultaneous, measured.link)
-            sections["thresholds"] = _threshold_section(thresholds, held_out, names_of(measured), before)
+            checked_on = before if before.has_samples else measured.collected().measure(num_bins)[0]
+            sections["thresholds"] = _threshold_section(thresholds, held_out, names_of(measured), checked_on)
             notes += held_out.notes
 
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
@@ -201,7 +204,10 @@ def calibrate(
             thresholds = choose_thresholds(samples, goal, confidence, simultaneous, fitted.link)
             names, on_test = names_of(fitted), None
             if test is not None:
-                on_test = before if threshold_notes else after
+                sides = before, after
+                if not before.has_samples:
+                    sides = measured.collected().measure(num_bins, fit.correction)
+                on_test = sides[0] if threshold_notes else sides[1]
             sections["thresholds"] = _threshold_section(thresholds, fitted, names, on_test)
             promises["thresholds"] = thresholds.record(names)
             notes += threshold_notes
@@ -248,6 +254,8 @@ def _save_scores(path: str | Path | None, scores: Any, source: Source) -> None:
     if Path(path).suffix != ".parquet":
         raise InputError("save_scores", f"must end in .parquet, got {str(path)!r}")
     check_new_file("save_scores", path)
+    if isinstance(scores, StreamedScores | ScoreStatistics):
+        raise InputError("save_scores", f"must not be given for a large table, got {str(path)!r}: it has the scores")
     collected = scores.collected()
     if source.is_main:
         write_scores(path, collected)
@@ -395,7 +403,7 @@ def _result(
         after,
         data=replace(source.data_section(scores), measured_on=scores.source),
         notes=[*dict.fromkeys(notes)],
-        intervals=source.has_independent_samples,
+        intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
         label_names=scores.score_names,
         **sections,
     )
@@ -642,7 +650,9 @@ def evaluate_scores(
     """Measure the calibration of scores with labels, whatever model they come from.
 
     Args:
-        scores: a file or a table, as for `read_scores`.
+        scores: a file or a table, as for `read_scores`; a folder, a pattern such as ``part-*.parquet``, or a list of
+            files; a `datasets` IterableDataset; a DataFrame or LazyFrame of Polars; an Arrow dataset or reader; or the
+            statistics that `measure` gave. A table with more than a million rows is read in batches.
         reference: an earlier table of the same model; the result then says whether the calibration has changed since,
             and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
         precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.

@@ -28,7 +28,15 @@ API = sorted((DOCS / "api").glob("*.md"))
 # need files of other tools, which `scores/test_scores_guide.py` makes, and those of prediction_sets need MAPIE, as
 # `scores/test_prediction_sets.py` does; `sources/test_source.py` runs those of own_source, and
 # `sources/test_label_words.py` those of language_model_classifier.
-ELSEWHERE = ("calibrate_existing", "language_model_classifier", "own_source", "prediction_sets", "scores")
+# `scores/test_large_data_guide.py` runs those of large_data as scripts.
+ELSEWHERE = (
+    "calibrate_existing",
+    "language_model_classifier",
+    "large_data",
+    "own_source",
+    "prediction_sets",
+    "scores",
+)
 # These guides build their own model and data; the others continue from an existing model and splits.
 COMPLETE = (
     *("csv_to_hub", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "train_with_trainer"),

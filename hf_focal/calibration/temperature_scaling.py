@@ -34,6 +34,8 @@ from .temperature_grid import (
 
 _MIN_POSITIVES = 20  # with fewer positives, a label says too little about its own T
 _END = 1e6  # the end of the range of T, in units of the logits
+# From this share of the gap at chance on, the labels' mean gap says that the logits carry no information.
+INFORMATIVE = 1 - 1e-9
 # What to say of a T at the end of its range.
 NO_INFORMATION = {
     "softmax": (
@@ -204,8 +206,8 @@ def _nll_optimum(
     """
     if label_gap == 0:
         return None, False
-    if label_gap >= (1 - 1e-9) * chance_gap:
-        return max(1.0, _END * chance_gap), True
+    if label_gap >= INFORMATIVE * chance_gap:
+        return end_of_range(chance_gap), True
     # Newton's method for log E_β[d] = log(mean d_y) as a function of log β; both are logarithms because E_β[d] falls
     # about like a power of β. It starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
     # Passes in float32 come close to the root, and the last ones are in float64. Where float32 cannot hold the gaps,
@@ -227,6 +229,11 @@ def _nll_optimum(
             return math.exp(-log_beta), False
         if dtype == torch.float32 and abs(step) < 1e-3:
             low, high, dtype = -math.inf, math.inf, torch.float64  # rounding may have moved the bounds past the root
+
+
+def end_of_range(chance_gap: float) -> float:
+    """Return the largest T, at which all classes are about equally likely, for gaps of this mean at chance."""
+    return max(1.0, _END * chance_gap)
 
 
 def _mean_gap(samples: CalibrationSamples) -> tuple[float, bool]:

@@ -22,7 +22,8 @@ _EVALUATE = """Measure how calibrated a trained model is, or a table of its scor
 examples:
   hf-focal evaluate MODEL --dataset test.csv --output out
   hf-focal evaluate LLM --labels positive,negative --prompt "Review: {text} It is" --dataset test.csv
-  hf-focal evaluate --scores scores.csv --output out"""
+  hf-focal evaluate --scores scores.csv --output out
+  hf-focal evaluate --scores 'scores/part-*.parquet' --output out"""
 _CALIBRATE = """Fit a correction of a trained model on labeled data that it was not trained on, and save the result.
 
 examples:
@@ -116,6 +117,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
     elif "scores" in arguments:
         from ..workflow import calibrate_scores, evaluate_scores
 
+        _refuse_several_processes()
         function = evaluate_scores if command == "evaluate" else calibrate_scores
         _check_score_options(function, arguments)
         _measure(function, arguments)
@@ -148,6 +150,18 @@ def _recipe(action: str, name: str = "", output_dir: str = ".") -> None:
         return
     files = copy_recipe(name, output_dir)
     print(f"Written: {', '.join(map(str, files))}\nNext: see how it is used: `python {files[0]} --help`")
+
+
+def _refuse_several_processes() -> None:
+    """Raise `InputError` in a process of a launcher, because each would measure all rows of a table."""
+    from ..validation import InputError
+
+    if (number := int(os.environ.get("WORLD_SIZE", 1))) > 1:
+        raise InputError(
+            "scores",
+            f"must be measured by one process, got {number} of a launcher: use one, or measure shards with "
+            "hf_focal.measure and merge them",
+        )
 
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
@@ -378,7 +392,11 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
     groups["data"].add_argument("--onnx", metavar="FILE", help=onnx)
     of_scores = groups["scores"]
     for name, metavar, help in (
-        ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),
+        (
+            "scores",
+            "FILE",
+            "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels, a folder or a pattern",
+        ),
         ("score_column", "COLUMN", "its column of scores, or columns A,B,..., or the beginning of the names of these"),
         ("kind", "KIND", "logits, probabilities, percentages, log-probabilities or confidence [by the names]"),
         ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),

@@ -71,10 +71,9 @@ class Resamples:
         """Summarize entries (N,), whose cells begin at `starts`, and draw the random numbers."""
         count = np.diff(starts, append=len(hits)).astype(np.float64)
         mean, rate = (np.add.reduceat(values, starts, dtype=np.float64) / count for values in (confidence, hits))
-        size = num_resamples, len(count)
         if rows is None:
-            drawn = generator.multinomial(len(hits), count / count.sum(), num_resamples).astype(np.float64)
-            return cls(count, mean, rate, np.ones(len(count)), shares, drawn, generator.standard_normal(size))
+            return cls.of_independent(count, mean, rate, shares, num_resamples, generator)
+        size = num_resamples, len(count)
         cell = np.repeat(np.arange(len(count)), count.astype(np.int64))
         residual = confidence - hits - (mean - rate)[cell]
         names, row = np.unique(rows, return_inverse=True)
@@ -91,6 +90,29 @@ class Resamples:
         design = (variance + 0.25) / (count * rate * (1 - rate) + 0.25)
         noise = np.divide(noise, np.sqrt(variance), out=generator.standard_normal(size), where=variance > 1e-12)
         return cls(count, mean, rate, design, shares, drawn, noise)
+
+    @classmethod
+    def of_independent(
+        cls,
+        count: np.ndarray,
+        confidence: np.ndarray,
+        rate: np.ndarray,
+        shares: np.ndarray,
+        num_resamples: int,
+        generator: np.random.Generator,
+    ) -> "Resamples":
+        """Draw the random numbers for cells, (C,), of independent entries."""
+        drawn = generator.multinomial(int(count.sum()), count / count.sum(), num_resamples).astype(np.float64)
+        noise = generator.standard_normal((num_resamples, len(count)))
+        return cls(count, confidence, rate, np.ones(len(count)), shares, drawn, noise)
+
+    @classmethod
+    def of_sums(
+        cls, sums: np.ndarray, shares: np.ndarray, num_resamples: int, generator: np.random.Generator
+    ) -> "Resamples":
+        """Summarize cells, (3, C), of independent entries: their number, sum of confidences, and hits."""
+        count, confidence, hits = sums
+        return cls.of_independent(count, confidence / count, hits / count, shares, num_resamples, generator)
 
     def hypotheses(self, flip: bool = False) -> Hypotheses:
         """Return absolute value, sign, and standard error of each cell's gap; if `flip`, small gaps change sign."""
@@ -172,14 +194,43 @@ def error_intervals(
     """
     arguments: Any = confidence, hits, rows, num_resamples, generator
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
-    tail = (1 - level) / 2
     equal_width = Resamples.of(starts, np.eye(len(starts)), *arguments)
     equal_mass = Resamples.of(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
-    return {
-        key: (equal_mass if metric.equal_mass else equal_width).interval(metric.of_bins, tail)
-        for key, metric in METRICS.items()
-        if metric.of_bins
-    }
+    return _intervals(equal_width, equal_mass, level)
+
+
+def error_intervals_of_sums(
+    bins: np.ndarray,
+    groups: np.ndarray | None,
+    num_bins: int,
+    num_resamples: int,
+    level: float,
+    generator: np.random.Generator,
+) -> dict[str, tuple[float, float]]:
+    """Return the intervals of `error_intervals` of independent entries of which only sums are known.
+
+    `bins`, (3, M), and `groups`, (3, G), the cells of a histogram in the order of the confidences, have the number,
+    the sum of confidences, and the hits of the entries. A cell counts as a group of ties. Without groups, errors of
+    equal-mass bins have no interval.
+    """
+    bins = bins[:, bins[0] > 0]
+    equal_width = Resamples.of_sums(bins, np.eye(bins.shape[1]), num_resamples, generator)
+    if groups is None:
+        return _intervals(equal_width, None, level)
+    ends = groups[0].cumsum().astype(np.int64)
+    ties = ends - groups[0].astype(np.int64)
+    starts, shares = _equal_mass_cells(ties, int(ends[-1]), num_bins)
+    cells = np.add.reduceat(groups, np.searchsorted(ties, starts), axis=1)
+    return _intervals(equal_width, Resamples.of_sums(cells, shares, num_resamples, generator), level)
+
+
+def _intervals(equal_width: Resamples, equal_mass: Resamples | None, level: float) -> dict[str, tuple[float, float]]:
+    found = {}
+    for key, metric in METRICS.items():
+        resamples = equal_mass if metric.equal_mass else equal_width
+        if metric.of_bins and resamples is not None:
+            found[key] = resamples.interval(metric.of_bins, (1 - level) / 2)
+    return found
 
 
 def _equal_mass_cells(ties: np.ndarray, size: int, num_bins: int) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from .bins import (
     tie_starts,
     unpack,
 )
-from .bootstrap_intervals import error_intervals
+from .bootstrap_intervals import error_intervals, error_intervals_of_sums
 from .calibration_errors import adaptive_error_bound, classwise_error
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .metric_table import binned_errors, ranked_errors
@@ -85,8 +85,9 @@ class CalibrationMetrics:
         ignore_index: samples with this label are left out.
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
-            (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
-            `smooth_reliability`, `log_odds_and_hits`, and `bootstrap` then raise InputError.
+            (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `bootstrap` then takes
+            the cells of the histogram for ties, and `samples`, `smooth_reliability`, and `log_odds_and_hits` raise
+            InputError. A number is the most samples that are kept: with more, the histogram replaces all of them.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
@@ -110,7 +111,7 @@ class CalibrationMetrics:
         *,
         ignore_index: int = -100,
         classwise: bool = True,
-        keep_samples: bool = True,
+        keep_samples: bool | int = True,
         link: str = "softmax",
     ) -> None:
         check_count("num_bins", num_bins)  # `__new__` has already handled the link
@@ -127,6 +128,12 @@ class CalibrationMetrics:
         self._keys: list[np.ndarray] = []
         self._ones: list[np.ndarray] = []  # of two classes, which samples are of the second one
         self._evidence = ProbabilityEvidence()
+        self._are_kept = bool(self.keep_samples)
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether all samples so far are kept, rather than replaced by a histogram."""
+        return self._are_kept
 
     @property
     def label_counts(self) -> np.ndarray:
@@ -184,7 +191,7 @@ class CalibrationMetrics:
             confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
             index = bin_index(confidence, self.num_bins).numpy()
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
-            if self.keep_samples:
+            if self._are_kept:
                 self._keys.append(pack(doubt, correct))
                 if num_classes == 2 and isinstance(block, SampleBlock):
                     self._ones.append(block.labels.cpu().numpy() == 1)
@@ -212,7 +219,28 @@ class CalibrationMetrics:
         self._keys += other._keys
         self._ones += other._ones
         self._evidence += other._evidence
+        all_kept = self._are_kept and other._are_kept
+        if self._keys and (not all_kept or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
+            self._replace_samples()
+        self._are_kept &= other._are_kept
         return self
+
+    @property
+    def num_kept(self) -> int:
+        """The number of samples that are kept."""
+        return sum(map(len, self._keys))
+
+    def limit_samples(self, number: int) -> None:
+        """Replace the samples by the histogram if `number`, those of all processes, are too many to keep."""
+        if self.keep_samples is not True and self._are_kept and number > self.keep_samples:
+            self._replace_samples()
+
+    def _replace_samples(self) -> None:
+        """Count the samples in the cells of the histogram, and forget them."""
+        for keys in self._keys:
+            doubt, correct = map(torch.from_numpy, unpack(keys))
+            self._accumulate({"histogram": bin_sums(cell_index(doubt), 1 - doubt, correct, NUM_CELLS)})
+        self._keys, self._ones, self._are_kept = [], [], False
 
     def __getstate__(self) -> dict:
         ones = np.concatenate([np.zeros(0, bool), *self._ones])
@@ -236,7 +264,7 @@ class CalibrationMetrics:
         metrics = self._binned_errors() | _means(total)
         if self.classwise:
             metrics["classwise_ece"] = classwise_error(self._sum("cells", 1, 1), int(total[0]))
-        if not self.keep_samples:
+        if not self._are_kept:
             metrics["adaece_error"] = adaptive_error_bound(groups, self.num_bins)
         metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
         if (self.num_classes or 0) <= 5:
@@ -246,7 +274,7 @@ class CalibrationMetrics:
             metrics |= {f"{name}_{side}": means[name] for name in ("nll", "entropy", "confidence")}
         if len(confusion := self.confusion):
             metrics["macro_recall"] = macro_recall(confusion)
-        if self.keep_samples and self.num_classes == 2:
+        if self._are_kept and self.num_classes == 2:
             doubt, hit = unpack(joined(self._keys))
             one, sure = np.concatenate([np.zeros(0, bool), *self._ones]), log_odds(doubt.astype(np.float64))
             metrics["auroc"] = auroc(np.where(one == hit, sure, -sure), one)
@@ -282,7 +310,7 @@ class CalibrationMetrics:
         return RiskCoverageCurve.of(self._groups())
 
     def _groups(self) -> np.ndarray:
-        if self.keep_samples:
+        if self._are_kept:
             return grouped(joined(self._keys))
         histogram = self._sum("histogram", 3, 0)
         return histogram[:, histogram[0] > 0]
@@ -327,18 +355,30 @@ class CalibrationMetrics:
                 answers to one question. Whole clusters are then drawn. Samples are in the order in which they were
                 added, without those with `ignore_index`; with a sigmoid, each is a row of labels.
 
-        Raises InputError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if samples are
-        not kept, or if `clusters` does not have one value for each sample.
+        Raises InputError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if `clusters`
+        does not have one value for each sample, or, where samples are not kept, if they come in clusters: if
+        `clusters` is given or, with a sigmoid, for several labels.
         """
         check_count("num_resamples", num_resamples)
         check_fraction("level", level)
-        keys, rows = self._resampled(self._kept("bootstrap"), None if clusters is None else np.asarray(clusters))
         estimates = self._binned_errors()
-        if not len(keys):
+        if not self._bin_sums()[0].sum():
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
-        samples = *self._unpack(keys), tie_starts(keys), rows
-        intervals = error_intervals(*samples, self.num_bins, num_resamples, level, np.random.default_rng(seed))
+        options: Any = self.num_bins, num_resamples, level, np.random.default_rng(seed)
+        if self.has_independent_sums and clusters is None:
+            intervals = error_intervals_of_sums(self._bin_sums(), self._histogram_cells(), *options)
+        else:
+            keys, rows = self._resampled(self._kept("bootstrap"), None if clusters is None else np.asarray(clusters))
+            intervals = error_intervals(*self._unpack(keys), tie_starts(keys), rows, *options)
         return {name: (min(intervals[name][0], of), max(intervals[name][1], of)) for name, of in estimates.items()}
+
+    @property
+    def has_independent_sums(self) -> bool:
+        """Whether `bootstrap` draws from sums, because samples are not kept and their entries are independent."""
+        return not self._are_kept
+
+    def _histogram_cells(self) -> np.ndarray | None:
+        return self._groups()
 
     def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the sorted keys of the entries, (N,), and the cluster of each, None if each is by itself."""
@@ -349,8 +389,8 @@ class CalibrationMetrics:
         return keys[order], clusters[order]
 
     def _kept(self, name: str) -> np.ndarray:
-        if not self.keep_samples:
-            raise InputError("keep_samples", f"must be True for {name}, got False")
+        if not self._are_kept:
+            raise InputError("keep_samples", f"must be True for {name}, got {self.keep_samples}")
         return joined(self._keys)
 
 

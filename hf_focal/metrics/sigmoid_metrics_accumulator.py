@@ -25,7 +25,7 @@ class LabelMetrics(CalibrationMetrics):
     ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known labels.
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
-    threshold, mean average precision, AUROC, and bootstrap intervals) are not available.
+    threshold, mean average precision, and AUROC) are not available, nor are bootstrap intervals of several labels.
 
     `confusion` is for one logit only: `(2, 2)`, of the classes 0 and 1, where 1 is predicted if σ(z) >= ½.
     """
@@ -66,7 +66,7 @@ class LabelMetrics(CalibrationMetrics):
         bins = bin_sums(cells[known].numpy(), p[known], one[known], num_labels * self.num_bins)
         bins = bins.reshape(3, num_labels, self.num_bins)
         self._accumulate({"scores": of_known.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
-        if self.keep_samples:
+        if self._are_kept:
             self._keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
@@ -108,7 +108,7 @@ class LabelMetrics(CalibrationMetrics):
             nll, brier, hits, false, missed = self._label_scores()
             values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
             values["recall"] = hits / (hits + missed)
-        if not self.keep_samples:
+        if not self._are_kept:
             return values
         columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
         ranked = [_ranked_errors(column, self.num_bins) for column in columns]
@@ -165,7 +165,7 @@ class LabelMetrics(CalibrationMetrics):
     def _binned_errors(self) -> dict[str, float]:
         count, p, ones = self._bin_sums()
         errors = {name: float(error) for name, error in binned_errors(count, p - ones).items()}
-        return errors | (_ranked_errors(self._known(), self.num_bins) if self.keep_samples else {})
+        return errors | (_ranked_errors(self._known(), self.num_bins) if self._are_kept else {})
 
     def _label_bins(self) -> np.ndarray:
         """Return the number of entries, and the sums of P(label) and of ones, in each bin of each label: (3, L, M)."""
@@ -177,6 +177,16 @@ class LabelMetrics(CalibrationMetrics):
     def _label_scores(self) -> np.ndarray:
         """Return sums of NLL, Brier score, and true positives, false positives, and false negatives at ½: (5, L)."""
         return self._sum("scores", 5, self.num_classes or 1)
+
+    @property
+    def has_independent_sums(self) -> bool:
+        return not self._are_kept and self.num_classes == 1
+
+    def _histogram_cells(self) -> None:
+        return None
+
+    def _replace_samples(self) -> None:
+        self._keys, self._are_kept = [], False
 
     def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         # Whole rows are resampled, because the labels of one sample depend on each other.

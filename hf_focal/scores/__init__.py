@@ -10,17 +10,21 @@ if TYPE_CHECKING:
     from .correction_files import correct_file
     from .onnx_export import export_correction
     from .schema import Schema
+    from .score_statistics import ScoreStatistics
     from .score_table import Scores, read_scores
+    from .streamed_scores import measure
 
 _MODULES = {
     "Schema": "schema",
+    "ScoreStatistics": "score_statistics",
     "Scores": "score_table",
+    "measure": "streamed_scores",
     "read_scores": "score_table",
     "correct_file": "correction_files",
     "export_correction": "onnx_export",
 }
 
-__all__ = ["Schema", "Scores", "correct_file", "export_correction", "read_scores"]
+__all__ = ["Schema", "ScoreStatistics", "Scores", "correct_file", "export_correction", "measure", "read_scores"]
 
 
 def __getattr__(name: str) -> Any:

@@ -239,8 +239,10 @@ def correct_values(rows: ScoreRows, column: str) -> np.ndarray:
     return np.array(truths, bool)[indices]
 
 
-def equal_values(rows: ScoreRows, label_column: str, prediction_column: str) -> np.ndarray:
-    """Return whether the prediction of each row is its label.
+def equal_values(
+    rows: ScoreRows, label_column: str, prediction_column: str, known_labels: Sequence[Any] = ()
+) -> np.ndarray:
+    """Return whether the prediction of each row is its label; `known_labels` are those of other rows.
 
     Raises:
         InputError: no prediction is one of the labels, so they must be written in different ways.
@@ -253,6 +255,7 @@ def equal_values(rows: ScoreRows, label_column: str, prediction_column: str) -> 
         if is_lists(values):
             raise InputError("label_column", f"must hold one label in each row, got lists in {column!r}")
     found, indices = distinct(labels)
+    found += [*dict.fromkeys(known_labels, None).keys() - {*found}]
     own, own_indices = distinct(predictions)
     classes = ClassNames([_texts(value)[0] for value in found], max(2, len(found)))
     matched = [classes.number_by_name(value) for value in own]

@@ -31,6 +31,7 @@ from .table_columns import (
 from .table_files import ScoreRows
 
 LINKS = ("softmax", "sigmoid")
+ABSENT = "no row of"  # begins the note on classes without samples
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Schema:
     prediction_column: str | None = None
     correct_column: str | None = None
     floor: float = 0.0
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of the scores of a sample: of one, that of the positive class; () if they have none."""
+        return self.classes[-self.num_scores :] if self.num_scores else ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as what JSON can hold."""
@@ -100,9 +106,17 @@ class ParsedTable:
 
 
 def read_by_schema(
-    rows: ScoreRows, schema: Schema, *, score_column: Any = None, label_column: str | None = None, needs_labels: bool
+    rows: ScoreRows,
+    schema: Schema,
+    *,
+    score_column: Any = None,
+    label_column: str | None = None,
+    needs_labels: bool,
+    known_labels: Sequence[Any] = (),
 ) -> ParsedTable:
     """Read rows as `schema` says. Other columns may be named, but must hold what the schema says.
+
+    `known_labels` are labels that other rows of the same table have, with which predictions are compared, too.
 
     Raises:
         InputError: the rows do not fit the schema.
@@ -127,7 +141,7 @@ def read_by_schema(
             f"got {shown(names)} in {rows.source}",
         )
     if len(columns) > 1 and not score_column:
-        _refuse_other_classes(rows, columns)
+        refuse_other_classes(rows, columns)
     values = score_values(rows, columns)
     size = values.shape[1] if values.ndim > 1 else 1
     if schema.num_scores and size != schema.num_scores:
@@ -136,7 +150,7 @@ def read_by_schema(
     labels = None
     if schema.kind == "confidence":
         if needs_labels:
-            labels = _correct(rows, schema, label_column)
+            labels = _correct(rows, schema, label_column, known_labels)
         return ParsedTable(schema, values, labels)
     values = values[:, None] if values.ndim == 1 else values
     if needs_labels:
@@ -156,7 +170,7 @@ def read_by_schema(
 _ALIKE = {"probabilities", "percentages"}
 
 
-def _refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
+def refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
     """Refuse further columns of classes, which the first table did not have: their scores would be lost."""
     own = parsed(columns[0])
     for name in rows.table.column_names:
@@ -170,10 +184,12 @@ def _refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
             )
 
 
-def _correct(rows: ScoreRows, schema: Schema, label_column: str | None = None) -> np.ndarray:
+def _correct(
+    rows: ScoreRows, schema: Schema, label_column: str | None = None, known_labels: Sequence[Any] = ()
+) -> np.ndarray:
     if schema.correct_column is not None:
         return correct_values(rows, schema.correct_column)
-    return equal_values(rows, label_column or schema.label_columns[0], str(schema.prediction_column))
+    return equal_values(rows, label_column or schema.label_columns[0], str(schema.prediction_column), known_labels)
 
 
 def decide(
@@ -272,7 +288,7 @@ def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels
 def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[str, ...]:
     seen = np.bincount(labels, minlength=len(names)) > 0
     absent = [name for name, is_seen in zip(names, seen, strict=True) if not is_seen]
-    return (f"no row of {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
+    return (f"{ABSENT} {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
 
 
 def _of_prediction(

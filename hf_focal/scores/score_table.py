@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..calibration import CalibrationFit, Correction, fit_correction, fit_temperature
@@ -13,14 +14,14 @@ from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
-from .schema import Schema, decide, read_by_schema
-from .score_values import as_logits, check_rows
+from .schema import ParsedTable, Schema, decide, read_by_schema
+from .score_values import ValueNote, as_logits, check_rows
 from .table_files import ScoreRows, load
 
 # Columns that say which rows may depend on each other, or tell rows apart.
 _CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")
 _BATCH = 100_000  # samples that are measured at once
-_MOST_CLASSES = 1000  # with more, no classwise ECE
+MOST_CLASSWISE = 1000  # with more classes, no classwise ECE
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Scores:
 
     def _measured(self, num_bins: int, correction: Correction | None) -> CalibrationMetrics:
         classwise = self.has_classwise_metrics
-        classwise = self.num_classes <= _MOST_CLASSES if classwise is None else classwise
+        classwise = self.num_classes <= MOST_CLASSWISE if classwise is None else classwise
         metrics = CalibrationMetrics(num_bins, classwise=classwise, link=self.link)
         for start in range(0, len(self), _BATCH):
             logits = self.logits[start : start + _BATCH]
@@ -241,37 +242,51 @@ def read_scores(
             table, schema, score_column=score_column, label_column=label_column, needs_labels=needs_labels
         )
         floor = schema.floor or None
+    scores, notes = scores_of(table, found, floor)
     groups = None if group is None else table.column("group", group).to_numpy(zero_copy_only=False).astype(str)
-    schema, values = found.schema, found.values
     clusters, are_independent, cluster_notes = _clusters(table, cluster_column)
-    scores = Scores(
-        np.empty((len(values), 0)),
-        found.labels,
+    return replace(
+        scores,
         groups=groups,
         clusters=clusters,
         are_independent=are_independent,
-        source=table.source,
-        schema=schema,
+        notes=found.notes + tuple(note.text for note in notes) + cluster_notes,
     )
+
+
+def scores_of(rows: ScoreRows, found: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:
+    """Return the scores of a parsed table, without groups and clusters, and what to know of its numbers."""
+    schema, values = found.schema, found.values
+    scores = Scores(np.empty((len(values), 0)), found.labels, source=rows.source, schema=schema)
     if schema.kind == "confidence":
-        check_rows(table, ~((values >= 0) & (values <= 1)), values, "numbers within [0, 1]")
-        return replace(scores, confidences=values, notes=found.notes + cluster_notes)
-    logits, floor, notes = as_logits(table, values, schema.kind, schema.link, floor)
+        check_rows(rows, ~((values >= 0) & (values <= 1)), values, "numbers within [0, 1]")
+        return replace(scores, confidences=values), ()
+    logits, floor, notes = as_logits(rows, values, schema.kind, schema.link, floor)
     schema = replace(schema, floor=floor)
-    notes = found.notes + notes + cluster_notes
-    return replace(scores, logits=logits, link=schema.link, classes=schema.classes, notes=notes, schema=schema)
+    return replace(scores, logits=logits, link=schema.link, classes=schema.classes, schema=schema), notes
 
 
 def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
     """Return the `usable_clusters` of the named column or, if none is named, of a known one."""
-    found = column or next((name for name in _CLUSTERS if rows.table.column_names.count(name) == 1), None)
+    found = cluster_column_of(rows.table.column_names, column)
     if found is None:
         return None, True, ()
-    array = rows.column("cluster_column", found)
-    if array.null_count and column is None:
+    values = cluster_values(rows.column("cluster_column", found), column is not None, rows)
+    if values is None:
         return None, True, ()
-    if array.null_count:
-        where = rows.where(int(pc.index(array.is_null(), True).as_py()))
-        raise InputError("cluster_column", f"must have no missing values, got one in {where}")
-    values = np.array([str(value) for value in array.to_pylist()])
     return usable_clusters(values, "rows", rows.source, found, column is not None)
+
+
+def cluster_column_of(names: Sequence[str], column: str | None) -> str | None:
+    """Return the column of clusters: the named one, or else the first known one."""
+    return column or next((name for name in _CLUSTERS if [*names].count(name) == 1), None)
+
+
+def cluster_values(column: pa.Array, is_named: bool, rows: ScoreRows) -> np.ndarray | None:
+    """Return the clusters as strings, or None if some are missing in a column that the user did not name."""
+    if column.null_count and not is_named:
+        return None
+    if column.null_count:
+        where = rows.where(int(pc.index(column.is_null(), True).as_py()))
+        raise InputError("cluster_column", f"must have no missing values, got one in {where}")
+    return np.array([str(value) for value in column.to_pylist()])

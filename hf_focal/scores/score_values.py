@@ -1,7 +1,7 @@
 """The numbers in columns of scores, what they show of their kind and precision, and their logits."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,20 @@ _HALF, _BRAIN, _HALF_FLOOR = 2.0**-11, 2.0**-8, 2.0**-25
 _CHANCE = math.log(1e8)  # evidence in nats, as in `ProbabilityEvidence`
 _SAMPLE = 1000  # rows by which most formats are told apart
 _MASKED = -1e4  # the largest number that is used in the place of -inf to mask a class
+
+
+class ValueNote(NamedTuple):
+    """What a reader should know of the numbers of a table.
+
+    Attributes:
+        text: of the whole table.
+        of_batches: the same of a table in batches, with {rows} for the number of rows and {source} for its name.
+        rows: the number of rows of which `of_batches` speaks, which is added up over the batches.
+    """
+
+    text: str
+    of_batches: str
+    rows: int
 
 
 def score_values(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
@@ -136,6 +150,28 @@ def _unit(values: np.ndarray) -> float:
     return 0.0 if decimals is None else 10.0**-decimals
 
 
+def decimals_of(values: np.ndarray, kind: str) -> int | None:
+    """Return to how many decimals probabilities are rounded, in units of 1; None if they are not, or for logits."""
+    if kind not in ("probabilities", "percentages"):
+        return None
+    unit = _unit(values) / (100 if kind == "percentages" else 1)
+    return round(-math.log10(unit)) if unit else None
+
+
+def check_decimals(rows: ScoreRows, values: np.ndarray, kind: str, decimals: int) -> None:
+    """Raise `InputError` for probabilities with more decimals than the first rows, which decided on the floor."""
+    own = decimals - 2 if kind == "percentages" else decimals
+    slack = 2.0**-24 * values if own < 7 else 0.0
+    wrong = (np.abs(np.round(values, own) - values) > slack).any(1)
+    if wrong.any():
+        where = rows.where(int(wrong.argmax()))
+        raise InputError(
+            "floor",
+            f"must be given, to replace a probability of 0: the first rows are rounded to {own} decimals, but not "
+            f"{where}",
+        )
+
+
 def _is_rounded(values: np.ndarray, decimals: int) -> bool:
     # The numbers may have been float32, which keeps up to 6 decimals, but not exactly.
     slack = 2.0**-24 * values if decimals < 7 else 0.0
@@ -163,7 +199,7 @@ def _sum_slack(shares: np.ndarray, unit: float) -> tuple[float, float]:
 
 def as_logits(
     rows: ScoreRows, values: np.ndarray, kind: str, link: str, floor: float | None
-) -> tuple[np.ndarray, float, tuple[str, ...]]:
+) -> tuple[np.ndarray, float, tuple[ValueNote, ...]]:
     """Return the logits of scores (N, K) of a kind, what replaced a probability of 0 (0: nothing did), and notes.
 
     Raises:
@@ -211,25 +247,30 @@ def as_logits(
 
 def _probability_notes(
     source: str, values: np.ndarray, unit: float, roundoff: float, floor: float, link: str
-) -> tuple[str, ...]:
-    notes: list[str] = []
+) -> tuple[ValueNote, ...]:
+    notes: list[ValueNote] = []
     if (low := (values < floor)).any():
-        lowest, least = f"{low.any(1).sum():,} rows of {source}", f"{floor:.0e}"
-        notes.append(f"{lowest} have probabilities below {least}, which are taken as {least}")
+        least = f"{floor:.0e}"
+        text = f"have probabilities below {least}, which are taken as {least}"
+        number = int(low.any(1).sum())
+        notes.append(ValueNote(f"{number:,} rows of {source} {text}", f"{{rows:,}} rows of {{source}} {text}", number))
     if unit:
         confidence = values.max(1) if link == "softmax" else np.maximum(values, 1 - values).max(1)
         tied = len(values) - len(np.unique(confidence))
         decimals = max(1, round(-math.log10(unit)))
-        rounded = f"{decimals} decimal{'s' * (decimals > 1)}"
-        notes.append(f"the probabilities of {source} are rounded to {rounded}: {tied:,} confidences are tied")
+        rounded = f"rounded to {decimals} decimal{'s' * (decimals > 1)}"
+        text = f"the probabilities of {source} are {rounded}: {tied:,} confidences are tied"
+        notes.append(ValueNote(text, f"{{rows:,}} rows of {{source}} have probabilities {rounded}", len(values)))
     if roundoff:
         name = "half precision" if roundoff == _HALF else "bfloat16"
         most = np.abs(values.sum(1) - 1).max()
-        notes.append(f"the probabilities of {source} sum to 1 within {most:.0e}, as in {name}")
+        text = f"the probabilities of {source} sum to 1 within {most:.0e}, as in {name}"
+        of_batches = f"{{rows:,}} rows of {{source}} have probabilities whose sums are those of {name}"
+        notes.append(ValueNote(text, of_batches, len(values)))
     return tuple(notes)
 
 
-def _with_masks(rows: ScoreRows, values: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+def _with_masks(rows: ScoreRows, values: np.ndarray) -> tuple[np.ndarray, tuple[ValueNote, ...]]:
     """Return logits (N, K) with -inf where a class is masked by one very negative number, such as a float's minimum.
 
     The probability of such a class is 0 in float64 as well, and a fit does not take the number for a logit.
@@ -242,5 +283,7 @@ def _with_masks(rows: ScoreRows, values: np.ndarray) -> tuple[np.ndarray, tuple[
     if not (others > low / 2 and values.max(1).min() > low / 2):
         return values, ()
     values = np.where(masked, -np.inf, values)
-    note = f"the logit {low:.4g} in {masked.any(1).sum():,} rows of {rows.source} is taken as -inf: a masked class"
-    return values, (note,)
+    number = int(masked.any(1).sum())
+    text, taken = f"the logit {low:.4g} in", "is taken as -inf: a masked class"
+    of_batches = f"{text} {{rows:,}} rows of {{source}} {taken}"
+    return values, (ValueNote(f"{text} {number:,} rows of {rows.source} {taken}", of_batches, number),)

@@ -4,7 +4,7 @@ import csv as csv_lines
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from .column_names import is_text, parsed
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
 _LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
 _BLOCK = 8 << 20  # bytes of a text file
+_BUFFER = 1 << 20  # bytes of a column of a parquet file
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
@@ -63,6 +64,14 @@ class ScoreRows:
         return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
 
+def with_plain_texts(table: pa.Table) -> pa.Table:
+    """Return a table whose texts have Arrow's usual type, rather than the views of Polars."""
+    for i, column in enumerate(table.schema):
+        if pa.types.is_string_view(column.type):
+            table = table.set_column(i, column.name, table.column(i).cast(pa.large_string()))
+    return table
+
+
 def _class_names(table: pa.Table) -> dict[str, list[str]]:
     """Return the names of the classes of the columns that `datasets` stores as a ClassLabel, or as lists of them."""
     try:
@@ -98,9 +107,11 @@ def load(name: str, scores: Any, text: Sequence[str | None] = ()) -> ScoreRows:
                 table = pa.table({column: _arrow(values) for column, values in scores.items()})
             elif hasattr(scores, "with_format") and hasattr(scores, "features"):  # a Dataset
                 table = scores.with_format("arrow")[:]
+            elif hasattr(scores, "__arrow_c_stream__") and not hasattr(scores, "iloc"):  # of Arrow, Polars, or DuckDB
+                table = pa.table(scores)
             else:
                 table = scores if isinstance(scores, pa.Table) else pa.Table.from_pandas(scores)
-            return ScoreRows(name, name, table)
+            return ScoreRows(name, name, with_plain_texts(table))
         except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
             given = type(scores).__name__
             raise InputError(name, f"must be a file, a DataFrame, or columns, got a {given}: {error}") from error
@@ -231,7 +242,15 @@ def _arrow(values: Any) -> Any:
     return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
 
 
-def score_batches(path: Path, size: int, columns: Sequence[str], others_as_text: bool) -> Iterator[ScoreRows]:
+def score_batches(
+    path: Path,
+    size: int,
+    columns: Sequence[str],
+    others_as_text: bool = False,
+    text: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    argument: str = "scores",
+) -> Iterator[ScoreRows]:
     """Read a file of scores in tables of at most `size` rows (parquet), in blocks (csv, tsv, jsonl), or in one table.
 
     Args:
@@ -239,6 +258,9 @@ def score_batches(path: Path, size: int, columns: Sequence[str], others_as_text:
         size: the most rows of a table.
         columns: the columns of scores; if there are none, they are read like the others.
         others_as_text: read the other columns of a csv or tsv file as text, unchanged.
+        text: further columns that are read as text.
+        only: the columns to read; None for all.
+        argument: the argument's name in errors.
 
     Raises:
         InputError: the file cannot be read; this may only show after some tables.
@@ -246,28 +268,46 @@ def score_batches(path: Path, size: int, columns: Sequence[str], others_as_text:
     kind = path.suffix.lower()
     first = 0
     if kind not in (".parquet", ".csv", ".tsv", ".jsonl"):
-        yield load("scores", path)
+        whole = load(argument, path)
+        for start in range(0, len(whole.table), size):
+            yield replace(whole, table=whole.table.slice(start, size), first=start)
         return
-    with _read_errors("scores", path):
+    with _read_errors(argument, path):
         if kind != ".parquet":
-            _check_encoding("scores", path)
+            _check_encoding(argument, path)
         if kind == ".parquet":
-            batches: Any = pq.ParquetFile(path).iter_batches(size)
-        elif kind == ".jsonl":
+            # Without buffers of whole columns, memory does not depend on how many rows a row group has.
+            with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER) as file:
+                names = [*dict.fromkeys(file.schema_arrow.names if only is None else only)]
+                if missing := {*names} - {*file.schema_arrow.names}:
+                    raise InputError(
+                        argument,
+                        f"must have the column {min(missing)!r} of the first table, got {path.name} without it",
+                    )
+                for batch in file.iter_batches(size, columns=names):
+                    yield ScoreRows(argument, path.name, pa.Table.from_batches([batch]), path, first)
+                    first += len(batch)
+            return
+        if kind == ".jsonl":
             lines: Any = {"read_options": pa_json.ReadOptions(block_size=_BLOCK)}
             with pa_json.open_json(path, **lines) as reader:
                 dates = [field.name for field in reader.schema if pa.types.is_timestamp(field.type)]
             kept = pa.schema(dict.fromkeys(dates, pa.string()))  # as they are written in the file
-            batches = pa_json.open_json(path, **lines, parse_options=pa_json.ParseOptions(explicit_schema=kept))
+            batches: Any = pa_json.open_json(path, **lines, parse_options=pa_json.ParseOptions(explicit_schema=kept))
         else:
             options: Any = {"parse_options": _csv(kind), "read_options": csv.ReadOptions(block_size=_BLOCK)}
-            names = _header("scores", path, kind)
+            names = _header(argument, path, kind)
             with csv.open_csv(path, **options) as reader:
                 inferred = {field.name: field.type for field in reader.schema}
-            types = {name: pa.string() for name in names if others_as_text or is_text(name)}
+            types = {name: pa.string() for name in names if others_as_text or is_text(name) or name in text}
             numeric = [name for name in columns if inferred.get(name) != pa.string()]  # else lists, written as text
             types |= dict.fromkeys(numeric, pa.float64())
-            batches = csv.open_csv(path, **options, convert_options=csv.ConvertOptions(column_types=types))
+            if only is not None and (missing := {*only} - {*names}):
+                raise InputError(
+                    argument, f"must have the column {min(missing)!r} of the first table, got {path.name} without it"
+                )
+            convert = csv.ConvertOptions(column_types=types, include_columns=None if only is None else [*only])
+            batches = csv.open_csv(path, **options, convert_options=convert)
         for batch in batches:
-            yield ScoreRows("scores", path.name, pa.Table.from_batches([batch]), path, first)
+            yield ScoreRows(argument, path.name, pa.Table.from_batches([batch]), path, first)
             first += len(batch)

@@ -17,7 +17,7 @@ from ..metrics import CalibrationMetrics
 from ..scores.score_table import Scores
 from ..tasks.heads import Head
 from ..tasks.labeled_inputs import GROUP, input_keys
-from ..trainer.accumulators import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums
+from ..trainer.accumulators import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums, kept_samples
 from ..validation import InputError, require
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class ModelScores:
                 self.collected()
             if self._collected is not None:
                 return self._collected.measure(num_bins, correction)
-            streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=True)
+            keep_samples = True if trainer.head is Head.PIXELS else kept_samples(trainer.head)
+            streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=keep_samples)
             return trainer.collect(self.encoded, streamed)
 
     def fit(

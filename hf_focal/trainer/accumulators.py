@@ -20,11 +20,21 @@ from ..validation import check_sigmoid_scores
 
 # Limit for the collected logits of all processes, in bytes; gathering them briefly takes twice the memory.
 MAX_COLLECTED_BYTES = 2**30
+# The most tokens of all processes whose confidences are kept: 67 MB, and 0.4 GB in `CalibrationMetrics.compute`. With
+# more, a histogram replaces them, so that neither memory nor what the processes send grows with them.
+MAX_KEPT_TOKENS = 2**24
 # Metrics that T does not change.
 _INVARIANT = (
     *("accuracy", "error", "top5_accuracy", "num_samples", "num_entries"),
     *("micro_f1", "macro_f1", "macro_recall", "map", "auroc"),
 )
+
+
+def kept_samples(head: Head, has_adafocal: bool = False) -> bool | int:
+    """Return the `keep_samples` of an evaluation: pixels are too many, tokens perhaps, but AdaFocal needs all."""
+    if has_adafocal or head in (Head.CLASSES, Head.LABELS, Head.SPANS):
+        return True
+    return False if head is Head.PIXELS else MAX_KEPT_TOKENS
 
 
 class StreamedEvaluation:
@@ -44,7 +54,7 @@ class StreamedEvaluation:
         num_bins: int,
         correction: Correction | None,
         head: Head,
-        keep_samples: bool,
+        keep_samples: bool | int,
         refined: bool = False,
     ):
         self.loss, self.correction, self.head, self.sigmoid = loss, correction, head, isinstance(loss, SigmoidLoss)
@@ -75,6 +85,11 @@ class StreamedEvaluation:
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        if not isinstance(self.before.keep_samples, bool):  # before what is too much is sent to each process
+            number = sum(gather_object([self.before.num_kept]))
+            for metrics in (self.before, self.after):
+                if metrics is not None:
+                    metrics.limit_samples(number)
         parts = gather_object([(float(self.loss_sum), self.before, self.after, self.confusion, self.refined)])
         loss_sums, *columns = zip(*parts, strict=True)
         self.loss_sum = sum(loss_sums)

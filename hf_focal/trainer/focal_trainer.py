@@ -67,7 +67,7 @@ from ..tasks.heads import Head, check_correction, check_model, head_of, label_na
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
-from .accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
+from .accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences, kept_samples
 from .checkpoints import FocalCheckpoint, read_state, write_state
 from .class_counts import count_labels, label_column
 from .deferred_logits import deferrable_head, deferred, is_sharded_class, set_ddp_default
@@ -534,8 +534,7 @@ class FocalTrainer(Trainer):
         self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
 
     def _new_evaluation(self) -> StreamedEvaluation:
-        # There are too many pixels to keep the confidence of each, but AdaFocal needs these confidences.
-        keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
+        keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
         correction = None if self.fit is None else self.fit.correction
         refined = (self.args.metric_for_best_model or "").endswith("nll_refined")  # it costs time
         return StreamedEvaluation(

@@ -71,11 +71,66 @@ def test_memory_does_not_grow_and_parts_add_up():
     assert merged == pytest.approx(whole.compute(), abs=1e-12)
 
 
+def test_intervals_come_from_the_sums():
+    kept, streamed = (metrics.bootstrap() for metrics in both(batch_of(20_000)))
+    assert streamed.pop("adaece") == pytest.approx(kept.pop("adaece"), abs=1e-3)
+    assert streamed.keys() == kept.keys()
+    np.testing.assert_allclose([*streamed.values()], [*kept.values()], atol=1e-12)
+
+
+def test_intervals_of_one_logit_come_from_the_sums():
+    torch.manual_seed(0)
+    logits = 2 * torch.randn(5000, 1)
+    ones = (torch.rand_like(logits) < torch.sigmoid(logits / 2)).double()
+    found = []
+    for keep_samples in (True, False):
+        metrics = CalibrationMetrics(link="sigmoid", keep_samples=keep_samples)
+        metrics.update(logits, ones)
+        found.append(metrics.bootstrap())
+    kept, streamed = found
+    del kept["adaece"]
+    assert streamed.keys() == kept.keys()
+    np.testing.assert_allclose([*streamed.values()], [*kept.values()], atol=1e-12)
+
+
+def test_without_samples_there_are_no_intervals():
+    assert all(np.isnan(pair).all() for pair in CalibrationMetrics(keep_samples=False).bootstrap().values())
+
+
 def test_what_needs_samples_is_refused():
     kept, streamed = both(batch_of(100))
     with pytest.raises(ValueError, match="keep_samples must be True for bootstrap, got False"):
-        streamed.bootstrap()
+        streamed.bootstrap(clusters=np.zeros(90))
+    several = CalibrationMetrics(link="sigmoid", keep_samples=False)
+    several.update(torch.zeros(4, 2), torch.ones(4, 2))
+    with pytest.raises(ValueError, match="keep_samples must be True for bootstrap, got False"):
+        several.bootstrap()
     with pytest.raises(ValueError, match="keep_samples must be True for samples, got False"):
         streamed.samples()
     with pytest.raises(ValueError, match="keep_samples must be the same to add samples, got False for True"):
         kept.merge(streamed)
+
+
+def test_a_limit_keeps_few_samples_and_counts_many():
+    batches = [batch_of(400, seed=seed) for seed in range(5)]  # of which 360 have labels
+    kept, streamed = both(*batches)
+    for order in ([0, 1, 2, 3, 4], [4, 2, 0, 1, 3]):
+        limited = CalibrationMetrics(keep_samples=1000)
+        for i, number in enumerate(order):
+            limited.update(*batches[number])
+            assert limited.has_samples == (i < 2)
+        assert limited.compute() == pytest.approx(streamed.compute(), abs=1e-12)
+    parts = [CalibrationMetrics(keep_samples=limit) for limit in (1000, 1000)]
+    for part, own in zip(parts, (batches[:3], batches[3:]), strict=True):
+        for batch in own:
+            part.update(*batch)
+    assert [part.has_samples for part in parts] == [False, True]
+    merged = pickle.loads(pickle.dumps(parts[1])).merge(parts[0])
+    assert not merged.has_samples
+    assert merged.compute() == pytest.approx(streamed.compute(), abs=1e-12)
+    all_kept = CalibrationMetrics(keep_samples=10_000)
+    for batch in batches:
+        all_kept.update(*batch)
+    assert all_kept.compute() == kept.compute()
+    all_kept.limit_samples(20_000)
+    assert not all_kept.has_samples

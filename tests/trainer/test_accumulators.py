@@ -1,0 +1,36 @@
+"""Evaluations of many tokens, whose confidences are too many to keep."""
+
+import pytest
+import torch
+
+from hf_focal import build_loss
+from hf_focal.tasks.heads import Head
+from hf_focal.trainer import accumulators
+from hf_focal.trainer.accumulators import StreamedEvaluation, kept_samples
+
+
+@pytest.mark.parametrize(("most", "are_kept"), [(1000, True), (100, False)])
+def test_a_histogram_replaces_many_tokens(monkeypatch, most, are_kept):
+    monkeypatch.setattr(accumulators, "MAX_KEPT_TOKENS", most)
+    torch.manual_seed(0)
+    head = Head.NEXT_TOKENS
+    found = []
+    for keep_samples in (kept_samples(head), True):
+        evaluation = StreamedEvaluation(build_loss("cross_entropy"), 15, None, head, keep_samples)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(5):
+            logits = 3 * torch.randn(4, 15, 20, generator=generator)
+            evaluation.update(logits, torch.randint(20, (4, 15), generator=generator))
+        found.append(evaluation.compute())
+    assert evaluation.before.has_samples
+    limited, kept = found
+    assert ("adaece_error" in limited) == (not are_kept)
+    for name in ("ece", "nll", "accuracy", "loss"):
+        assert limited[name] == pytest.approx(kept[name], abs=1e-12)
+    assert limited["aurc"] == pytest.approx(kept["aurc"], abs=1e-4)
+
+
+def test_samples_that_adafocal_or_a_report_needs_are_kept():
+    assert kept_samples(Head.CLASSES) is True
+    assert kept_samples(Head.NEXT_TOKENS, has_adafocal=True) is True
+    assert kept_samples(Head.PIXELS) is False
