@@ -46,6 +46,8 @@ def main() -> None:
     recipe, runs = parse_recipe(RecipeArguments, FocalTrainingArguments, __doc__)
     name, classes = recipe.model_name_or_path, [label.strip() for label in recipe.class_names.split(",")]
     source = {"revision": recipe.revision, "trust_remote_code": recipe.trust_remote_code}
+    if recipe.image_size is not None and (len(recipe.image_size) != 2 or min(recipe.image_size) < 1):
+        raise ValueError(f"image_size must be a height and a width of at least 1, got {recipe.image_size}")
 
     with runs[0].main_process_first(desc="loading the data"):
         splits, _ = load_splits(
@@ -72,8 +74,7 @@ def main() -> None:
         config.use_auxiliary_head = False
     size = {}
     if recipe.image_size is not None:
-        height, width = recipe.image_size
-        size = {"do_resize": True, "size": {"height": height, "width": width}}
+        size = {"do_resize": True, "size": dict(zip(("height", "width"), recipe.image_size, strict=True))}
     processor = AutoImageProcessor.from_pretrained(name, do_reduce_labels=False, **size, **source)
 
     def augment(image, mask):

@@ -1,5 +1,6 @@
 """The text classification recipe from its command line to its report, on tiny networks."""
 
+import csv
 import json
 import logging
 import re
@@ -15,7 +16,6 @@ from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
 from recipe_modules import REPORT, NoTrainer, flags, import_recipe
-from topic_files import write_csv
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -55,6 +55,19 @@ def run(folder, **options):
         "disable_tqdm": "true",
     } | options
     return recipe.main(flags(values))
+
+
+def write_csv(path, size, seed, before=""):
+    """Write generated texts, with labels in words."""
+    topics = generate_topics(size, seed=seed, num_topics=3)
+    names = topics.features["label"].names
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["body", "topic"])
+        writer.writerows(
+            [before + text, names[label]] for text, label in zip(topics["text"], topics["label"], strict=True)
+        )
+    return path
 
 
 def strict_json(path):
