@@ -93,9 +93,9 @@ class LabelWords:
             raise InputError("labels", f"must be two or more different words, got {[*self.labels]}")
         if chat and not getattr(tokenizer, "chat_template", None):
             raise InputError("chat", "must not be given for a tokenizer without a chat template, got True")
-        self._ends = [] if chat else self._ids(["a"])[0][-1:]
-        if self._ends != [tokenizer.eos_token_id]:  # which some tokenizers add to each text
-            self._ends = []
+        self.ends = [] if chat else self._ids(["a"])[0][-1:]
+        if self.ends != [tokenizer.eos_token_id]:  # which some tokenizers add to each text
+            self.ends = []
         self.gap, self.label_ids = self._in_place()
         firsts = [ids[0] for ids in self.label_ids]
         self.first_tokens = firsts if len({*firsts}) == len(firsts) else None
@@ -127,7 +127,7 @@ class LabelWords:
         return self.tokenizer([*texts], add_special_tokens=not self.chat)["input_ids"]
 
     def _without_end(self, texts: Sequence[str]) -> list[list[int]]:
-        return [ids[:-1] if self._ends and ids[-1:] == self._ends else ids for ids in self._ids(texts)]
+        return [ids[:-1] if self.ends and ids[-1:] == self.ends else ids for ids in self._ids(texts)]
 
     def _tokens(self, rows: Sequence[Sequence[str]]) -> list[list[int]]:
         return self._without_end([self.fill(values) for values in rows])

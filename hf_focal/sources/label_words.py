@@ -14,10 +14,12 @@ from datasets import ClassLabel, Dataset, Value
 
 from ..calibration import CalibrationFit, Correction
 from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier
+from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..hub.model_card import model_card
 from ..reports import RunResult
 from ..reports.output_folder import NotPublishedError
 from ..reports.report_folder import diagrams_of
+from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
 from ..tasks.dataset_loading import dataset_location
 from ..tasks.input_errors import explained
@@ -52,6 +54,7 @@ class LabelWordsSource(ModelSource):
 
     A correction is kept in ``correction.json``, with the prompt and the labels' tokens, or in the head of a small
     classifier (`save_as`), whose head has no bias in most families: then ``correction.json`` also has the offsets.
+    ``openai.json`` has requests for servers (see `openai_requests`).
     """
 
     has_bias = True  # correction.json keeps offsets
@@ -72,6 +75,7 @@ class LabelWordsSource(ModelSource):
         self.config.label2id = {label: number for number, label in enumerate(self.labels)}
         self.config.problem_type = None
         self.rest = Correction()  # what the saved classifier lacks
+        self.requests: dict[str, Any] | None = None
         self._tried: list[list[str]] = []
 
     @property
@@ -144,6 +148,12 @@ class LabelWordsSource(ModelSource):
 
     def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
         """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
+        try:
+            self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
+            self.requests["vllm_classifier"] = self._vllm_classifier(fit.correction)
+            result.notes.append("openai.json has requests for OpenAI-compatible servers, and how to correct replies")
+        except ValueError as error:
+            result.notes.append(f"there is no openai.json: {error}")
         if self.options.save_as is None:
             result.notes.append(
                 "the correction is in correction.json, with the prompt and the labels' tokens; the language model is "
@@ -162,10 +172,19 @@ class LabelWordsSource(ModelSource):
             return False
         return None
 
+    def _vllm_classifier(self, correction: Correction) -> dict[str, Any] | None:
+        try:  # as vLLM's classifier takes the labels' rows of the head
+            sequence_classifier(self.model, Correction(), self._tried)
+        except InputError:
+            return None
+        return vllm_classifier(self.words, correction, self.model.language_model)
+
     def save(
         self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
     ) -> None:
-        """Write ``correction.json`` and, with `save_as`, the classifier and its tokenizer."""
+        """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
+        if self.requests is not None:
+            write_json(folder / "openai.json", self.requests)
         if self.options.save_as is not None:
             with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
                 self.classifier.save_pretrained(partial)
