@@ -62,6 +62,7 @@ def openai_requests(words: LabelWords, correction: Correction, model: str) -> di
     if words.ends:
         raise ValueError("its tokenizer ends each text with a token, which a server would add to the prompt")
     ids, size = words.first_tokens, len(words.labels)
+    correction = _of_labels(words, correction)
     A, b = correction.dense()
     rows = (
         A.tolist() if A.ndim == 2 else [[float(A) * (row == column) for column in range(size)] for row in range(size)]
@@ -96,6 +97,11 @@ def openai_requests(words: LabelWords, correction: Correction, model: str) -> di
         "curl": f"curl {_URL} --json {shlex.quote(filled)}",
         "python": _PYTHON.format(example=repr(example), url=_URL),
     }
+
+
+def _of_labels(words: LabelWords, correction: Correction) -> Correction:
+    """Return the correction of the labels' scores that changes their difference as the one of one logit does."""
+    return Correction(correction.A, [0.0, correction.b]) if words.one_logit else correction
 
 
 def _biases(ids: list[int], values: list[float]) -> dict[str, float]:
@@ -134,7 +140,7 @@ def vllm_classifier(words: LabelWords, correction: Correction, language_model: A
         return None
     of_two = len(words.labels) == 2
     if of_two:
-        A, b = correction.dense()
+        A, b = _of_labels(words, correction).dense()
         slope = float(A) if A.ndim == 0 else float((A[1, 1] - A[1, 0] - A[0, 1] + A[0, 0]) / 2)
         intercept = float(b[1] - b[0]) if b.ndim else 0.0
         if slope == 0:

@@ -273,7 +273,8 @@ def test_wrong_arguments_get_one_sentence(case):
 
 def test_the_guide_runs(case, tmp_path, monkeypatch, capsys):
     page = ROOT / "docs" / "guides" / "language_model_classifier.md"
-    (command,) = re.findall(r"```\nhf-focal (.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    pattern = r"```\nhf-focal (calibrate HuggingFaceTB.*?)```"
+    (command,) = re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     name = "HuggingFaceTB/SmolLM2-135M-Instruct"
     (tmp_path / "HuggingFaceTB").mkdir()
