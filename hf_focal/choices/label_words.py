@@ -71,7 +71,8 @@ class LabelWords:
         gap: " " if a space is before each label, or else "". The tokens of the prompt alone must begin those of the
             prompt with each label. If both ways do, it is the one with fewer tokens, or else the space, unless the
             prompt ends in white space or opens a bracket or quotation.
-        ends: the tokens that the tokenizer adds after each text, or []. They are left out.
+        ends: the tokens that the tokenizer's default call adds after each text, such as its EOS, or []. They are left
+            out.
         first_tokens: the first token of each label if these all differ, so that they stand for the labels; or None.
 
     Raises:
@@ -99,9 +100,7 @@ class LabelWords:
             raise InputError("labels", f"must be two for one logit, such as no and yes, got {[*self.labels]}")
         if chat and not getattr(tokenizer, "chat_template", None):
             raise InputError("chat", "must not be given for a tokenizer without a chat template, got True")
-        self.ends = [] if chat else self._ids(["a"])[0][-1:]
-        if self.ends != [tokenizer.eos_token_id]:  # which some tokenizers add to each text
-            self.ends = []
+        self.ends = _ends(tokenizer)
         self.gap, self.label_ids = self._in_place()
         firsts = [ids[0] for ids in self.label_ids]
         self.first_tokens = firsts if len({*firsts}) == len(firsts) else None
@@ -133,7 +132,8 @@ class LabelWords:
         return self.tokenizer([*texts], add_special_tokens=not self.chat)["input_ids"]
 
     def _without_end(self, texts: Sequence[str]) -> list[list[int]]:
-        return [ids[:-1] if self.ends and ids[-1:] == self.ends else ids for ids in self._ids(texts)]
+        size = 0 if self.chat else len(self.ends)
+        return [ids[: len(ids) - size] for ids in self._ids(texts)]
 
     def _tokens(self, rows: Sequence[Sequence[str]]) -> list[list[int]]:
         return self._without_end([self.fill(values) for values in rows])
@@ -221,6 +221,15 @@ class LabelWords:
         for mark, field in zip(marks, self.prompt.fields, strict=True):
             text = text.replace(mark, f"{{{field}}}")
         return text
+
+
+def _ends(tokenizer: Any) -> list[int]:
+    """Return the tokens that a tokenizer adds after a text."""
+    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return whole[start + len(plain) :]
+    return []
 
 
 def set_labels(config: Any, labels: Sequence[str], one_logit: bool) -> None:
@@ -394,6 +403,8 @@ def sequence_classifier(
 
     if words.first_tokens is None:
         raise refused("some labels have the same first token, which is the only one that a classifier scores")
+    if words.ends:
+        raise refused("its tokenizer ends each text with a token, which a classifier would read last")
     kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(model.config), None)
     if kind is None:
         raise refused("Transformers has no sequence classifier of its family")

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ import torch
 from datasets import Dataset
 from documented import ROOT, examples_of, run_example
 from label_word_models import FAMILIES, LABELS, PROMPT, label_tokenizer, language_model
+from processes import output_of, start
+from tokenizers import Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hf_focal import Correction, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores
 from hf_focal.choices.label_words import LabelWords, LabelWordsModel, Prompt, sequence_classifier
+from hf_focal.choices.openai_requests import openai_requests
 from hf_focal.cli.main import main
 from hf_focal.scores import read_scores
 from hf_focal.validation import InputError
@@ -156,6 +160,77 @@ def test_a_chat_goes_through_the_template(tokenizer):
     without = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, pad_token="<pad>", eos_token="<eos>")
     with pytest.raises(InputError, match="chat must not be given for a tokenizer without a chat template"):
         LabelWords(without, LABELS, PROMPT, chat=True)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_tokens_that_a_tokenizer_adds_at_the_end_are_left_out(tokenizer, chat):
+    """Some tokenizers end each text with their EOS, or with other tokens."""
+    model, options = language_model("llama", tokenizer), {"chat": chat}
+    rows = [{"text": text} for text in TEXTS]
+    expected = label_scores(model, tokenizer, rows, LABELS, PROMPT, **options)
+    for form in ("$A <eos>", "<eos> $A <eos>", "$A <pad> <eos>"):
+        other = Tokenizer.from_str(tokenizer._tokenizer.to_str())
+        other.post_processor = processors.TemplateProcessing(form, special_tokens=[("<eos>", 1), ("<pad>", 0)])
+        ending = PreTrainedTokenizerFast(
+            tokenizer_object=other, pad_token="<pad>", eos_token="<eos>", chat_template=tokenizer.chat_template
+        )
+        assert ending("a")["input_ids"][-1] == 1
+        words = LabelWords(ending, LABELS, PROMPT, **options)
+        assert words.ends == ([0, 1] if "<pad>" in form else [1])
+        assert [ids[0] for ids in words.label_ids] == LabelWords(tokenizer, LABELS, PROMPT, **options).first_tokens
+        found = label_scores(model, ending, rows, LABELS, PROMPT, **options)
+        if form.startswith("$A"):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        with pytest.raises(InputError, match="its tokenizer ends each text with a token"):
+            sequence_classifier(LabelWordsModel(model, words), Correction(), [["a"]])
+        with pytest.raises(ValueError, match="its tokenizer ends each text with a token"):
+            openai_requests(words, Correction(), "model")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("labels", [LABELS, ("very good", "very bad")])
+def test_half_precision_changes_the_scores_by_its_rounding(tokenizer, dtype, labels, tmp_path):
+    model = language_model("llama", tokenizer)
+    rows = [{"text": text} for text in TEXTS]
+    expected = label_scores(model, tokenizer, rows, labels, PROMPT)
+    half = language_model("llama", tokenizer).to(dtype)
+    found = label_scores(half, tokenizer, rows, labels, PROMPT)
+    assert found.dtype == torch.float32
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, rtol=0, atol=20 * torch.finfo(dtype).eps * scale)
+    if labels != LABELS:
+        return
+    correction = Correction.bias(2.0, [0.5, -0.5, 0.0])
+    scorer = LabelWordsModel(half, LabelWords(tokenizer, labels, PROMPT))
+    classifier, rest = sequence_classifier(scorer, correction, [[text] for text in TEXTS])
+    classifier.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert loaded.dtype == dtype
+    texts = [loaded.config.prompt.format(text=text) for text in TEXTS]
+    with torch.no_grad():
+        logits = loaded(**tokenizer(texts, padding=True, return_tensors="pt")).logits.float()
+    corrected = correction.apply(found).softmax(1)
+    torch.testing.assert_close(rest.apply(logits).softmax(1), corrected, rtol=0, atol=20 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", [",".join(LABELS), "very good,very bad,no"])
+def test_two_processes_are_one(case, tmp_path, labels):
+    """Each process scores its own share of the rows, in longer and shorter batches."""
+    script = Path(__file__).parent / "launched_label_words.py"
+    names = ("one", "two")
+    for number, name in enumerate(names, 1):
+        output_of(start(script, number, case, tmp_path / name, labels))
+    scores = [read_scores(tmp_path / name / "scores.parquet") for name in names]
+    np.testing.assert_allclose(scores[1].logits, scores[0].logits, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(scores[1].labels, scores[0].labels)
+    corrections = [Correction.load(tmp_path / name / "out" / "correction.json") for name in names]
+    for one, two in zip(*(correction.dense() for correction in corrections), strict=True):
+        np.testing.assert_allclose(two, one, rtol=0, atol=1e-4)
+    records = [json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8")) for name in names]
+    assert [record["processes"] for record in records] == [1, 2]
+    assert records[1]["nll"] == pytest.approx(records[0]["nll"], abs=1e-5)
+    assert (tmp_path / "two" / "out" / "openai.json").exists() == (labels == ",".join(LABELS))
 
 
 @pytest.fixture(scope="module")
