@@ -272,6 +272,12 @@ def test_calibration_keeps_the_correction_and_the_prompt_but_not_the_model(case,
     saved = json.loads((tmp_path / "out" / "correction.json").read_text(encoding="utf-8"))
     assert saved["classes"] == [*LABELS] and saved["label_words"]["prompt"] == PROMPT
     assert saved["label_words"]["token_ids"] == [[label] for label in ids_of(tokenizer, LABELS)]
+    requests = json.loads((tmp_path / "out" / "openai.json").read_text(encoding="utf-8"))
+    assert requests["token_ids"] == ids_of(tokenizer, LABELS) and requests["prompt"] == PROMPT
+    A, b = Correction.load(tmp_path / "out" / "correction.json").dense()
+    np.testing.assert_allclose(requests["A"], A if A.ndim else A * np.eye(3))
+    np.testing.assert_allclose(requests["b"], b)
+    assert [note for note in result.notes if note.startswith("openai.json has requests")]
     rows = Dataset.from_csv(str(case / "held_out.csv"))
     model = LlamaForCausalLM.from_pretrained(case / "model")
     texts = [{"text": text or ""} for text in rows["text"]]
