@@ -190,7 +190,7 @@ class LabelWordsSource(ModelSource):
     def _vllm_classifier(self, correction: Correction) -> dict[str, Any] | None:
         try:  # as vLLM's classifier takes the labels' rows of the head
             sequence_classifier(self.model, Correction(), self._tried)
-        except InputError:
+        except Exception:  # a model of another kind, such as a quantized one, only gets no settings
             return None
         return vllm_classifier(self.words, correction, self.model.language_model)
 
