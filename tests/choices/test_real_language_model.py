@@ -96,14 +96,16 @@ def language_model(folder):
     return LlamaForCausalLM.from_pretrained(folder / NAME), AutoTokenizer.from_pretrained(folder / NAME)
 
 
-def test_the_guide_runs_with_real_weights(calibrated, folder, monkeypatch, capsys):
+def test_the_guide_runs_with_real_weights(calibrated, folder, language_model, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     result = json.loads((calibrated / "report" / "metrics.json").read_text(encoding="utf-8"))
     assert result["post"]["nll"] < result["pre"]["nll"] - 0.05
     (example,) = examples_of(GUIDE)
     run_example(example, GUIDE, {})
-    positive, negative = map(float, re.findall(r"\d\.\d+(?:e-\d+)?", capsys.readouterr().out)[-2:])
-    assert positive > 0.8 and positive + negative == pytest.approx(1, abs=1e-3)  # of "A fine film."
+    found = [*map(float, re.findall(r"\d\.\d+(?:e-\d+)?", capsys.readouterr().out)[-2:])]
+    scores = label_scores(*language_model, [{"text": "A fine film."}], LABELS, PROMPT)
+    expected = Correction.load(calibrated / "correction.json").apply(scores).softmax(1)[0]
+    assert found == pytest.approx(expected.tolist(), abs=1e-3)
 
 
 def test_a_classifier_of_real_weights_gives_the_same_probabilities(folder, language_model, monkeypatch, capsys):
