@@ -29,7 +29,8 @@ test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The tests that need timm, TRL, PEFT, DeepSpeed, int8, Ray, Dask, peers of the corrections, or Chromium, with the newest
-# versions, in a separate environment of 6 GB. DeepSpeed compiles with the environment's ninja.
+# versions, in a separate environment of 6 GB. DeepSpeed compiles with the environment's ninja. llama.cpp's server is
+# compiled for any processor, because a virtual machine may lack instructions that its processor has.
 FULL_VENV ?= .venv-full
 test-full: $(FULL_VENV)/.installed
 	PATH="$(abspath $(FULL_VENV))/bin:$$PATH" $(FULL_VENV)/bin/python -m pytest $(PARALLEL) -m full
@@ -123,7 +124,8 @@ $(PEERS_VENV)/.installed: pyproject.toml
 $(FULL_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(FULL_VENV)
 	$(FULL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]" -e recipes/papers
+	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]" \
+		-e recipes/papers
 	touch $@
 
 clean:

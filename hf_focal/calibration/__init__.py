@@ -3,7 +3,7 @@
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
 from .corrections import Correction, Temperature, fold_correction
 from .cross_fitting import CalibrationFit, fit_correction
-from .prior_shift import shift_prior
+from .prior_shift import match_shares, shift_prior
 from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature
 from .thresholds import Thresholds, apply_thresholds, fit_thresholds
@@ -22,5 +22,6 @@ __all__ = [
     "fit_temperature",
     "fit_thresholds",
     "fold_correction",
+    "match_shares",
     "shift_prior",
 ]

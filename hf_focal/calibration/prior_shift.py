@@ -107,6 +107,54 @@ def prior_shift(train_prior: Any, new_prior: Any, size: int, link: str) -> Corre
     return Correction(torch.ones(size), torch.logit(new) - torch.logit(old))  # a slope and an intercept for each label
 
 
+def match_shares(logits: Any, shares: Any, *, max_steps: int = 100) -> Correction:
+    """Fit an offset for each class, without labels, so that the mean probabilities are known shares of the classes.
+
+    This removes the preference of a language model for some of the label words. It is batch calibration [Zhou et al.,
+    *Batch Calibration*, 2023] with shares that need not be equal: where they are unknown, equal shares often make
+    predictions worse (see docs/results/zero_shot.md), and with some labels, `fit_correction` is better.
+
+    Args:
+        logits: (N, K) of samples without labels, a tensor or an array.
+        shares: the share of each class in such data, K numbers in (0, 1) that sum to 1.
+        max_steps: the most steps of Newton's method, which minimizes the mean of log Σ exp(z + b) - shares · b.
+
+    Returns:
+        A `Correction` that adds b, whose mean is 0.
+
+    Raises:
+        InputError: the logits are not finite, or not (N, K); the shares are wrong, or no offsets give them.
+    """
+    z = as_scores("logits", logits).double().cpu()
+    if z.ndim != 2 or not len(z) or z.shape[1] < 2 or not z.isfinite().all():
+        raise InputError("logits", f"must be finite, (N, K) of two or more classes, got the shape {tuple(z.shape)}")
+    target = check_shares("shares", shares, z.shape[1], "softmax")
+
+    def objective(b: Tensor) -> float:
+        return float((z + b).logsumexp(1).mean() - target @ b)
+
+    b = target.log() - z.softmax(1).mean(0).log()
+    b -= b.mean()
+    for _ in range(max_steps):
+        p = (z + b).softmax(1)
+        gradient = p.mean(0) - target
+        if float(gradient.abs().max()) < 1e-9:
+            return Correction(1.0, b)
+        # No offset that all classes share has an effect, so the curvature along it, 0, is replaced by 1.
+        curvature = p.mean(0).diag() - p.T @ p / len(p) + 1 / len(b)
+        step = torch.linalg.lstsq(curvature, -gradient[:, None], driver="gelsd").solution[:, 0]
+        step *= min(1.0, 10 / float(step.abs().max()))
+        slope, before, size = float(gradient @ step), objective(b), 1.0
+        while size > 1e-10 and objective(b + size * step) > before + 1e-4 * size * slope:
+            size /= 2
+        b = b + size * step
+        b -= b.mean()
+    error = float(((z + b).softmax(1).mean(0) - target).abs().max())
+    if error < 1e-6:
+        return Correction(1.0, b)
+    raise InputError("shares", f"must be reached by offsets, got mean probabilities that differ by {error:.2g}")
+
+
 def check_shares(name: str, given: Any, size: int, link: str) -> Tensor:
     """Return the shares of `size` labels or classes, float64; raise `InputError` that names the argument."""
     if link not in ("sigmoid", "softmax"):

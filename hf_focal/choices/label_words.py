@@ -64,17 +64,21 @@ class LabelWords:
             answer.
         system: the text of the system's message before it.
         max_length: the most tokens of an input. Longer ones get shorter columns; the prompt's own text stays whole.
+        one_logit: score two labels, such as no and yes, by one logit, the second one's score minus the first one's.
 
     Attributes:
         label_ids: the tokens of each label, in the place where it stands: after the prompt.
         gap: " " if a space is before each label, or else "". The tokens of the prompt alone must begin those of the
             prompt with each label. If both ways do, it is the one with fewer tokens, or else the space, unless the
             prompt ends in white space or opens a bracket or quotation.
+        ends: the tokens that the tokenizer's default call adds after each text, such as its EOS, or []. They are left
+            out.
         first_tokens: the first token of each label if these all differ, so that they stand for the labels; or None.
 
     Raises:
-        InputError: labels are missing, empty, or the same; the prompt is wrong, or does not fit into `max_length`; the
-            tokenizer has no chat template; no way of adding the labels keeps the prompt's tokens.
+        InputError: labels are missing, empty, or the same, or are not two with `one_logit`; the prompt is wrong, or
+            does not fit into `max_length`; the tokenizer has no chat template; no way of adding the labels keeps the
+            prompt's tokens.
     """
 
     def __init__(
@@ -86,16 +90,17 @@ class LabelWords:
         chat: bool = False,
         system: str | None = None,
         max_length: int | None = None,
+        one_logit: bool = False,
     ) -> None:
         self.tokenizer, self.labels, self.chat, self.system = tokenizer, tuple(labels), chat, system
-        self.prompt, self.max_length = Prompt(prompt), max_length
+        self.prompt, self.max_length, self.one_logit = Prompt(prompt), max_length, one_logit
         if len({*self.labels}) < max(2, len(self.labels)) or not all(label.strip() for label in self.labels):
             raise InputError("labels", f"must be two or more different words, got {[*self.labels]}")
+        if one_logit and len(self.labels) != 2:
+            raise InputError("labels", f"must be two for one logit, such as no and yes, got {[*self.labels]}")
         if chat and not getattr(tokenizer, "chat_template", None):
             raise InputError("chat", "must not be given for a tokenizer without a chat template, got True")
-        self._ends = [] if chat else self._ids(["a"])[0][-1:]
-        if self._ends != [tokenizer.eos_token_id]:  # which some tokenizers add to each text
-            self._ends = []
+        self.ends = _ends(tokenizer)
         self.gap, self.label_ids = self._in_place()
         firsts = [ids[0] for ids in self.label_ids]
         self.first_tokens = firsts if len({*firsts}) == len(firsts) else None
@@ -127,7 +132,8 @@ class LabelWords:
         return self.tokenizer([*texts], add_special_tokens=not self.chat)["input_ids"]
 
     def _without_end(self, texts: Sequence[str]) -> list[list[int]]:
-        return [ids[:-1] if self._ends and ids[-1:] == self._ends else ids for ids in self._ids(texts)]
+        size = 0 if self.chat else len(self.ends)
+        return [ids[: len(ids) - size] for ids in self._ids(texts)]
 
     def _tokens(self, rows: Sequence[Sequence[str]]) -> list[list[int]]:
         return self._without_end([self.fill(values) for values in rows])
@@ -184,7 +190,8 @@ class LabelWords:
             how = "the logits of their first tokens, which differ"
         if self.first_tokens is None:
             how = "the sums of their tokens' log-probabilities, because some have the same first token"
-        return f"after the prompt, the labels are {shown}{more}; the scores are {how}"
+        of_second = "; the logit is the second score minus the first" if self.one_logit else ""
+        return f"after the prompt, the labels are {shown}{more}; the scores are {how}{of_second}"
 
     def record(self) -> dict[str, Any]:
         """Return what another program needs to get the same scores, as JSON values."""
@@ -195,6 +202,7 @@ class LabelWords:
             "token_ids": self.label_ids,
             "chat": self.chat,
             "system": self.system,
+            "one_logit": self.one_logit,
         }
 
     def plain_prompt(self) -> str:
@@ -215,11 +223,30 @@ class LabelWords:
         return text
 
 
+def _ends(tokenizer: Any) -> list[int]:
+    """Return the tokens that a tokenizer adds after a text."""
+    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return whole[start + len(plain) :]
+    return []
+
+
+def set_labels(config: Any, labels: Sequence[str], one_logit: bool) -> None:
+    """Give a config the labels of a classifier: one class each or, with `one_logit`, a sigmoid for the second one."""
+    names = [*labels[1:]] if one_logit else [*labels]
+    config.num_labels = len(names)
+    config.id2label = dict(enumerate(names))
+    config.label2id = {label: number for number, label in enumerate(names)}
+    config.problem_type = "multi_label_classification" if one_logit else None
+
+
 class LabelWordsModel(nn.Module):
     """A causal language model whose logits are the scores of `words` after a prompt.
 
     With different first tokens, these are the language model's logits of the first tokens, of one forward pass; or
-    else the sums of the log-probabilities of the labels' tokens. The padding may be on either side.
+    else the sums of the log-probabilities of the labels' tokens. With `words.one_logit`, it is one score, that of the
+    second label minus that of the first. The padding may be on either side.
     """
 
     def __init__(self, language_model: Any, words: LabelWords, config: Any = None) -> None:
@@ -229,6 +256,10 @@ class LabelWordsModel(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the scores (N, K), at least float32, of prompts (N, L) with a mask that is 1 at their tokens."""
+        scores = self._scores(input_ids, attention_mask)
+        return scores[:, 1:] - scores[:, :1] if self.words.one_logit else scores
+
+    def _scores(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         # With the padding on the right, models of any family count the positions from the first token.
         order = attention_mask.argsort(dim=1, descending=True, stable=True)
         prompts, mask = input_ids.gather(1, order), attention_mask.gather(1, order)
@@ -268,6 +299,7 @@ def label_scores(
     system: str | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
+    one_logit: bool = False,
 ) -> Tensor:
     """Score label words after a prompt; the softmax of the scores gives the probabilities of the labels.
 
@@ -276,18 +308,19 @@ def label_scores(
 
     Args:
         model: a causal language model of Transformers, on any device.
-        tokenizer, labels, prompt, chat, system, max_length: as for `LabelWords`.
+        tokenizer, labels, prompt, chat, system, max_length, one_logit: as for `LabelWords`.
         rows: a text for each name in braces in the prompt.
         batch_size: rows per forward pass.
 
     Returns:
         (N, K), on the CPU, at least float32: the model's logits of the labels' first tokens or, if some labels share
-        their first one, the sums of the log-probabilities of the labels' tokens.
+        their first one, the sums of the log-probabilities of the labels' tokens. With `one_logit`, (N, 1), the second
+        label's score minus the first one's, whose sigmoid is the probability of the second label.
 
     Raises:
         InputError: as `LabelWords`; or a row lacks a text.
     """
-    words = LabelWords(tokenizer, labels, prompt, chat=chat, system=system, max_length=max_length)
+    words = LabelWords(tokenizer, labels, prompt, chat=chat, system=system, max_length=max_length, one_logit=one_logit)
     if missing := sorted({field for row in rows for field in words.prompt.fields if field not in row}):
         raise InputError("rows", f"must have {', '.join(words.prompt.fields)}, got one without {', '.join(missing)}")
     encoded, _ = words.encode([[row[field] for field in words.prompt.fields] for row in rows])
@@ -301,6 +334,47 @@ def label_scores(
     finally:
         model.train(training)
     return torch.cat(found)
+
+
+def rank(
+    model: Any,
+    tokenizer: Any,
+    query: str,
+    documents: Sequence[str],
+    prompt: str,
+    labels: Sequence[str] = ("no", "yes"),
+    *,
+    correction: Correction | None = None,
+    top_k: int | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Rank documents by the probability of the second label, as `CrossEncoder.rank` of sentence-transformers does.
+
+    Args:
+        model, tokenizer: as for `label_scores`.
+        query: the text for {query} in the prompt.
+        documents: the texts for {document}.
+        prompt: has {query} and {document}, and no other fields.
+        labels: the word for a wrong document, and that for a right one.
+        correction: that of the logits, such as ``Correction.load("correction.json")``; None for the model's own.
+        top_k: the most documents to return.
+        **options: `chat`, `system`, `batch_size`, and `max_length` of `label_scores`.
+
+    Returns:
+        For each document, {"corpus_id": its index, "score": its probability}, the most probable first.
+
+    Raises:
+        InputError: as `label_scores`; or the prompt has other fields.
+    """
+    if {*Prompt(prompt).fields} != {"query", "document"}:
+        raise InputError("prompt", f"must have {{query}} and {{document}}, got fields {Prompt(prompt).fields}")
+    if not documents:
+        return []
+    rows = [{"query": query, "document": document} for document in documents]
+    logits = label_scores(model, tokenizer, rows, labels, prompt, one_logit=True, **options)
+    scores = (correction or Correction()).apply(logits.double())[:, 0].sigmoid()
+    order = scores.argsort(descending=True, stable=True)[:top_k]
+    return [{"corpus_id": int(number), "score": float(scores[number])} for number in order]
 
 
 def sequence_classifier(
@@ -329,16 +403,15 @@ def sequence_classifier(
 
     if words.first_tokens is None:
         raise refused("some labels have the same first token, which is the only one that a classifier scores")
+    if words.ends:
+        raise refused("its tokenizer ends each text with a token, which a classifier would read last")
     kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(model.config), None)
     if kind is None:
         raise refused("Transformers has no sequence classifier of its family")
     if getattr(model.config.get_text_config(), "final_logit_softcapping", None):
         raise refused("its logits have a soft cap, which a classifier lacks")
     config = copy.deepcopy(model.config)
-    config.num_labels = len(words.labels)
-    config.id2label = dict(enumerate(words.labels))
-    config.label2id = {label: number for number, label in enumerate(words.labels)}
-    config.problem_type = None
+    set_labels(config, words.labels, words.one_logit)
     config.prompt = words.plain_prompt()
     config.get_text_config().pad_token_id = config.pad_token_id = tokenizer.pad_token_id
     drop_promises(config, quiet=True)
@@ -357,6 +430,8 @@ def sequence_classifier(
     (head,), ids = heads, torch.tensor(words.first_tokens, device=output.weight.device)
     rows_of_labels, bias = output.weight.detach()[ids], getattr(output, "bias", None)
     offsets = torch.zeros(len(ids)) if bias is None else bias.detach()[ids].cpu()
+    if words.one_logit:
+        rows_of_labels, offsets = rows_of_labels[1:] - rows_of_labels[:1], offsets[1:] - offsets[:1]
     offsets = correction.fold_rows(offsets.double())
     head.weight = nn.Parameter(correction.fold_rows(rows_of_labels).to(rows_of_labels))
     setattr(classifier, prefix, base)
@@ -364,7 +439,7 @@ def sequence_classifier(
     if head.bias is not None:
         head.bias = nn.Parameter(offsets.to(rows_of_labels))
     elif offsets.any():
-        rest = Correction(1.0, offsets - offsets.mean())
+        rest = Correction(1.0, offsets if words.one_logit else offsets - offsets.mean())
     classifier.eval()
     with torch.inference_mode():
         encoded = [torch.tensor(ids) for ids in words.encode(rows)[0]]
@@ -375,8 +450,8 @@ def sequence_classifier(
         inputs = {key: inputs[key].to(model.device) for key in ("input_ids", "attention_mask")}
         found = rest.apply(classifier(**inputs).logits.double().cpu())
     tolerance = {2: 5e-2}.get(model.dtype.itemsize, 1e-4)
-    # Only differences count: the mean of a sample's logits changes no probability.
-    found, expected = (logits - logits.mean(1, keepdim=True) for logits in (found, expected))
+    if not words.one_logit:  # only differences count: the mean of a sample's logits changes no probability
+        found, expected = (logits - logits.mean(1, keepdim=True) for logits in (found, expected))
     if not close(found, expected, tolerance):
         raise refused("its classifier does not give the same scores, by a scale of the logits or by other tokens")
     config = classifier.config

@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset, Value
+from transformers import PreTrainedConfig
 
 from ..calibration import CalibrationFit, Correction
-from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier
+from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier, set_labels
+from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..hub.model_card import CardModel
 from ..reports import RunResult
 from ..reports.output_folder import NotPublishedError
+from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import select_inputs
+from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
 from ..tasks.task import LABEL_WORDS
+from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
 from .model import ModelSource, public_name
 
@@ -48,6 +52,7 @@ class LabelWordsSource(ModelSource):
 
     A correction is kept in ``correction.json``, with the prompt and the labels' tokens, or in the head of a small
     classifier (`save_as`), whose head has no bias in most families: then ``correction.json`` also has the offsets.
+    ``openai.json`` has requests for servers (see `openai_requests`).
     """
 
     has_bias = True  # correction.json keeps offsets
@@ -57,17 +62,18 @@ class LabelWordsSource(ModelSource):
         options = self.options
         if not self.task.is_causal:
             raise InputError("labels", f"must not be given for {self.name!r}, of the task {self.task.name}")
-        for argument in ("question_column", "problem_type", "text_pair_column"):
+        for argument in ("question_column", "text_pair_column"):
             if (value := getattr(options, argument)) is not None:
                 raise InputError(argument, f"must not be given with labels, got {value!r}")
         given = options.labels.split(",") if isinstance(options.labels, str) else options.labels or ()
         self.labels = tuple(label.strip() for label in given)
         self.task = LABEL_WORDS
-        self.config.num_labels = len(self.labels)
-        self.config.id2label = dict(enumerate(self.labels))
-        self.config.label2id = {label: number for number, label in enumerate(self.labels)}
-        self.config.problem_type = None
+        self.one_logit = options.problem_type == MULTI_LABEL
+        if self.one_logit and len(self.labels) != 2:
+            raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
+        set_labels(self.config, self.labels, self.one_logit)
         self.rest = Correction()  # what the saved classifier lacks
+        self.requests: dict[str, Any] | None = None
         self._tried: list[list[str]] = []
 
     @property
@@ -81,7 +87,13 @@ class LabelWordsSource(ModelSource):
             options = self.options
             prompt = read_prompt(str(options.prompt))
             words = LabelWords(
-                self.encoder, self.labels, prompt, chat=options.chat, system=options.system, max_length=self.max_length
+                self.encoder,
+                self.labels,
+                prompt,
+                chat=options.chat,
+                system=options.system,
+                max_length=self.max_length,
+                one_logit=self.one_logit,
             )
         self.data_notes.append(words.note())
         return words
@@ -107,6 +119,14 @@ class LabelWordsSource(ModelSource):
             if empty:
                 self.data_notes.append(f"{empty:,} missing texts in {field!r} of {source} are taken as empty")
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
+        options = with_label_column(split, options)
+        if self.one_logit and _names_labels(split, options):
+            of_two = PreTrainedConfig(num_labels=2)
+            set_labels(of_two, self.labels, False)
+            numbers = labels_of(of_two, source, split, options).numpy()
+            split = split.remove_columns(options.label_column)
+            split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
+            options = replace(options, label_map=None)
         return select_inputs(self.task, source, split, self.config, replace(options, prompt=_FIELDS))
 
     def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
@@ -140,6 +160,12 @@ class LabelWordsSource(ModelSource):
 
     def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
         """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
+        try:
+            self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
+            self.requests["vllm_classifier"] = self._vllm_classifier(fit.correction)
+            result.notes.append("openai.json has requests for OpenAI-compatible servers, and how to correct replies")
+        except ValueError as error:
+            result.notes.append(f"there is no openai.json: {error}")
         if self.options.save_as is None:
             result.notes.append(
                 "the correction is in correction.json, with the prompt and the labels' tokens; the language model is "
@@ -158,10 +184,19 @@ class LabelWordsSource(ModelSource):
             return False
         return None
 
+    def _vllm_classifier(self, correction: Correction) -> dict[str, Any] | None:
+        try:  # as vLLM's classifier takes the labels' rows of the head
+            sequence_classifier(self.model, Correction(), self._tried)
+        except Exception:  # a model of another kind, such as a quantized one, only gets no settings
+            return None
+        return vllm_classifier(self.words, correction, self.model.language_model)
+
     def save(
         self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
     ) -> None:
-        """Write ``correction.json`` and, with `save_as`, the classifier and its tokenizer."""
+        """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
+        if self.requests is not None:
+            write_json(folder / "openai.json", self.requests)
         if self.options.save_as is not None:
             with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
                 self.classifier.save_pretrained(partial)
@@ -183,9 +218,9 @@ class LabelWordsSource(ModelSource):
     def _usage(self) -> str:
         """Return Python code that applies the correction to the language model's scores."""
         words = self.words
-        chat = "".join(
-            f", {name}={value!r}" for name, value in (("chat", words.chat), ("system", words.system)) if value
-        )
+        given = (("chat", words.chat), ("system", words.system), ("one_logit", words.one_logit))
+        chat = "".join(f", {name}={value!r}" for name, value in given if value)
+        probabilities = "sigmoid()" if words.one_logit else "softmax(1)"
         name = public_name(self.name)
         return f"""from hf_focal import Correction
 from hf_focal.choices import label_scores
@@ -195,7 +230,7 @@ model = AutoModelForCausalLM.from_pretrained({_quoted(name)})
 tokenizer = AutoTokenizer.from_pretrained({_quoted(name)})
 prompt = {words.prompt.template!r}
 scores = label_scores(model, tokenizer, [{self._example()!r}], {[*words.labels]!r}, prompt{chat})
-print(Correction.load("correction.json").apply(scores).softmax(1))  # {", ".join(words.labels)}"""
+print(Correction.load("correction.json").apply(scores).{probabilities})  # {", ".join(self.classes)}"""
 
     def _usage_of_classifier(self, name: str) -> str:
         """Return Python code that loads the classifier, fills the prompt, and applies the rest of the correction."""
@@ -220,9 +255,16 @@ import torch
 
 config = classifier.model.config
 logits = torch.tensor([logits[config.id2label[number]] for number in range(config.num_labels)])
-print((logits + torch.tensor(config.calibration["b"])).softmax(0))  # """
-            + ", ".join(self.words.labels)
+print((logits + torch.tensor(config.calibration["b"]))."""
+            + f"{'sigmoid()' if self.one_logit else 'softmax(0)'})  # {', '.join(self.classes)}"
         )
+
+
+def _names_labels(split: Dataset, options: InputOptions) -> bool:
+    """Return whether the labels are names, such as no and yes, rather than 0 and 1, or grades."""
+    feature = split.features.get(options.label_column)
+    is_named = isinstance(feature, ClassLabel) or getattr(feature, "dtype", "") in ("string", "large_string")
+    return is_named or (feature is not None and bool(options.label_map))
 
 
 def _texts(source: str, split: Dataset, column: str) -> tuple[list[str], int]:

@@ -40,7 +40,9 @@ class InputOptions:
         None, "multi_hot or ids: what lists of labels hold, where the data leave it open"
     )
     problem_type: str | None = _option(
-        None, "multi_label_classification for a model with a sigmoid per label whose config does not say so"
+        None,
+        "multi_label_classification for a model with a sigmoid per label whose config does not say so, or with "
+        "--labels no,yes for one logit",
     )
     image_column: str = _option("image", "column of images, or paths to them [image]")
     audio_column: str = _option("audio", "column of sounds: lists of samples at the model's sampling rate [audio]")

@@ -58,12 +58,18 @@ def _argument(task: Task, name: str, options: InputOptions) -> str | None:
     return next((getattr(options, argument) for argument, column, *_ in task.inputs if column == name), None)
 
 
+def with_label_column(split: Dataset, options: InputOptions) -> InputOptions:
+    """Return the options with the column "labels", as Transformers' batches name it, if a split has no other one."""
+    named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
+    if not named and "labels" in split.column_names:
+        return replace(options, label_column="labels")
+    return options
+
+
 def _add_classes(
     samples: Dataset, config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
 ) -> Dataset:
-    named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
-    if not named and "labels" in split.column_names:  # as Transformers' batches name them
-        options = replace(options, label_column="labels")
+    options = with_label_column(split, options)
     if config.problem_type == MULTI_LABEL:
         return samples.add_column("labels", label_sets_of(config, source, split, options))
     _check_one_label(config, split, options)

@@ -6,10 +6,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_focal import CalibrationMetrics, Correction, fold_correction, shift_prior
+from hf_focal.calibration import match_shares
 from hf_focal.calibration.prior_shift import prior_shift
+from hf_focal.validation import InputError
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
@@ -121,3 +126,44 @@ def test_shares_that_cannot_be_are_told():
             shift_prior(z[:, :1], 0.5, share)
     with pytest.raises(ValueError, match=r"new_prior must sum to 1, got a sum of 0.8"):
         shift_prior(z, [0.5, 0.5], [0.4, 0.4], link="softmax")
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(2, 60),
+    classes=st.integers(2, 12),
+    scale=st.sampled_from([0.0, 1.0, 8.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_mean_probabilities_become_the_shares(seed, size, classes, scale):
+    rng = np.random.default_rng(seed)
+    z, shares = scale * rng.normal(size=(size, classes)), rng.dirichlet(np.ones(classes)) * 0.9 + 0.1 / classes
+    correction = match_shares(z, shares)
+    found = softmax(correction.apply(z), axis=1).mean(0)
+    np.testing.assert_allclose(found, shares, rtol=0, atol=1e-6)
+    offsets = np.broadcast_to(np.asarray(correction.b), classes)
+    assert correction.method in ("bias", "temperature") and abs(offsets.sum()) < 1e-6
+    # The offsets are the only ones, but for a number that all share.
+    other = match_shares(z + 5 + np.arange(classes), shares)
+    np.testing.assert_allclose(other.b - other.b.mean(), offsets - np.arange(classes) + (classes - 1) / 2, atol=1e-3)
+
+
+def test_known_shares_undo_the_preference_for_a_class():
+    rng, shares = np.random.default_rng(0), np.array([0.6, 0.3, 0.1])
+    y = rng.choice(3, 50_000, p=shares)
+    z = rng.normal(2.0 * np.eye(3)[y], 1.0) * 2 + np.log(shares)  # calibrated
+    preference = np.array([3.0, -1.0, -2.0])
+    found = match_shares(torch.from_numpy(z + preference), shares)
+    np.testing.assert_allclose(found.b.numpy(), -preference, atol=0.05)
+
+
+def test_shares_that_cannot_be_matched_are_refused():
+    z = np.zeros((5, 2))
+    for shares in ([0.5, 0.6], [0.5], [0.0, 1.0], [0.2, 0.3, 0.5], [math.nan, 0.5]):
+        with pytest.raises(InputError, match="shares must"):
+            match_shares(z, shares)
+    for logits in (np.full((5, 2), -np.inf), np.zeros((0, 2)), np.zeros(5), np.zeros((5, 1))):
+        with pytest.raises(InputError, match="logits must"):
+            match_shares(logits, [0.5, 0.5])
+    with pytest.raises(InputError, match="shares must be reached by offsets"):
+        match_shares(np.array([[1000.0, 0.0], [-1000.0, 0.0], [2000.0, 0.0]]), [0.5, 0.5], max_steps=2)

@@ -3,77 +3,33 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from documented import ROOT, examples_of, run_example
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PhiConfig,
-    PhiForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from label_word_models import FAMILIES, LABELS, PROMPT, label_tokenizer, language_model
+from processes import output_of, start
+from tokenizers import Tokenizer, processors
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hf_focal import Correction, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores
 from hf_focal.choices.label_words import LabelWords, LabelWordsModel, Prompt, sequence_classifier
+from hf_focal.choices.openai_requests import openai_requests
 from hf_focal.cli.main import main
 from hf_focal.scores import read_scores
 from hf_focal.validation import InputError
 
-PROMPT = "Review: {text}\nThe sentiment is"
-LABELS = ("positive", "negative", "neutral")
 TEXTS = ["a good film", "", "bad {text} {{ film 你好 <eos> \u00e9", "film " * 40]
-_SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-_SIZES |= {"num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 256, "initializer_range": 0.5}
-_TOKENS = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
-_PLAIN = {name: size for name, size in _SIZES.items() if name not in ("num_key_value_heads", "head_dim")}
-FAMILIES = {
-    "llama": (LlamaForCausalLM, LlamaConfig, _SIZES),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config, _SIZES | {"tie_word_embeddings": True}),
-    "gpt2": (GPT2LMHeadModel, GPT2Config, {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 256}),
-    "gemma2": (Gemma2ForCausalLM, Gemma2Config, _SIZES | {"final_logit_softcapping": None}),
-    "gemma2 with a soft cap": (Gemma2ForCausalLM, Gemma2Config, _SIZES | {"final_logit_softcapping": 2.0}),
-    "phi, whose head has a bias": (PhiForCausalLM, PhiConfig, _PLAIN),
-}
 FOLDED = [name for name in FAMILIES if "soft cap" not in name]
-CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<answer>"
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """A byte-level BPE, with a token for " positive" but none for "very good"."""
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained.decoder = decoders.ByteLevel()
-    special, letters = ["<pad>", "<eos>"], pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=420, special_tokens=special, initial_alphabet=letters, show_progress=False
-    )
-    words = "Review: a film\nThe sentiment is positive negative neutral very good very bad yes no"
-    trained.train_from_iterator([words] * 5, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=trained, pad_token="<pad>", eos_token="<eos>", chat_template=CHAT)
-
-
-def language_model(name: str, tokenizer):
-    torch.manual_seed(0)
-    kind, config, sizes = FAMILIES[name]
-    model = kind(config(vocab_size=len(tokenizer), **sizes, **_TOKENS)).eval()
-    if getattr(model.lm_head, "bias", None) is not None:
-        torch.nn.init.normal_(model.lm_head.bias)
-    return model
+    return label_tokenizer()
 
 
 @torch.no_grad()
@@ -206,6 +162,77 @@ def test_a_chat_goes_through_the_template(tokenizer):
         LabelWords(without, LABELS, PROMPT, chat=True)
 
 
+@pytest.mark.parametrize("chat", [False, True])
+def test_tokens_that_a_tokenizer_adds_at_the_end_are_left_out(tokenizer, chat):
+    """Some tokenizers end each text with their EOS, or with other tokens."""
+    model, options = language_model("llama", tokenizer), {"chat": chat}
+    rows = [{"text": text} for text in TEXTS]
+    expected = label_scores(model, tokenizer, rows, LABELS, PROMPT, **options)
+    for form in ("$A <eos>", "<eos> $A <eos>", "$A <pad> <eos>"):
+        other = Tokenizer.from_str(tokenizer._tokenizer.to_str())
+        other.post_processor = processors.TemplateProcessing(form, special_tokens=[("<eos>", 1), ("<pad>", 0)])
+        ending = PreTrainedTokenizerFast(
+            tokenizer_object=other, pad_token="<pad>", eos_token="<eos>", chat_template=tokenizer.chat_template
+        )
+        assert ending("a")["input_ids"][-1] == 1
+        words = LabelWords(ending, LABELS, PROMPT, **options)
+        assert words.ends == ([0, 1] if "<pad>" in form else [1])
+        assert [ids[0] for ids in words.label_ids] == LabelWords(tokenizer, LABELS, PROMPT, **options).first_tokens
+        found = label_scores(model, ending, rows, LABELS, PROMPT, **options)
+        if form.startswith("$A"):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        with pytest.raises(InputError, match="its tokenizer ends each text with a token"):
+            sequence_classifier(LabelWordsModel(model, words), Correction(), [["a"]])
+        with pytest.raises(ValueError, match="its tokenizer ends each text with a token"):
+            openai_requests(words, Correction(), "model")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("labels", [LABELS, ("very good", "very bad")])
+def test_half_precision_changes_the_scores_by_its_rounding(tokenizer, dtype, labels, tmp_path):
+    model = language_model("llama", tokenizer)
+    rows = [{"text": text} for text in TEXTS]
+    expected = label_scores(model, tokenizer, rows, labels, PROMPT)
+    half = language_model("llama", tokenizer).to(dtype)
+    found = label_scores(half, tokenizer, rows, labels, PROMPT)
+    assert found.dtype == torch.float32
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, rtol=0, atol=20 * torch.finfo(dtype).eps * scale)
+    if labels != LABELS:
+        return
+    correction = Correction.bias(2.0, [0.5, -0.5, 0.0])
+    scorer = LabelWordsModel(half, LabelWords(tokenizer, labels, PROMPT))
+    classifier, rest = sequence_classifier(scorer, correction, [[text] for text in TEXTS])
+    classifier.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert loaded.dtype == dtype
+    texts = [loaded.config.prompt.format(text=text) for text in TEXTS]
+    with torch.no_grad():
+        logits = loaded(**tokenizer(texts, padding=True, return_tensors="pt")).logits.float()
+    corrected = correction.apply(found).softmax(1)
+    torch.testing.assert_close(rest.apply(logits).softmax(1), corrected, rtol=0, atol=20 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", [",".join(LABELS), "very good,very bad,no"])
+def test_two_processes_are_one(case, tmp_path, labels):
+    """Each process scores its own share of the rows, in longer and shorter batches."""
+    script = Path(__file__).parent / "launched_label_words.py"
+    names = ("one", "two")
+    for number, name in enumerate(names, 1):
+        output_of(start(script, number, case, tmp_path / name, labels))
+    scores = [read_scores(tmp_path / name / "scores.parquet") for name in names]
+    np.testing.assert_allclose(scores[1].logits, scores[0].logits, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(scores[1].labels, scores[0].labels)
+    corrections = [Correction.load(tmp_path / name / "out" / "correction.json") for name in names]
+    for one, two in zip(*(correction.dense() for correction in corrections), strict=True):
+        np.testing.assert_allclose(two, one, rtol=0, atol=1e-4)
+    records = [json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8")) for name in names]
+    assert [record["processes"] for record in records] == [1, 2]
+    assert records[1]["nll"] == pytest.approx(records[0]["nll"], abs=1e-5)
+    assert (tmp_path / "two" / "out" / "openai.json").exists() == (labels == ",".join(LABELS))
+
+
 @pytest.fixture(scope="module")
 def case(tokenizer, tmp_path_factory):
     """A language model with files of rows whose labels follow its scores with T = 3 and offsets."""
@@ -245,6 +272,12 @@ def test_calibration_keeps_the_correction_and_the_prompt_but_not_the_model(case,
     saved = json.loads((tmp_path / "out" / "correction.json").read_text(encoding="utf-8"))
     assert saved["classes"] == [*LABELS] and saved["label_words"]["prompt"] == PROMPT
     assert saved["label_words"]["token_ids"] == [[label] for label in ids_of(tokenizer, LABELS)]
+    requests = json.loads((tmp_path / "out" / "openai.json").read_text(encoding="utf-8"))
+    assert requests["token_ids"] == ids_of(tokenizer, LABELS) and requests["prompt"] == PROMPT
+    A, b = Correction.load(tmp_path / "out" / "correction.json").dense()
+    np.testing.assert_allclose(requests["A"], A if A.ndim else A * np.eye(3))
+    np.testing.assert_allclose(requests["b"], b)
+    assert [note for note in result.notes if note.startswith("openai.json has requests")]
     rows = Dataset.from_csv(str(case / "held_out.csv"))
     model = LlamaForCausalLM.from_pretrained(case / "model")
     texts = [{"text": text or ""} for text in rows["text"]]
@@ -321,7 +354,8 @@ def test_wrong_arguments_get_one_sentence(case):
 
 def test_the_guide_runs(case, tmp_path, monkeypatch, capsys):
     page = ROOT / "docs" / "guides" / "language_model_classifier.md"
-    (command,) = re.findall(r"```\nhf-focal (.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    pattern = r"```\nhf-focal (calibrate HuggingFaceTB.*?)```"
+    (command,) = re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     name = "HuggingFaceTB/SmolLM2-135M-Instruct"
     (tmp_path / "HuggingFaceTB").mkdir()

@@ -1,0 +1,51 @@
+"""`benchmarks/zero_shot.py` on two sets, and the page that it writes."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def zero_shot(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import zero_shot
+
+    return zero_shot
+
+
+def test_the_page_is_that_of_the_figures(zero_shot):
+    figures = json.loads((ROOT / "benchmarks" / "results" / "zero_shot.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "results" / "zero_shot.md").read_text(encoding="utf-8") == zero_shot.page(figures)
+
+
+def test_figures_are_those_of_the_logits(zero_shot, tmp_path, monkeypatch):
+    monkeypatch.setattr(zero_shot, "SIZES", (20, 100))
+    monkeypatch.setattr(zero_shot, "DRAWS", 1)
+    table = zero_shot.sets()
+    names = table[table["kind"] == "zero_shot"].index[:2]
+    monkeypatch.setattr(zero_shot, "sets", lambda: table.loc[names])
+    arguments = ["zero_shot.py", "--json", str(tmp_path / "figures.json"), "--page", str(tmp_path / "page.md")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    threads = torch.get_num_threads()
+    zero_shot.main()
+    torch.set_num_threads(threads)
+    assert "| 100 | `auto` |" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+    rows = {(row["method"], row["samples"]): row for row in zero_shot.expanded(figures["columns"][names[0]])}
+    assert rows["none", 20]["error"] == pytest.approx(table.loc[names[0], "test_error"], abs=1e-4)
+    assert rows["none", 20]["nll"] == pytest.approx(table.loc[names[0], "test_nll"], abs=1e-3)
+    # Batch calibration, once more.
+    logits = zero_shot.load(names[0])
+    chosen = np.random.default_rng(0).permutation(len(logits.validation_labels))[:100]
+    held_out, test = (np.exp(of - of.max(1, keepdims=True)) for of in (logits.validation_logits, logits.test_logits))
+    mean = (held_out / held_out.sum(1, keepdims=True))[chosen].mean(0)
+    p = test / mean
+    p /= p.sum(1, keepdims=True)
+    nll = -np.log(p[np.arange(len(p)), logits.test_labels]).mean()
+    assert rows["prior", 100]["nll"] == pytest.approx(nll, abs=1e-3)
