@@ -35,6 +35,7 @@ from .reports.result_sections import (
 )
 from .scores.comparisons import drift, group_metrics
 from .scores.saved_scores import write_scores
+from .sources.examples import find_examples, has_examples
 from .sources.source import Data, Source, as_source, names_of
 from .sources.table import TableSource
 from .utils.json_values import read
@@ -56,6 +57,7 @@ def evaluate(
     num_bins: int = 15,
     output: str | Path | None = None,
     save_scores: str | Path | None = None,
+    no_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
     **options: Any,
@@ -73,6 +75,7 @@ def evaluate(
         num_bins, output, on_result: as for `evaluate_model`.
         save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
             follows the forward pass can then be repeated without it.
+        no_examples: leave the most confident mistakes, and the least confident right answers, out of ``report.html``.
         arguments: those of `hf-focal evaluate` that do the same, from which the page names the next steps.
         **options: of a model, those of `evaluate_model`; of a table, those of `read_scores`.
 
@@ -97,6 +100,9 @@ def evaluate(
             held_out = opened.read(chosen_on)
             notes += _overlap_notes(measured, given.argument, held_out, chosen_on.argument, "threshold", "test")
         _save_scores(save_scores, measured, opened)
+        shows = output is not None and not no_examples and has_examples(opened, measured)
+        if shows:
+            measured.collected()  # in the pass that also measures
         sections: dict[str, Any] = {}
         if measured.groups is not None:
             sections["parts"] = PartsSection(groups=Groups(**group_metrics(measured.collected(), num_bins)))
@@ -117,7 +123,8 @@ def evaluate(
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
-            write_results(output, result, earlier, arguments)
+            examples = find_examples(opened, given, measured) if shows else None
+            write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal and measured.link == "softmax" and thresholds.values[0] is None:
             ((name, least),) = goal.items()
             shows = f"must be one that {held_out.source} shows with {100 * confidence:g}% confidence, got {least:g}"
@@ -144,6 +151,8 @@ def calibrate(
     push_to_hub: str | None = None,
     private: bool | None = None,
     save_scores: str | Path | None = None,
+    no_examples: bool = False,
+    publish_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
     **options: Any,
@@ -160,6 +169,8 @@ def calibrate(
             model, if it is one, with the correction folded in.
         push_to_hub, private: of a model, as for `calibrate_model`.
         save_scores: a new parquet file for the scores of `data`, as for `evaluate`.
+        no_examples: as for `evaluate`.
+        publish_examples: write the page with its examples to ``report/examples.html``, too, which is published.
 
     Raises:
         NotPublishedError: the source could not be corrected, saved, or published. Files that were already written are
@@ -170,6 +181,8 @@ def calibrate(
     _check_fit_arguments(objective, calibration, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
+    if no_examples and publish_examples:
+        raise InputError("publish_examples", "must not be given with no_examples, got both")
     with new_folder(output):
         opened, given = _opened(source, data, scores, num_bins, options)
         opened.check_fit(calibration, per_label, goal, new_prior)
@@ -206,6 +219,9 @@ def calibrate(
             fit, shift = shift_fit(fit, prior, new_prior, fitted_on.link, fitted_on.score_names)
             sections["prior"] = PriorSection(**shift)
             promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
+        shows = saves and not no_examples and has_examples(opened, measured_on)
+        if shows:
+            measured_on.collected()
         before, after = measured_on.measure(num_bins, fit.correction)
         sections["fit"] = FitSection(fitted_on.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
         if fit.is_cross_fitted:
@@ -243,7 +259,8 @@ def calibrate(
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
             with disk_errors(folder, result):
                 opened.save(folder, fit, fitted_on, promises, result)
-                write_results(folder, result, arguments=arguments)
+                examples = find_examples(opened, tested, measured_on, fit.correction) if shows else None
+                write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                 name = repository or folder.resolve().name
                 opened.write_card(folder, name, result, (given, fitted_on), (tested, measured_on))
             if repository is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
+from .examples import Examples
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes
 from .page_parts import diagrams, environment, picture
@@ -24,6 +25,7 @@ def comparison_page(
     title: str | None = None,
     *,
     arguments: Mapping[str, Any] | None = None,
+    examples: Examples | None = None,
 ) -> Path:
     """Write one HTML file that compares runs with tables, reliability diagrams, and heat maps of AdaFocal's γ.
 
@@ -42,6 +44,7 @@ def comparison_page(
         title: the page's heading; by default, "Calibration of N runs", or the name of the only run's model.
         arguments: those of the command that measured a single run, so that the next steps on its page name the user's
             files; a result holds only the last parts of their paths, as it may be published.
+        examples: samples of the data, which the page of a single run shows.
 
     Raises:
         ValueError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
@@ -55,7 +58,7 @@ def comparison_page(
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
         heading = title or f"Calibration of {_name(file, run)}"
-        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments)
+        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments, examples)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
