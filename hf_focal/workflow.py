@@ -100,8 +100,8 @@ def evaluate(
             held_out = opened.read(chosen_on)
             notes += _overlap_notes(measured, given.argument, held_out, chosen_on.argument, "threshold", "test")
         _save_scores(save_scores, measured, opened)
-        shows = output is not None and not no_examples and has_examples(opened, measured)
-        if shows:
+        with_examples = output is not None and not no_examples and has_examples(opened, measured)
+        if with_examples:
             measured.collected()  # in the pass that also measures
         sections: dict[str, Any] = {}
         if measured.groups is not None:
@@ -123,7 +123,7 @@ def evaluate(
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
-            examples = find_examples(opened, given, measured) if shows else None
+            examples = find_examples(opened, given, measured) if with_examples else None
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal and measured.link == "softmax" and thresholds.values[0] is None:
             ((name, least),) = goal.items()
@@ -219,8 +219,8 @@ def calibrate(
             fit, shift = shift_fit(fit, prior, new_prior, fitted_on.link, fitted_on.score_names)
             sections["prior"] = PriorSection(**shift)
             promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
-        shows = saves and not no_examples and has_examples(opened, measured_on)
-        if shows:
+        with_examples = saves and not no_examples and has_examples(opened, measured_on)
+        if with_examples:
             measured_on.collected()
         before, after = measured_on.measure(num_bins, fit.correction)
         sections["fit"] = FitSection(fitted_on.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
@@ -259,7 +259,7 @@ def calibrate(
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
             with disk_errors(folder, result):
                 opened.save(folder, fit, fitted_on, promises, result)
-                examples = find_examples(opened, tested, measured_on, fit.correction) if shows else None
+                examples = find_examples(opened, tested, measured_on, fit.correction) if with_examples else None
                 write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                 name = repository or folder.resolve().name
                 opened.write_card(folder, name, result, (given, fitted_on), (tested, measured_on))

@@ -159,11 +159,11 @@ def line_chart(
         if bins:
             filled = bins[name].count > 0
             count = bins[name].count[filled]
-            xs, ys = 100 * bins[name].confidence[filled], 100 * bins[name].accuracy[filled]
+            confidence, accuracy = 100 * bins[name].confidence[filled], 100 * bins[name].accuracy[filled]
             solid = count >= _SOLID
-            parts.append(_line(frame, [*zip(xs[solid], ys[solid], strict=True)], style))
-            low, high = (100 * end for end in wilson_interval(ys / 100, count))
-            for x, y, below, above, size_of in zip(xs, ys, low, high, count, strict=True):
+            parts.append(_line(frame, [*zip(confidence[solid], accuracy[solid], strict=True)], style))
+            low, high = (100 * end for end in wilson_interval(accuracy / 100, count))
+            for x, y, below, above, size_of in zip(confidence, accuracy, low, high, count, strict=True):
                 tip = f"{name}: confidence {x:.1f}%, accuracy {y:.1f}% of {size_of:,} samples"
                 interval = _vertical(frame.x(x), frame.y(below), frame.y(above), f"{style} thin")
                 dot = Markup('<circle class="{} dot" cx="{}" cy="{}" r="3.5"/>').format(style, frame.x(x), frame.y(y))
@@ -197,7 +197,7 @@ def line_chart(
 
 def group_chart(groups: Groups) -> Markup:
     """Draw the ECE of each group with its interval and, in gray, the ECE before the correction."""
-    size = (460, 34 + 22 * len(groups.name))
+    size = (460, 50 + 22 * len(groups.name))
     largest = max([0.01, *(end for end in (*groups.ece_high, *(groups.ece_before or ())) if not math.isnan(end))])
     most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= 100 * largest)
     frame = Frame(150, 4, 300, 22 * len(groups.name), (0, 0), (most, 1))
@@ -216,6 +216,8 @@ def group_chart(groups: Groups) -> Markup:
         marks.append(Markup('<path class="line c0 thin" d="M{} {}H{}"/>').format(ends[0], y, ends[1]))
         marks.append(Markup('<circle class="point" cx="{}" cy="{}" r="4"/>').format(frame.x(100 * ece), y))
         parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, Markup("").join(marks)))
+    title = "ECE with its 95% interval, %" + ("" if groups.ece_before is None else "; gray: before the correction")
+    parts.append(_text(frame.left + frame.width / 2, size[1] - 8, title, "middle"))
     return _svg(size, "ECE of the groups with its 95% interval, %", parts)
 
 

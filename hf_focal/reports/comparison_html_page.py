@@ -9,11 +9,12 @@ from typing import Any
 
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
+from .charts import line_chart
 from .examples import Examples
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes
-from .page_parts import diagrams, environment, picture
-from .run_html_page import run_page
+from .page_parts import diagrams, drawn, environment, picture
+from .run_html_page import axis_titles, run_page
 from .run_results import READ_ERRORS, RunResult, known_loss
 from .text_summary import decision_lines
 from .verdicts import headline_of, warnings_of
@@ -80,9 +81,25 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
             title=title,
             tables=[_table(test_set, runs) for test_set, runs in tables.items()],
             runs=shown,
+            overlays=_overlays([*runs.values()]),
             gammas=gammas,
         )
     )
+
+
+def _overlays(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """Return pictures with the reliability of all runs, before and, if any has one, after the correction."""
+    pictures = []
+    corrected = any(run.method for run in runs)
+    for when, side in (("before the correction", "pre_bins"), ("after it", "post_bins"))[: 2 if corrected else 1]:
+        bins = {run.loss: getattr(run, side) for run in runs if getattr(run, side).count.sum()}
+        links = {run.link for run in runs}
+        titles = axis_titles(links.pop() if len(links) == 1 else "softmax")
+        caption = when.capitalize() if corrected else ""
+        alt = f"Reliability of all runs {when if corrected else ''}".strip()
+        if bins:
+            pictures.append(drawn(line_chart({}, *titles, alt, bins=bins), alt, caption))
+    return pictures
 
 
 def _name(file: Path, run: RunResult) -> str:

@@ -12,9 +12,10 @@ from markupsafe import Markup, escape
 
 from ..calibration.cross_fitting import scaling_name
 from .charts import RELIABILITY, reliability_chart
-from .markdown_tables import Best, Cell, parts
+from .markdown_tables import Best, Cell, Tied, parts
 from .number_format import format_metric
 from .run_results import RunResult
+from .text_summary import summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +41,7 @@ def environment() -> Environment:
         "probability": _probability,
         "value": lambda cell: _numbers_and_intervals(cell)[2],
     }
-    made.tests["best"] = lambda part: isinstance(part, Best)
+    made.tests |= {"best": lambda part: isinstance(part, Best), "tied": lambda part: isinstance(part, Tied)}
     made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "site": SITE}
     made.globals["guide"] = f"{SITE}guides/reliability_diagram.html"
     return made
@@ -68,6 +69,13 @@ def diagrams(run: RunResult) -> list[dict[str, Any]]:
 def drawn(chart: Markup, alt: str, caption: str | None = None) -> dict[str, Any]:
     """Return what the template needs to show a chart of `charts`."""
     return {"source": chart, "alt": alt, "caption": caption, "wide": False}
+
+
+def notebook_view(run: RunResult) -> str:
+    """Return the verdict, the table, and the reliability diagrams of a run as HTML for a notebook."""
+    shown = diagrams(run) if run.pre_bins.count.sum() else []
+    template = environment().get_template("notebook_view.html.jinja")
+    return template.render(text=summary(run), diagrams=shown)
 
 
 def picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:

@@ -254,6 +254,9 @@ class ClassBins:
             self.edges
         ):
             raise ValueError("classes must have a name, a number of samples, and edges for each")
+        for edges in self.edges:
+            if len(edges) < 2 or not (np.diff(edges) > 0).all():
+                raise ValueError("classes must have edges in order")
         for side in (self.before, self.after or self.before):
             columns = np.array([side.group, side.bin, side.count, side.confidence, side.hits], float)
             if columns.ndim != 2 or not np.isfinite(columns).all() or (columns < 0).any():

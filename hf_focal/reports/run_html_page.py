@@ -204,10 +204,8 @@ def _classes(run: RunResult) -> dict[str, Any] | None:
         rows = [places[classes.name[index]] for index in order]
         columns = {title: [column[row] for row in rows] for title, column in columns.items()}
     else:
-        number = run.pre.get("num_samples", np.nan)
         columns = {
             "ECE %": [" → ".join(format_number(side["ece"][index], 100, 2) for side in sides) for index in order],
-            "confidence - accuracy %": [format_number(sides[-1]["gap"][index], 100, 1) for index in order],
             "precision %": [format_number(sides[-1]["precision"][index], 100, 1) for index in order],
             "recall %": [
                 format_number(sides[-1]["hits"][index] / max(classes.num_samples[index], 1), 100, 1)
@@ -217,7 +215,7 @@ def _classes(run: RunResult) -> dict[str, Any] | None:
             ],
             "predictions": [f"{int(sides[-1]['count'][index]):,}" for index in order],
             "samples": [f"{classes.num_samples[index]:,}" for index in order],
-            "of all %": [format_number(classes.num_samples[index], 100 / number, 2) for index in order],
+            "confidence - accuracy %": [format_number(sides[-1]["gap"][index], 100, 1) for index in order],
         }
     first = [title for title in ("ECE %",) if title in columns]
     columns = {title: columns[title] for title in first} | columns
@@ -270,7 +268,7 @@ def _texts(classes: ClassBins, side: FilledBins) -> list[str]:
     return [";".join(of) for of in texts]
 
 
-def _worst(run: RunResult) -> list[dict[str, Any]]:
+def _worst(run: RunResult) -> list[list[dict[str, Any]]]:
     """Return small pictures of the classes with the largest ECE, before and after the correction."""
     classes = run.parts.classes
     assert classes is not None
@@ -281,21 +279,23 @@ def _worst(run: RunResult) -> list[dict[str, Any]]:
     return _small_pictures(of_names, run)
 
 
-def _group_diagrams(run: RunResult) -> list[dict[str, Any]]:
+def _group_diagrams(run: RunResult) -> list[list[dict[str, Any]]]:
     groups = run.parts.groups
     if groups is None or groups.bins is None:
         return []
     return _small_pictures(dict(zip(groups.name, groups.bins, strict=True)), run)
 
 
-def _small_pictures(of_names: Mapping[str, Sequence[ReliabilityBins]], run: RunResult) -> list[dict[str, Any]]:
-    pictures = []
+def _small_pictures(of_names: Mapping[str, Sequence[ReliabilityBins]], run: RunResult) -> list[list[dict[str, Any]]]:
+    """Return for each name the pictures before and after the correction."""
+    pictures: list[list[dict[str, Any]]] = []
     for name, bins in of_names.items():
+        pictures.append([])
         for when, side in zip(("before", "after"), bins, strict=False):
             if side.count.sum():
                 caption = f"{name}, {when}" if run.method else name
                 alt = f"Reliability diagram of {caption}"
-                pictures.append(drawn(reliability_chart(side, run.link, alt, small=True), alt, caption))
+                pictures[-1].append(drawn(reliability_chart(side, run.link, alt, small=True), alt, caption))
     return pictures
 
 
@@ -306,10 +306,11 @@ def _drift(run: RunResult) -> dict[str, Any] | None:
     name, now, earlier = run.drift.reference, run.data.measured_on or "now", run.drift.bins
     label = f"Reliability diagram of {name} and of {now}"
     bins = {f"before: {name}": earlier, f"now: {now}": run.pre_bins}
-    return drawn(line_chart({}, *_titles(run.link), label, bins=bins), label)
+    return drawn(line_chart({}, *axis_titles(run.link), label, bins=bins), label)
 
 
-def _titles(link: str) -> tuple[str, str]:
+def axis_titles(link: str) -> tuple[str, str]:
+    """Return the titles of the axes of a chart in percent."""
     return ("P(label), %", "Frequency, %") if link == "sigmoid" else ("Confidence, %", "Accuracy, %")
 
 

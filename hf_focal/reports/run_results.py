@@ -72,9 +72,11 @@ _DETAILS = {"notes", *(key for key, _ in _NESTED.values())}
 _DETAILS |= {key_of(part) for kind in _FLAT.values() for part in fields(kind)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """The result of a run on its test set.
+
+    Printed, it is its verdict and a table of its metrics. A notebook shows its reliability diagrams, too.
 
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
@@ -111,6 +113,16 @@ class RunResult:
     pre_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     post_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     true_calibration_error: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        from .text_summary import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from .page_parts import notebook_view
+
+        return notebook_view(self)
 
     @property
     def link(self) -> str:
