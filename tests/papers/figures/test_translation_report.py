@@ -156,7 +156,7 @@ def test_the_report_of_a_run(tmp_path):
     folder = tmp_path / "new" / "report"
     samples = [SAMPLE, SAMPLE | {"source": "2 * 3_4 < 5 |\n# `x` $1", "after": ""}]
     paths = write_translation_report(folder, CROSS_ENTROPY, samples)
-    diagrams = [f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")]
+    diagrams = ["reliability_before.png", "reliability_after.png"]
     names = ["table.md", *diagrams, "loss.yaml", "curves.png", "curves.csv", "samples.md", "metrics.json"]
     assert [path.name for path in paths] == names
     assert sorted(folder.iterdir()) == sorted(paths)
