@@ -65,7 +65,11 @@ def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool 
         frame = frame._replace(low=(bins.edges[1] / 3, bins.edges[1] / 3), log=True)
     elif small and (most := _last_edge(bins)) <= 0.5:
         frame = frame._replace(high=(most, most))
-    ticks = [10.0**power for power in range(-5, 1)] if log else [frame.high[0] * part for part in _parts(small)]
+    ticks = (
+        [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
+        if log
+        else [frame.high[0] * part for part in _parts(small)]
+    )
     parts = [_axes(frame, ticks, ticks, small or log)]
     if not small:
         horizontal, vertical, *_ = WORDS[link]
@@ -217,7 +221,7 @@ def group_chart(groups: Groups) -> Markup:
         marks.append(Markup('<circle class="point" cx="{}" cy="{}" r="4"/>').format(frame.x(100 * ece), y))
         parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, Markup("").join(marks)))
     title = "ECE with its 95% interval, %" + ("" if groups.ece_before is None else "; gray: before the correction")
-    parts.append(_text(frame.left + frame.width / 2, size[1] - 8, title, "middle"))
+    parts.append(_text(size[0] / 2, size[1] - 8, title, "middle"))
     return _svg(size, "ECE of the groups with its 95% interval, %", parts)
 
 
@@ -234,6 +238,10 @@ def _svg(size: tuple[float, float], label: str, parts: Sequence[Markup], data: s
 
 def _text(x: float, y: float, text: str, kind: str) -> Markup:
     return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, round(x, 1), round(y, 1), text)
+
+
+def _number(tick: float) -> str:
+    return f"{tick:.3g}" if tick == 0 or tick >= 1e-3 else f"{tick:.0e}".replace("e-0", "e-")
 
 
 def _title(text: str, frame: Frame, lowest: Frame, size: tuple[float, float]) -> Markup:
@@ -253,11 +261,11 @@ def _axes(frame: Frame, horizontal: Sequence[float], vertical: Sequence[float], 
     ends = [tick for tick in vertical if frame.low[1] <= tick <= frame.high[1] * 1.001]
     for tick in ends:
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(frame.left, frame.y(tick), right))
-        parts.append(_text(frame.left - 4, frame.y(tick) + 4, f"{tick:.3g}", "tick end"))
+        parts.append(_text(frame.left - 4, frame.y(tick) + 4, _number(tick), "tick end"))
     below = bottom if has_numbers_below or frame is not RELIABILITY else SHARES.top + SHARES.height
     for tick in horizontal:
         if frame.low[0] <= tick <= frame.high[0] * 1.001:
-            parts.append(_text(frame.x(tick), below + 14, f"{tick:.3g}", "tick middle"))
+            parts.append(_text(frame.x(tick), below + 14, _number(tick), "tick middle"))
     return Markup("").join(parts)
 
 

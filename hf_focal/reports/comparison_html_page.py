@@ -91,7 +91,8 @@ def _overlays(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
     """Return pictures with the reliability of all runs, before and, if any has one, after the correction."""
     pictures = []
     corrected = any(run.method for run in runs)
-    for when, side in (("before the correction", "pre_bins"), ("after it", "post_bins"))[: 2 if corrected else 1]:
+    sides = ("before the correction", "pre_bins"), ("after the correction", "post_bins")
+    for when, side in sides[: 2 if corrected else 1]:
         bins = {run.loss: getattr(run, side) for run in runs if getattr(run, side).count.sum()}
         links = {run.link for run in runs}
         titles = axis_titles(links.pop() if len(links) == 1 else "softmax")

@@ -112,10 +112,10 @@ def group_columns(groups: Groups) -> dict[str, list[Cell]]:
     bounds = zip(groups.ece, groups.ece_low, groups.ece_high, strict=True)
     return {
         "group": [*groups.name],
+        "ECE %": [(format_number(ece, 100, 2), format_interval((low, high), 100, 2)) for ece, low, high in bounds],
         "samples": [f"{count:,}" for count in groups.num_samples],
         "error %": [format_number(share, 100, 2) for share in groups.error],
         "confidence - accuracy %": [format_number(gap, 100, 2) for gap in groups.gap],
-        "ECE %": [(format_number(ece, 100, 2), format_interval((low, high), 100, 2)) for ece, low, high in bounds],
     }
 
 
