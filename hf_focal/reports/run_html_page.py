@@ -65,7 +65,6 @@ def run_page(
             has_log=bool(parts.classes and len(parts.classes.edges) > 1),
             threshold=_threshold(run, arguments, folder),
             examples=examples,
-            publishes=bool(examples and arguments is None),
             groups=group_columns(parts.groups) if parts.groups else None,
             group_picture=drawn(group_chart(parts.groups), "ECE of the groups") if parts.groups else None,
             group_diagrams=_group_diagrams(run),

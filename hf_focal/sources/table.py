@@ -9,7 +9,7 @@ import numpy as np
 from ..reports.result_sections import DataSection
 from ..scores.schema import Schema
 from ..scores.score_table import Scores, read_scores
-from ..scores.table_files import load
+from ..scores.table_files import ScoreRows, load
 from .source import Data, Source
 
 
@@ -24,6 +24,7 @@ class TableSource(Source):
 
     def __init__(self, text_column: str | None = None, **columns: Any) -> None:
         self.columns, self.text_column = columns, text_column
+        self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
         self.schema: Schema | None = None
 
     def scores(self, data: Any) -> Scores:
@@ -35,16 +36,25 @@ class TableSource(Source):
             "group": self.columns.get("group") if data.groups else None,
             "cluster_column": self.columns.get("cluster_column") if data.clusters else None,
         }
-        found = read_scores(data.value, name=data.argument, schema=self.schema, **columns | needed)
+        table = data.value if self.text_column is None else self._with_texts(data, needed)
+        found = read_scores(table, name=data.argument, schema=self.schema, **columns | needed)
         if self.schema is None:
             self.schema, self.link, self.classes = found.schema, found.link, found.classes
         return found
 
+    def _with_texts(self, data: Data, needed: dict[str, Any]) -> ScoreRows:
+        """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""
+        text = (self.columns.get("label_column"), self.columns.get("correct_column"), *needed.values())
+        rows = load(data.argument, data.value, (*text, self.text_column))
+        if data.groups or self.text_column in rows.table.column_names:
+            self.texts[data.argument] = rows.column("text_column", str(self.text_column))
+        return rows
+
     def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
         if self.text_column is None:
             return super().inputs(data, scores, rows)
-        texts = load(data.argument, data.value, (self.text_column,)).column("text_column", self.text_column)
-        return ["" if text is None else text for text in texts.take(rows).to_pylist()]
+        texts = self.texts[data.argument].take(rows).to_pylist()
+        return ["" if text is None else text for text in texts]
 
     def title(self, scores: Any) -> str:
         return Path(scores.source).stem

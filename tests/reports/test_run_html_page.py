@@ -94,6 +94,15 @@ def test_samples_are_in_no_file_that_is_published(tmp_path, text_column):
         calibrate_scores(table, no_examples=True, publish_examples=True)
 
 
+def test_a_wrong_column_of_texts_is_told_before_anything_is_measured(tmp_path):
+    table = table_of(100, 3)
+    with pytest.raises(InputError, match=r"text_column must be one of .*, got 'body'"):
+        evaluate_scores(table, text_column="body", output=tmp_path / "out", on_result=lambda result: pytest.fail())
+    assert not (tmp_path / "out").exists()
+    calibrate_scores(table.drop(columns="message"), test_scores=table, text_column="message", output=tmp_path / "out")
+    assert EVIL[:5] not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 def test_nothing_in_names_and_texts_is_markup(measured):
     page = (measured / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("<script") == page.count("</script") == 1 and "<img src=x" not in page
