@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ _PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)", "#b3b3b3": 
 _PAGE_COLORS |= {"#0072b2": "var(--blue)", "#d55e00": "var(--orange)", "#009e73": "var(--green)"}
 
 
+@cache
 def environment() -> Environment:
     """Return the environment of the pages' templates."""
     made = Environment(

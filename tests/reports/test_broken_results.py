@@ -8,7 +8,7 @@ import torch
 
 from hf_focal import Temperature
 from hf_focal.cli.main import main
-from hf_focal.reports import RunResult, comparison_page, run_html_page, write_report
+from hf_focal.reports import RunResult, comparison_page, page_parts, run_html_page, write_report
 
 VALUES = (None, "x", -1, 1e300, 10**400, True, [], {}, [1], {"a": 1}, float("nan"), float("inf"), "missing")
 
@@ -49,6 +49,7 @@ def metrics(tmp_path):
 @pytest.mark.slow
 def test_any_value_may_be_another(metrics, monkeypatch):
     # Drawing takes most of the time; what it asks of its input is kept.
+    monkeypatch.setattr(page_parts, "reliability_chart", lambda bins, *_: bins.accuracy[bins.count > 0])
     monkeypatch.setattr(run_html_page, "gamma_heatmap", lambda history: [update["epoch"] + 1 for update in history])
     monkeypatch.setattr(run_html_page, "picture", lambda *_: dict.fromkeys(("source", "alt", "caption", "wide"), ""))
     whole, errors, pages = json.loads(metrics.read_text()), 0, 0

@@ -349,7 +349,7 @@ def test_a_browser_shows_the_page(everything, tmp_path):
             assert browser.value(f"{title}.getBoundingClientRect().right") < width - 16
             wide = "document.querySelector('.pictures svg').getBoundingClientRect().width"
             before = browser.value(wide)
-            browser.value("document.querySelector('label input').click()")
+            browser.value("document.querySelector('.pictures label input').click()")
             assert browser.value(wide) > before or width < 600  # where it has the whole width already
             sort = "document.querySelectorAll('thead button')[1].click()"
             names = "[...document.querySelector('tbody').rows].map(row => row.cells[0].textContent)"
