@@ -237,6 +237,8 @@ def test_what_is_saved(cases, kind, tmp_path):
     report = tmp_path / "out" / "report"
     pictures = {"reliability_before.png", "reliability_after.png"}
     assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", "risk_coverage.png", *pictures}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert ('<img src="data:image/jpeg;base64,' in page) == (kind == "images")
     loaded = RunResult.load(report / "metrics.json")
     assert loaded.temperature == result.temperature and loaded.parts == result.parts and loaded.data == result.data
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss

@@ -16,6 +16,9 @@ from ..metrics import ReliabilityBins
 from ..utils.json_values import Count, Known, Number, Share, read
 
 
+_MOST = 1e15  # samples that a bin may hold
+
+
 def _check_columns(section: Any) -> None:
     """Raise ValueError unless the lists of a section have the same length, of at least 1."""
     lists = [getattr(section, part.name) for part in fields(section)]
@@ -254,12 +257,14 @@ class ClassBins:
             self.edges
         ):
             raise ValueError("classes must have a name, a number of samples, and edges for each")
+        if max(self.num_samples, default=0) > _MOST:
+            raise ValueError(f"classes must have at most {_MOST:g} samples")
         for edges in self.edges:
             if len(edges) < 2 or not (np.diff(edges) > 0).all():
                 raise ValueError("classes must have edges in order")
         for side in (self.before, self.after or self.before):
             columns = np.array([side.group, side.bin, side.count, side.confidence, side.hits], float)
-            if columns.ndim != 2 or not np.isfinite(columns).all() or (columns < 0).any():
+            if columns.ndim != 2 or not ((columns >= 0) & (columns <= _MOST)).all():
                 raise ValueError("classes must have columns of equal length with numbers that are not negative")
             group, place, count, confidence, hits = columns
             if (group >= len(self.name)).any() or (hits > count).any() or (confidence > 1).any():
