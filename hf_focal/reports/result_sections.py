@@ -15,7 +15,6 @@ from ..calibration import Correction
 from ..metrics import ReliabilityBins
 from ..utils.json_values import Count, Known, Number, Share, read
 
-
 _MOST = 1e15  # samples that a bin may hold
 
 
@@ -253,12 +252,9 @@ class ClassBins:
     after: FilledBins | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.name) == len(self.num_samples) == len(self.grid) or max(self.grid, default=0) >= len(
-            self.edges
-        ):
+        same = len(self.name) == len(self.num_samples) == len(self.grid)
+        if not same or max(self.grid, default=0) >= len(self.edges):
             raise ValueError("classes must have a name, a number of samples, and edges for each")
-        if max(self.num_samples, default=0) > _MOST:
-            raise ValueError(f"classes must have at most {_MOST:g} samples")
         for edges in self.edges:
             if len(edges) < 2 or not (np.diff(edges) > 0).all():
                 raise ValueError("classes must have edges in order")
