@@ -38,6 +38,7 @@ from .scores.comparisons import drift, group_metrics
 from .scores.saved_scores import write_scores
 from .scores.score_statistics import ScoreStatistics
 from .scores.streamed_scores import StreamedScores
+from .sources.examples import find_examples, has_examples
 from .sources.source import Data, Source, as_source, names_of
 from .sources.table import TableSource
 from .utils.json_values import read
@@ -59,6 +60,7 @@ def evaluate(
     num_bins: int = 15,
     output: str | Path | None = None,
     save_scores: str | Path | None = None,
+    no_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
     **options: Any,
@@ -76,6 +78,7 @@ def evaluate(
         num_bins, output, on_result: as for `evaluate_model`.
         save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
             follows the forward pass can then be repeated without it.
+        no_examples: leave the most confident mistakes, and the least confident right answers, out of ``report.html``.
         arguments: those of `hf-focal evaluate` that do the same, from which the page names the next steps.
         **options: of a model, those of `evaluate_model`; of a table, those of `read_scores`.
 
@@ -101,7 +104,9 @@ def evaluate(
             chosen_on = _Samples(data, opened.read(data))
             notes += _overlap_notes(measured_on, chosen_on, "threshold", "test")
         _save_scores(save_scores, measured, opened)
-
+        with_examples = output is not None and not no_examples and has_examples(opened, measured)
+        if with_examples:
+            measured.collected()  # in the pass that also measures
         sections: dict[str, Any] = {"parts": _parts(measured, num_bins)}
         earlier = None
         if reference is not None:
@@ -119,7 +124,8 @@ def evaluate(
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
-            write_results(output, result, earlier, arguments)
+            examples = find_examples(opened, *measured_on) if with_examples else None
+            write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal and measured.link == "softmax" and thresholds.values[0] is None:
             ((name, least),) = goal.items()
             shows = f"must be one that {held_out.source} shows with {100 * confidence:g}% confidence, got {least:g}"
@@ -146,6 +152,8 @@ def calibrate(
     push_to_hub: str | None = None,
     private: bool | None = None,
     save_scores: str | Path | None = None,
+    no_examples: bool = False,
+    publish_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
     **options: Any,
@@ -162,6 +170,8 @@ def calibrate(
             model, if it is one, with the correction folded in.
         push_to_hub, private: of a model, as for `calibrate_model`.
         save_scores: a new parquet file for the scores of `data`, as for `evaluate`.
+        no_examples: as for `evaluate`.
+        publish_examples: write the page with its examples to ``report/examples.html``, too, which is published.
 
     Raises:
         NotPublishedError: the source could not be corrected, saved, or published. Files that were already written are
@@ -172,6 +182,8 @@ def calibrate(
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
+    if no_examples and publish_examples:
+        raise InputError("publish_examples", "must not be given with no_examples, got both")
     with new_folder(output):
         opened, data = _opened(source, data, scores, num_bins, options)
         opened.check_fit(method, per_label, goal, new_prior)
@@ -196,6 +208,9 @@ def calibrate(
             promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
         sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
         notes += fit.notes(fitted.score_names) if fit.is_cross_fitted else []
+        with_examples = saves and not no_examples and has_examples(opened, measured)
+        if with_examples:
+            measured.collected()  # in the pass that also measures
 
         before, after = measured.measure(num_bins, fit.correction)
         sections["parts"] = _parts(measured, num_bins, fit.correction)
@@ -225,7 +240,8 @@ def calibrate(
             with _folder_to_save(output) as folder:
                 with disk_errors(folder, result):
                     opened.save(folder, fit, fitted, promises, result)
-                    write_results(folder, result, arguments=arguments)
+                    examples = find_examples(opened, *measured_on, fit.correction) if with_examples else None
+                    write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
                     result = _publish(folder, repository, private, result)

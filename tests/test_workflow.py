@@ -235,8 +235,10 @@ def test_what_is_saved(cases, kind, tmp_path):
     assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
     assert Correction.load(tmp_path / "out" / "correction.json") == result.temperature.correction
     report = tmp_path / "out" / "report"
-    pictures = {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
+    pictures = {"reliability_before.png", "reliability_after.png"}
     assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", "risk_coverage.png", *pictures}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert ('<img src="data:image/jpeg;base64,' in page) == (kind == "images")
     loaded = RunResult.load(report / "metrics.json")
     assert loaded.temperature == result.temperature and loaded.parts == result.parts and loaded.data == result.data
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss

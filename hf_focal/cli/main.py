@@ -169,7 +169,7 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
     from ..scores import read_scores
     from ..validation import InputError
 
-    known = {name for of in (function, read_scores) for name in signature(of).parameters}
+    known = {name for of in (function, read_scores) for name in signature(of).parameters} | {"text_column"}
     if others := sorted(arguments.keys() - known):
         raise InputError(others[0], f"must not be given with scores, got {arguments[others[0]]!r}")
 
@@ -329,9 +329,15 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     output.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     output.add_argument("--private", action="store_true", help="make that repository private if it is new")
+    output.add_argument(
+        "--publish_examples", action="store_true", help="publish a page with samples: report/examples.html"
+    )
     for groups in (of_evaluate, of_calibrate):
         groups["output"].add_argument(
             "--save_scores", metavar="FILE", help="a new parquet file of the model's scores, for --scores"
+        )
+        groups["output"].add_argument(
+            "--no_examples", action="store_true", help="leave samples of the data out of report.html"
         )
         thresholds = groups["thresholds"]
         thresholds.add_argument(

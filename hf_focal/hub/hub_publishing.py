@@ -44,6 +44,7 @@ _PUBLISHED = (
     *("emoji.json", "normalizer.json", "word_shape.json", "word_pronunciation.json"),
     # Reports without samples.md, predictions.npz and examples.png, which show samples.
     *(f"report/{name}" for name in ("metrics.json", "loss.yaml", "curves.csv", "reliability_*.*", "dynamics*.png")),
+    "report/examples.html",  # written only if someone asks to publish samples
     *(f"report/{name}.md" for name in ("table", "shots", "classes", "confidence")),
     *(
         f"report/{name}.png"

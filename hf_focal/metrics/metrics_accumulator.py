@@ -191,6 +191,10 @@ class CalibrationMetrics:
             confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
             index = bin_index(confidence, self.num_bins).numpy()
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
+            if self.classwise and isinstance(block, SampleBlock):
+                index = index + block.scores.argmax(1).cpu().numpy() * self.num_bins
+                of_classes = bin_sums(index, confidence, correct, num_classes * self.num_bins)
+                sums["predicted"] = of_classes.reshape(3, num_classes, self.num_bins)
             if self._are_kept:
                 self._keys.append(pack(doubt, correct))
                 if num_classes == 2 and isinstance(block, SampleBlock):
@@ -298,6 +302,14 @@ class CalibrationMetrics:
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
         return self._reliability(self._bin_sums())
+
+    def class_sums(self) -> np.ndarray:
+        """Return the number of samples, and the sums of confidences and of hits, in each bin of each class: (3, K, M).
+
+        A sample counts for the class that is predicted. With a sigmoid, the sums are over the entries of each label,
+        of P(label) and of ones. (3, 0, M) with ``classwise=False``.
+        """
+        return self._sum("predicted", 3, 0, self.num_bins)
 
     def _reliability(self, sums: np.ndarray) -> ReliabilityBins:
         count, confidence, hits = sums

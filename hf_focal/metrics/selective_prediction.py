@@ -18,15 +18,17 @@ class RiskCoverageCurve:
     Attributes:
         answered: float64 (G,), the number of samples with at least each confidence.
         errors: float64 (G,), the number of these samples that are predicted wrongly.
+        confidence: (G,), the confidences themselves, or None if they are unknown.
     """
 
     answered: np.ndarray
     errors: np.ndarray
+    confidence: np.ndarray | None = None
 
     @classmethod
     def of(cls, groups: np.ndarray) -> "RiskCoverageCurve":
-        count, _, hits = groups[:, ::-1]
-        return cls(count.cumsum(), (count - hits).cumsum())
+        count, confidence, hits = groups[:, ::-1]
+        return cls(count.cumsum(), (count - hits).cumsum(), confidence / count)
 
     @property
     def coverage(self) -> np.ndarray:

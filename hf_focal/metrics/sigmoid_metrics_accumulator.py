@@ -162,6 +162,11 @@ class LabelMetrics(CalibrationMetrics):
         """Return the bins of P(label), whose `accuracy` is the label's frequency, for all entries or for one label."""
         return self._reliability(self._bin_sums() if label is None else self._label_bins()[:, label])
 
+    def class_sums(self, edges: np.ndarray | None = None) -> np.ndarray:
+        if edges is None:
+            return self._label_bins()
+        return np.stack([_sums_between(column[column != _UNKNOWN], edges) for column in self._keys_of_rows().T], 1)
+
     def _binned_errors(self) -> dict[str, float]:
         count, p, ones = self._bin_sums()
         errors = {name: float(error) for name, error in binned_errors(count, p - ones).items()}
@@ -217,6 +222,13 @@ def _ranked_errors(keys: np.ndarray, num_bins: int) -> dict[str, float]:
     """Compute the errors of entries from keys that hold P(label)."""
     p, one = (torch.from_numpy(values) for values in unpack(keys))
     return ranked_errors(grouped(pack(1 - p.double(), one)), num_bins)
+
+
+def _sums_between(keys: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the number, the sum of P(label), and the ones of keys in each bin (edges[i], edges[i + 1]]: (3, M)."""
+    p, one = unpack(keys)
+    index = np.clip(np.searchsorted(edges, p) - 1, 0, len(edges) - 2)
+    return np.stack([np.bincount(index, weights, len(edges) - 1) for weights in (None, p, one)])
 
 
 def _mean(values: np.ndarray) -> float:

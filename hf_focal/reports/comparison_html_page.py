@@ -10,10 +10,12 @@ from typing import Any
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
+from .charts import line_chart
+from .examples import Examples
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes
-from .page_parts import diagrams, environment, picture
-from .run_html_page import run_page
+from .page_parts import diagrams, drawn, environment, picture
+from .run_html_page import axis_titles, run_page
 from .run_results import READ_ERRORS, RunResult, known_loss
 from .text_summary import decision_lines
 from .verdicts import headline_of, warnings_of
@@ -25,6 +27,7 @@ def comparison_page(
     title: str | None = None,
     *,
     arguments: Mapping[str, Any] | None = None,
+    examples: Examples | None = None,
 ) -> Path:
     """Write one HTML file that compares runs with tables, reliability diagrams, and heat maps of AdaFocal's γ.
 
@@ -43,6 +46,7 @@ def comparison_page(
         title: the page's heading; by default, "Calibration of N runs", or the name of the only run's model.
         arguments: those of the command that measured a single run, so that the next steps on its page name the user's
             files; a result holds only the last parts of their paths, as it may be published.
+        examples: samples of the data, which the page of a single run shows.
 
     Raises:
         InputError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
@@ -56,7 +60,7 @@ def comparison_page(
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
         heading = title or f"Calibration of {_name(file, run)}"
-        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments)
+        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments, examples)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
@@ -78,9 +82,26 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
             title=title,
             tables=[_table(test_set, runs) for test_set, runs in tables.items()],
             runs=shown,
+            overlays=_overlays([*runs.values()]),
             gammas=gammas,
         )
     )
+
+
+def _overlays(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """Return pictures with the reliability of all runs, before and, if any has one, after the correction."""
+    pictures = []
+    corrected = any(run.method for run in runs)
+    sides = ("before the correction", "pre_bins"), ("after the correction", "post_bins")
+    for when, side in sides[: 2 if corrected else 1]:
+        bins = {run.loss: getattr(run, side) for run in runs if getattr(run, side).count.sum()}
+        links = {run.link for run in runs}
+        titles = axis_titles(links.pop() if len(links) == 1 else "softmax")
+        caption = when.capitalize() if corrected else ""
+        alt = f"Reliability of all runs {when if corrected else ''}".strip()
+        if bins:
+            pictures.append(drawn(line_chart({}, *titles, alt, bins=bins), alt, caption))
+    return pictures
 
 
 def _name(file: Path, run: RunResult) -> str:

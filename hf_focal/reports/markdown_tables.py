@@ -24,6 +24,10 @@ class Best(str):
     """The text of a number that is the best of its column, and therefore shown in bold."""
 
 
+class Tied(str):
+    """The text of a number that cannot be told apart from the best of its column; a page shows it."""
+
+
 Cell = str | tuple[str, ...]  # a cell's text, whole or in parts; a `Best` is always a whole part
 
 
@@ -50,7 +54,7 @@ def in_bold(
 
     `best` is `min` or `max`. `widths` are the widths of the numbers' 95% intervals, in the column's unit, or None for
     numbers without one. If the best number has an interval, this number is marked only if all other numbers differ
-    from it by more than half the width of the interval.
+    from it by more than half the width of the interval; otherwise, it and those that do not are `Tied`.
     """
     numbers = [float(cell) for cell in cells if cell != MISSING]
     if not wanted or len(numbers) < 2:
@@ -62,7 +66,8 @@ def in_bold(
         if width is not None and cell != MISSING and float(cell) == first
     ]
     if of_best and sum(abs(number - first) <= max(of_best) / 2 for number in numbers) > 1:
-        return cells
+        near = max(of_best) / 2
+        return [Tied(cell) if cell != MISSING and abs(float(cell) - first) <= near else cell for cell in cells]
     return [Best(cell) if cell != MISSING and float(cell) == first else cell for cell in cells]
 
 
@@ -207,5 +212,7 @@ def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
             comparable = has_comparable_error(results, side)
             winners = [is_fine for cell, is_fine in zip(bold, comparable, strict=True) if isinstance(cell, Best)]
             bold = bold if all(winners) else cells
+            pairs = zip(bold, comparable, strict=True)
+            bold = [str(cell) if isinstance(cell, Tied) and not is_fine else cell for cell, is_fine in pairs]
         sides.append(list(zip(bold, [metric_interval(key, each) for each in intervals], strict=True)))
     return [(*before, " → ", *after) if two else before for two, before, after in zip(changed, *sides, strict=True)]

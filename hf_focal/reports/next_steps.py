@@ -98,6 +98,31 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
     return steps
 
 
+def threshold_command(
+    result: RunResult, given: Mapping[str, Any] | None = None, folder: str = "calibrated"
+) -> tuple[str, str]:
+    """Return what a threshold is chosen for, "coverage" or "precision", and the command or call that chooses it.
+
+    The latter has GOAL in the place of the share. The arguments are those of `next_steps`.
+    """
+    calibrated = result.fit.fitted_on is not None
+    goal = "precision" if calibrated or result.link == "sigmoid" else "coverage"
+    if result.data.model is None or (given is None and result.data.options is None):
+        return goal, f"fit_thresholds(logits, labels, {goal}=GOAL, link={result.link!r})"
+    given = _recorded(result) | {"output": folder} if given is None else dict(given)
+    old = ("precision", "coverage", "recall", "push_to_hub", "private", "reference", "save_scores")
+    arguments = {key: value for key, value in given.items() if key not in old} | {goal: "GOAL"}
+    if not calibrated:
+        other = "threshold_scores" if "scores" in given else "threshold_dataset"
+        arguments = {key: value for key, value in arguments.items() if key not in ("output", "threshold_split")}
+        arguments = {other: "held_out.csv"} | arguments
+        first = [name for name in ("scores", "model", "dataset", "split") if name in arguments]
+        arguments = {name: arguments[name] for name in first} | arguments
+    elif "output" in arguments:
+        arguments["output"] = _new_name(given)
+    return goal, command("calibrate" if calibrated else "evaluate", arguments)
+
+
 def command(name: str, arguments: Mapping[str, Any]) -> str:
     """Return an `hf-focal` command as a shell reads it; `arguments` are those that its parser returns."""
     words = []

@@ -11,6 +11,7 @@ from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from ..validation import InputError, one_line
 from .comparison_html_page import comparison_page
+from .examples import Examples
 from .report_folder import write_report
 from .run_results import RunResult
 
@@ -96,14 +97,22 @@ def write_results(
     result: RunResult,
     reference: RunResult | None = None,
     arguments: Mapping[str, Any] | None = None,
+    examples: Examples | None = None,
+    *,
+    publish_examples: bool = False,
+    pictures: bool = True,
 ) -> None:
     """Write the report of a result and, if given, that of an earlier one, and the page that shows them.
 
-    `arguments` are those of the command, from `arguments_of`.
+    `arguments` are those of the command, from `arguments_of`. `examples` are samples that the page shows; with
+    `publish_examples`, ``report/examples.html``, which is published and names no local files, shows them, too.
+    `pictures` are PNG files for a card.
     """
     folder = Path(output)
     with disk_errors(folder, result):
-        write_report(folder / "report", result)
+        write_report(folder / "report", result, pictures=pictures)
         if reference is not None:
-            write_report(folder / "reference", reference)
-        comparison_page([folder], folder / "report.html", arguments=arguments)
+            write_report(folder / "reference", reference, pictures=pictures)
+        comparison_page([folder], folder / "report.html", arguments=arguments, examples=examples)
+        if publish_examples and examples is not None:
+            comparison_page([folder], folder / "report" / "examples.html", examples=examples)

@@ -4,24 +4,24 @@ import base64
 import hashlib
 import io
 import re
-from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..calibration.cross_fitting import scaling_name
-from ..metrics import ReliabilityBins
-from .markdown_tables import Best, Cell, parts
+from .charts import RELIABILITY, reliability_chart
+from .markdown_tables import Best, Cell, Tied, parts
 from .number_format import format_metric
-from .reliability_figures import reliability_diagram
 from .run_results import RunResult
+from .text_summary import summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SITE = "https://hf-focal.github.io/hf_focal/"
 _WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
 # The figures' colors, and the page's colors that replace them in light and dark mode.
 _PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
@@ -29,6 +29,7 @@ _PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)", "#b3b3b3": 
 _PAGE_COLORS |= {"#0072b2": "var(--blue)", "#d55e00": "var(--orange)", "#009e73": "var(--green)"}
 
 
+@cache
 def environment() -> Environment:
     """Return the environment of the pages' templates."""
     made = Environment(
@@ -39,9 +40,12 @@ def environment() -> Environment:
         "digest": _digest,
         "split": _numbers_and_intervals,
         "sentence": _sentence,
+        "probability": _probability,
+        "value": lambda cell: _numbers_and_intervals(cell)[2],
     }
-    made.tests["best"] = lambda part: isinstance(part, Best)
-    made.globals["zip"] = zip
+    made.tests |= {"best": lambda part: isinstance(part, Best), "tied": lambda part: isinstance(part, Tied)}
+    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "site": SITE}
+    made.globals["guide"] = f"{SITE}guides/reliability_diagram.html"
     return made
 
 
@@ -53,31 +57,30 @@ def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:
 
 
 def diagrams(run: RunResult) -> list[dict[str, Any]]:
+    """Return the reliability diagrams of a run before and, with a correction, after it."""
     sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
     for when, bins, metrics in sides if run.method else sides[:1]:
         caption = f"ECE {format_metric('ece', metrics)}%"
         caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
         alt = f"Reliability diagram of {run.loss}. {caption}"
-        figure = reliability_diagram(metrics=bins, link=run.link)
-        pictures.append(picture(figure, alt, caption if run.method else None, _tooltips(figure, bins)))
+        pictures.append(drawn(reliability_chart(bins, run.link, alt), alt, caption if run.method else None))
     return pictures
 
 
-def _tooltips(figure: "Figure", bins: ReliabilityBins) -> list[str]:
-    """Cover bins that have samples with nearly invisible bars (ids "tip-0", ...), and return the bars' tooltips."""
-    filled = bins.count > 0
-    left, right = bins.edges[:-1][filled], bins.edges[1:][filled]
-    bars = figure.axes[0].bar(left, figure.axes[0].get_ylim()[1], right - left, align="edge", alpha=0.004)
-    for number, bar in enumerate(bars):
-        bar.set_gid(f"tip-{number}")
-    rows = np.stack([left, right, bins.count[filled], bins.confidence[filled], bins.accuracy[filled]], 1).tolist()
-    confidence, accuracy = figure.axes[1].get_xlabel(), figure.axes[0].get_ylabel().lower()
-    text = f"{confidence} {{:.3g}} to {{:.3g}}: {{:,.0f}} predictions, mean {{:.1%}}, {accuracy} {{:.1%}}"
-    return [text.format(*row) for row in rows]
+def drawn(chart: Markup, alt: str, caption: str | None = None) -> dict[str, Any]:
+    """Return what the template needs to show a chart of `charts`."""
+    return {"source": chart, "alt": alt, "caption": caption, "wide": False}
 
 
-def picture(figure: "Figure", alt: str, caption: str | None = None, tooltips: Iterable[str] = ()) -> dict[str, Any]:
+def notebook_view(run: RunResult) -> str:
+    """Return the verdict, the table, and the reliability diagrams of a run as HTML for a notebook."""
+    shown = diagrams(run) if run.pre_bins.count.sum() else []
+    template = environment().get_template("notebook_view.html.jinja")
+    return template.render(text=summary(run), diagrams=shown)
+
+
+def picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:
     """Return what the template needs to show a figure: SVG in the page's colors, alternative text, and a caption."""
     from matplotlib import rc_context
 
@@ -87,8 +90,6 @@ def picture(figure: "Figure", alt: str, caption: str | None = None, tooltips: It
     drawing = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
     root, _, drawing = drawing[drawing.index("<svg") :].partition(">")
     drawing = re.sub(r' id="[\w.]+_\d+"', "", drawing)
-    for number, text in enumerate(tooltips):
-        drawing = drawing.replace(f'<g id="tip-{number}">', f"<g><title>{text}</title>")
     drawing = re.sub("|".join(_PAGE_COLORS), lambda match: _PAGE_COLORS[match[0]], drawing)
     width = round(96 * figure.get_figwidth())
     box = re.findall('viewBox="[^"]*"', root)[0]
@@ -104,6 +105,14 @@ def _breakable(name: str) -> Markup:
 def _sentence(text: str) -> str:
     """Capitalize the first letter. Unlike `str.capitalize`, keep the case of the others."""
     return f"{text[:1].upper()}{text[1:]}"
+
+
+def _probability(value: float) -> str:
+    """Format a probability as a percentage that is 0 or 100 only if it is."""
+    text = f"{100 * value:.2f}"
+    if text in ("100.00", "0.00") and 0 < value < 1:
+        return ">99.99" if value > 0.5 else "<0.01"
+    return text
 
 
 def _digest(script: str) -> str:

@@ -12,19 +12,7 @@ import numpy as np
 from ..calibration import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..validation import Array, InputError, check_positive
-from .figure_style import (
-    ACCURACY,
-    COLORS,
-    GREY,
-    LINES,
-    MARKERS,
-    OVER,
-    UNDER,
-    clean_axes,
-    finished,
-    title_above,
-    wrapped,
-)
+from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped
 from .run_results import scaled
 
 if TYPE_CHECKING:
@@ -32,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # For each link: the axis labels, and the terms for bins whose confidence is above and below their accuracy.
-_WORDS = {
+WORDS = {
     "softmax": ("Confidence", "Accuracy", "overconfident", "underconfident"),
     "sigmoid": ("P(label)", "Frequency", "P too high", "P too low"),
 }
@@ -108,7 +96,7 @@ def reliability_diagram(
     else:
         draw_reliability(diagram, bins, font_size=11)
         _legend_above(diagram, *_reliability_legend(link))
-    diagram.set_ylabel(_WORDS[link][1])
+    diagram.set_ylabel(WORDS[link][1])
     _draw_histogram(histogram, bins, link)
     if title:
         title_above(figure, title)
@@ -139,7 +127,7 @@ def comparison_figure(
     figure = Figure(figsize=(max(3.2, 0.6 + 1.5 * columns), 0.9 + 1.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     panels = axes.reshape(-1, sides, columns).swapaxes(1, 2).reshape(-1, sides)
-    horizontal, vertical, *_ = _WORDS[link]
+    horizontal, vertical, *_ = WORDS[link]
     for number, (panel, (name, before_and_after)) in enumerate(zip(panels, runs.items(), strict=False)):
         for axis, bins, when in zip(panel, before_and_after, ("before", "after"), strict=False):
             draw_reliability(axis, bins, font_size=9)
@@ -155,33 +143,6 @@ def comparison_figure(
     handles, labels = (entries[2:4] for entries in _reliability_legend(link))
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return finished(figure, path)
-
-
-def overlay_figure(sets: Mapping[str, ReliabilityBins], *, link: str = "softmax") -> "Figure":
-    """Draw the accuracy against the mean confidence of the bins of several sets of samples in one diagram.
-
-    Vertical lines are 95% Wilson intervals, and bins with fewer than 30 samples are paler.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
-    for number, (name, bins) in enumerate(sets.items()):
-        filled, color = bins.count > 0, COLORS[number]
-        confidence, accuracy, count = bins.confidence[filled], bins.accuracy[filled], bins.count[filled]
-        style: dict[str, Any] = {"color": color, "marker": MARKERS[number], "linestyle": LINES[number % 4]}
-        solid = count >= _SOLID_COUNT
-        axes.plot(confidence[solid], accuracy[solid], label=name, **style)
-        axes.vlines(confidence[solid], *_wilson_interval(accuracy[solid], count[solid]), colors=color, linewidth=1)
-        axes.plot(confidence[~solid], accuracy[~solid], **style | {"linestyle": "none", "alpha": 0.3})
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    axes.set_xlabel(_WORDS[link][0])
-    axes.set_ylabel(_WORDS[link][1])
-    axes.legend(frameon=False, loc="upper left")
-    clean_axes(axes)
-    return finished(figure)
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
@@ -205,7 +166,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     # Drawn twice, because hatched bars cannot be pale in an SVG.
     axes.bar(left, gap, bottom=accuracy, color=pale, **bars)
     axes.bar(left, gap, bottom=accuracy, color="none", edgecolor=outline, hatch=hatches, **bars)
-    axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
+    axes.vlines(left + width / 2, *wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     _finish_diagram(axes, f"ECE {100 * bins.ece():.1f}%", font_size)
 
@@ -241,7 +202,7 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
     _legend_above(axes, [line, band, diagonal], ["accuracy", "95% band", "calibrated"])
 
 
-def _wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and upper ends of 95% intervals for each `share` of `count` samples [Wilson 1927]."""
     z = 1.96
     center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
@@ -260,7 +221,7 @@ def _reliability_legend(link: str) -> tuple[list[Any], list[str]]:
         Patch(facecolor="none", edgecolor=UNDER, hatch="\\\\\\\\"),
         Line2D([], [], color=GREY, linestyle="--"),
     ]
-    _, accuracy, over, under = _WORDS[link]
+    _, accuracy, over, under = WORDS[link]
     return handles, [accuracy.lower(), "95% interval", over, under, "calibrated"]
 
 
@@ -274,7 +235,7 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
     """Draw the percentage of the samples in each bin, and lines at the mean confidence and accuracy of all samples."""
     confidence, accuracy = bins.means()
     draw_shares(axes, bins)
-    horizontal, vertical, *_ = _WORDS[link]
+    horizontal, vertical, *_ = WORDS[link]
     axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"{vertical.lower()} {100 * accuracy:.1f}%")
     label = f"mean {horizontal if link == 'sigmoid' else horizontal.lower()} {100 * confidence:.1f}%"
     axes.axvline(confidence, color=OVER, linewidth=1.8, linestyle="--", label=label)

@@ -14,12 +14,14 @@ from .run_results import RunResult, known_loss
 from .text_summary import decision_lines, group_table
 
 _DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_labels.png")
+_PICTURES = {*(Path(name).stem for name in _DIAGRAMS), "risk_coverage", "groups", "gamma"}
 
 
-def write_report(folder: str | Path, result: RunResult) -> list[Path]:
+def write_report(folder: str | Path, result: RunResult, *, pictures: bool = True) -> list[Path]:
     """Write the report of one run: metrics.json, table.md, loss.yaml, and reliability diagrams before and after T.
 
-    The diagrams are PNG and SVG files. For a multi-label model, table.md also has the `label_table`, and
+    With ``pictures=False``, it has no pictures, which only a card needs: the page draws its own. Pictures are PNG
+    files. For a multi-label model, table.md also has the `label_table`, and
     reliability_labels.png shows the labels with the largest ECE before T. If the result has them, risk_coverage.png
     shows the error rate at each coverage, groups.png the ECE of each group, and gamma.png the updates of AdaFocal's γ
     in `result.parts.gamma_history`. Diagrams after T are left out if there is no correction, and loss.yaml is
@@ -31,7 +33,7 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result))
     labels = f"\n{label_table(result)}" if result.parts.labels else ""
     groups = f"\n{group_table(result.parts.groups)}" if result.parts.groups else ""
-    paths = write_run_files(Path(folder), result, results_table([result]) + labels + groups + decisions)
+    paths = write_run_files(Path(folder), result, results_table([result]) + labels + groups + decisions, pictures)
     result.save(Path(folder, "metrics.json"))
     return [*paths, Path(folder, "metrics.json")]
 
@@ -56,30 +58,35 @@ def write_comparison(
     return [table, figure]
 
 
-def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path]:
+def write_run_files(folder: Path, result: RunResult, markdown: str, pictures: bool = True) -> list[Path]:
     """Write the files that reports of all kinds of runs have, with `markdown` as table.md, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    table, loss, before, after, labels = (folder / name for name in ("table.md", "loss.yaml", *_DIAGRAMS))
+    table, loss = folder / "table.md", folder / "loss.yaml"
     table.write_text(markdown, encoding="utf-8")
-    others = [folder / f"{name}.png" for name in ("gamma", "risk_coverage", "groups")]
-    for path in (after, after.with_suffix(".svg"), labels, loss, *others):
-        path.unlink(missing_ok=True)  # from an earlier report
-    paths, diagrams = [table], [(before, result.pre_bins, result.loss)]
+    for path in folder.glob("*"):
+        if path.stem in _PICTURES or path == loss:
+            path.unlink()  # from an earlier report
+    paths = [table]
+    if (config := known_loss(result.loss)) is not None:
+        loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
+        paths.append(loss)
+    return [*paths, *_draw(folder, result)] if pictures else paths
+
+
+def _draw(folder: Path, result: RunResult) -> list[Path]:
+    before, after, labels = (folder / name for name in _DIAGRAMS)
+    paths, diagrams = [], [(before, result.pre_bins, result.loss)]
     if result.method is not None:
         title = f"T = {result.temperature:.6g}" if result.temperature.is_fitted else result.correction
         diagrams.append((after, result.post_bins, f"{result.loss}, {title}"))
     for path, bins, title in diagrams:
-        figure = reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
-        paths += [path, path.with_suffix(".svg")]
-        figure.savefig(paths[-1], metadata={"Date": None})
+        reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
+        paths.append(path)
     if worst := result.parts.worst_labels:
         panels = {"all labels": [result.pre_bins, result.post_bins], **worst}
         sides = 2 if result.method else 1
         comparison_figure({name: bins[:sides] for name, bins in panels.items()}, labels, link=result.link)
         paths.append(labels)
-    if (config := known_loss(result.loss)) is not None:
-        loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
-        paths.append(loss)
     if (figure := risk_coverage_of(result)) is not None:
         paths.append(folder / "risk_coverage.png")
         figure.savefig(paths[-1], dpi=150)

@@ -9,9 +9,13 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from ..calibration import Correction
 from ..metrics import ReliabilityBins
 from ..utils.json_values import Count, Known, Number, Share, read
+
+_MOST = 1e15  # samples that a bin may hold
 
 
 def _check_columns(section: Any) -> None:
@@ -170,10 +174,14 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of a risk-coverage curve: the numbers of samples that are answered, and of errors among these."""
+    """Points of a risk-coverage curve: the numbers of samples that are answered, and of errors among these.
+
+    `confidence` is the least confidence of the samples that are answered; None in files of earlier versions.
+    """
 
     answered: list[Count]
     errors: list[Count]
+    confidence: list[Share] | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self)
@@ -199,9 +207,80 @@ class Groups:
     ece: list[Number]
     ece_low: list[Number]
     ece_high: list[Number]
+    ece_before: list[Number] | None = None
+    bins: list[list[ReliabilityBins]] | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self)
+        for bins in itertools.chain(*(self.bins or ())):
+            bins.check()
+
+
+@dataclass(frozen=True)
+class FilledBins:
+    """Columns with an entry for each bin that holds samples: its class, its place, and what it holds."""
+
+    group: Any
+    bin: Any
+    count: Any
+    confidence: Any
+    hits: Any
+
+    @classmethod
+    def of(cls, sums: np.ndarray) -> "FilledBins":
+        """Take the numbers of samples and the sums of confidences and hits: (3, K, M)."""
+        group, place = np.nonzero(sums[0])
+        count, confidence, hits = sums[:, group, place]
+        means = np.round(confidence / count, 5)
+        return cls(*(of.tolist() for of in (group, place, count.astype(int), means, hits.astype(int))))
+
+
+@dataclass(frozen=True)
+class ClassBins:
+    """How reliable the predictions of each class are, or the probabilities of each label.
+
+    `num_samples` is how many samples have the class. `edges` are those of the bins, on a scale for most classes and
+    perhaps on a finer, logarithmic one, and `grid` says which of these a class has. With many classes, only those
+    with the largest sum of gaps are kept.
+    """
+
+    name: list[str]
+    num_samples: list[Count]
+    edges: list[list[Share]]
+    grid: list[Count]
+    before: FilledBins
+    after: FilledBins | None = None
+
+    def __post_init__(self) -> None:
+        same = len(self.name) == len(self.num_samples) == len(self.grid)
+        if not same or max(self.grid, default=0) >= len(self.edges):
+            raise ValueError("classes must have a name, a number of samples, and edges for each")
+        for edges in self.edges:
+            if len(edges) < 2 or not (np.diff(edges) > 0).all():
+                raise ValueError("classes must have edges in order")
+        for side in (self.before, self.after or self.before):
+            columns = np.array([side.group, side.bin, side.count, side.confidence, side.hits], float)
+            if columns.ndim != 2 or not ((columns >= 0) & (columns <= _MOST)).all():
+                raise ValueError("classes must have columns of equal length with numbers that are not negative")
+            group, place, count, confidence, hits = columns
+            if (group >= len(self.name)).any() or (hits > count).any() or (confidence > 1).any():
+                raise ValueError("classes must have bins of their own, with means up to 1")
+            sizes = np.array([len(edges) - 1 for edges in self.edges])
+            if (place >= sizes[np.array(self.grid, int)[group.astype(int)]]).any():
+                raise ValueError("classes must have bins between their edges")
+
+    def bins(self, side: FilledBins, indices: list[int]) -> list[ReliabilityBins]:
+        """Return the bins of the classes with these indices."""
+        found = []
+        group, place = np.array(side.group, int), np.array(side.bin, int)
+        for index in indices:
+            edges, of_class = np.array(self.edges[self.grid[index]]), group == index
+            values = np.full((3, len(edges) - 1), np.nan)
+            values[0] = 0
+            count, hits = np.array(side.count, float)[of_class], np.array(side.hits, float)[of_class]
+            values[:, place[of_class]] = count, np.array(side.confidence, float)[of_class], hits / count
+            found.append(ReliabilityBins(edges, values[0].astype(np.int64), values[1], values[2]))
+        return found
 
 
 @dataclass(frozen=True)
@@ -210,6 +289,7 @@ class PartsSection:
 
     class_balance: ClassBalance | None = None
     labels: Labels | None = None
+    classes: ClassBins | None = None
     risk_coverage: RiskCoverage | None = None
     confusion: Confusion | None = None
     groups: Groups | None = None

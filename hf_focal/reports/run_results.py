@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,11 +24,13 @@ from ..utils.json_values import Known, Share, key_of, plain, read
 from ..validation import Array
 from .result_sections import (
     ClassBalance,
+    ClassBins,
     ConfusedPair,
     Confusion,
     Curve,
     DataSection,
     DriftSection,
+    FilledBins,
     FitSection,
     Labels,
     PartsSection,
@@ -42,6 +45,8 @@ READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError
 _NUM_WORST = 5  # labels whose reliability diagrams are kept
 _MOST_CLASSES, _NUM_PAIRS = 12, 12  # with more classes, only the most confused pairs are kept, not the matrix
 _NUM_POINTS = 100  # of a risk-coverage curve
+_MOST_KEPT = 1000  # classes whose bins are kept
+_RARE = 0.9  # a share of the probabilities in the first bin, above which a label's bins are on a logarithmic scale
 _NUM_NEVER = 5  # classes without predictions that are named
 
 # Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
@@ -66,9 +71,11 @@ _DETAILS = {"notes", *(key for key, _ in _NESTED.values())}
 _DETAILS |= {key_of(part) for kind in _FLAT.values() for part in fields(kind)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """The result of a run on its test set.
+
+    Printed, it is its verdict and a table of its metrics. A notebook shows its reliability diagrams, too.
 
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
@@ -105,6 +112,16 @@ class RunResult:
     pre_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     post_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     true_calibration_error: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        from .text_summary import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from .page_parts import notebook_view
+
+        return notebook_view(self)
 
     @property
     def link(self) -> str:
@@ -257,7 +274,10 @@ class RunResult:
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
             correction = fit.cross_fit and fit.cross_fit.correction
             parts["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
+            parts["classes"] = _class_bins(parts["labels"].name, before, after)
         elif pre.get("num_samples"):
+            if len(counts) > 1:
+                parts["classes"] = _class_bins(label_names, before, after)
             parts["risk_coverage"] = RiskCoverage(_points(before), None if after is None else _points(after))
         if len(confusion := (after or before).confusion):
             parts["confusion"] = _of_classes(label_names, confusion)
@@ -333,7 +353,50 @@ def _points(metrics: CalibrationMetrics) -> Curve:
     """Return points of a curve, about equally far apart in coverage, with the first and the last one."""
     curve = metrics.risk_coverage()
     kept = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
-    return Curve(curve.answered[kept].astype(int).tolist(), curve.errors[kept].astype(int).tolist())
+    assert curve.confidence is not None
+    confidence = np.clip(curve.confidence[kept], 0, 1).tolist()
+    return Curve(curve.answered[kept].astype(int).tolist(), curve.errors[kept].astype(int).tolist(), confidence)
+
+
+def _class_bins(names: Sequence[str], before: CalibrationMetrics, after: CalibrationMetrics | None) -> ClassBins:
+    """Return the bins of the predictions of each class, or of each label.
+
+    Where nearly all probabilities of a label are in the first bin, its bins are finer, and equally wide on a
+    logarithmic scale.
+    """
+    sides = [side.class_sums() for side in (before, after) if side is not None]
+    edges = [np.linspace(0, 1, before.num_bins + 1), np.append(0, np.logspace(-5, 0, 16))]
+    count, _, ones = sides[0]
+    grid = np.zeros(len(count), int)
+    if isinstance(before, LabelMetrics):
+        num_samples = ones.sum(1)
+        if before.keep_samples:
+            grid = (count[:, 0] > _RARE * count.sum(1)).astype(int)
+    else:
+        num_samples = before.label_counts
+    kept = np.arange(len(count))
+    if len(kept) > _MOST_KEPT:
+        gaps = np.abs(sides[0][1] - sides[0][2]).sum(1)
+        kept = np.sort(np.argsort(-gaps, kind="stable")[:_MOST_KEPT])
+    names = [*names] if len(names) == len(count) else [str(number) for number in range(len(count))]
+    filled = []
+    for side, sums in zip((before, after), sides, strict=False):
+        of_kept = sums[:, kept]
+        if grid.any():
+            assert isinstance(side, LabelMetrics)
+            width = max(before.num_bins, len(edges[1]) - 1)
+            linear, fine = (
+                np.pad(of, ((0, 0), (0, 0), (0, width - of.shape[-1]))) for of in (sums, side.class_sums(edges[1]))
+            )
+            of_kept = np.where(grid[:, None] == 1, fine, linear)[:, kept]
+        filled.append(FilledBins.of(of_kept))
+    return ClassBins(
+        [names[index] for index in kept],
+        num_samples[kept].astype(int).tolist(),
+        [of.tolist() for of in edges[: 1 + grid.max(initial=0)]],
+        grid[kept].tolist(),
+        *filled,
+    )
 
 
 def _of_classes(names: Sequence[str], counts: np.ndarray) -> Confusion:
@@ -389,4 +452,8 @@ def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, fl
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
-    write_whole(path, json.dumps(plain(value), indent=2) + "\n")
+    text = json.dumps(plain(value), indent=2)
+    # A list of numbers is one line, in which a reader finds more, and which takes a third of the space.
+    number = r"\n\s+(?:[-+.\deE]+|null)"
+    text = re.sub(rf"\[{number}(?:,{number})*\n\s+\]", lambda of: "[" + " ".join(of[0][1:-1].split()) + "]", text)
+    write_whole(path, text + "\n")

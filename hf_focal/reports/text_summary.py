@@ -17,7 +17,8 @@ def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     data, temperature = result.data, result.temperature
     notes = [*(f"warning: {text}" for text in warnings_of(result)), *(f"note: {note}" for note in result.notes)]
-    lines = [f"{data.model}: {data.task}", *notes, "", *verdict(result)]
+    title = f"{data.model}: {data.task}" if data.model else result.loss
+    lines = [title, *notes, "", *verdict(result)]
     if result.fit.fitted_on is not None and temperature.is_fitted:
         of_fit = "labels" if result.link == "sigmoid" else unit_of(data.task)
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {result.fit.fitted_on}"]
@@ -111,10 +112,10 @@ def group_columns(groups: Groups) -> dict[str, list[Cell]]:
     bounds = zip(groups.ece, groups.ece_low, groups.ece_high, strict=True)
     return {
         "group": [*groups.name],
+        "ECE %": [(format_number(ece, 100, 2), format_interval((low, high), 100, 2)) for ece, low, high in bounds],
         "samples": [f"{count:,}" for count in groups.num_samples],
         "error %": [format_number(share, 100, 2) for share in groups.error],
         "confidence - accuracy %": [format_number(gap, 100, 2) for gap in groups.gap],
-        "ECE %": [(format_number(ece, 100, 2), format_interval((low, high), 100, 2)) for ece, low, high in bounds],
     }
 
 

@@ -16,8 +16,8 @@ _COMPARED, _PERMUTATIONS = 20_000, 999  # samples of each table at most, and per
 def group_metrics(scores: Scores, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
     """Measure each group after the correction, if there is one.
 
-    Return lists of the groups' "name", "num_samples", "error", and ECE with its interval, the worst group first; or {}
-    without groups.
+    Return lists of the groups' "name", "num_samples", "error", ECE with its interval, ECE before the correction, and
+    bins before and after it, the worst group first; or {} without groups.
     """
     if scores.groups is None:
         return {}
@@ -30,11 +30,11 @@ def group_metrics(scores: Scores, num_bins: int, correction: Correction | None =
         metrics = after or before
         values, (low, high) = metrics.compute(), metrics.bootstrap().get("ece", (np.nan, np.nan))
         gap = values.get("confidence", np.nan) - values.get("accuracy", np.nan)
-        rows.append(
-            (str(name), int(values["num_samples"]), values.get("error", np.nan), gap, values["ece"], low, high)
-        )
+        bins = [side.bins() for side in (before, after) if side is not None]
+        numbers = int(values["num_samples"]), values.get("error", np.nan), gap, values["ece"], low, high
+        rows.append((str(name), *numbers, bins[0].ece(), bins))
     rows.sort(key=lambda row: -row[4])
-    columns = ("name", "num_samples", "error", "gap", "ece", "ece_low", "ece_high")
+    columns = ("name", "num_samples", "error", "gap", "ece", "ece_low", "ece_high", "ece_before", "bins")
     return {column: [row[i] for row in rows] for i, column in enumerate(columns)}
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import transformers
 import yaml
-from datasets import Dataset
+from datasets import Dataset, Image
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
@@ -479,6 +479,15 @@ class ModelSource(Source):
                 raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
             raise
 
+    def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
+        samples = scores.samples.select(scores.sample_rows[rows])
+        names = [of.name for of in self.task.inputs if of.name in samples.column_names]
+        if names == ["image"]:
+            return samples.cast_column("image", Image())["image"][:]
+        if not self.task.takes_texts:
+            return None
+        return [_one_text(values) for values in zip(*(samples[name][:] for name in names), strict=True)]
+
     def title(self, scores: Any) -> str:
         return self.loss
 
@@ -593,6 +602,11 @@ class ModelSource(Source):
         dataset = fit.path if fit.path == test.path else None  # a model card can name only one
         split = test.split or ("validation" if dataset else "test")
         return CardData(dataset, test.path, split, fit.split or fit.path, test == fit)
+
+
+def _one_text(values: Sequence[Any]) -> str:
+    """Join the texts, and the lists of texts, that one sample has."""
+    return " | ".join(value if isinstance(value, str) else " / ".join(map(str, value)) for value in values)
 
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:

@@ -37,6 +37,7 @@ class ModelScores:
         samples: the selected columns, with labels unless these are tokens.
         encoded: the same for the trainer, perhaps in another order and without samples that have nothing to measure.
         encoded_rows: which row of `samples` each row of `encoded` is from, (N,).
+        sample_rows: which row of `samples` each of the collected scores is from.
         notes: what a reader of the results should know of the data so far.
     """
 
@@ -49,6 +50,7 @@ class ModelScores:
         self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
         self.encoded_rows = np.arange(len(samples)) if encoded_rows is None else encoded_rows
         self.notes: list[str] = []
+        self.sample_rows = np.arange(len(samples))
         self._collected: Scores | None = None
 
     def __len__(self) -> int:
@@ -177,7 +179,7 @@ class ModelScores:
         clusters, independent, _ = self._clusters
         rows = self.encoded_rows[store.rows]
         order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
-        rows = rows[order]
+        self.sample_rows = rows = rows[order]
         self._collected = Scores(
             logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy()[order],
             labels.numpy()[order],

@@ -88,6 +88,16 @@ class Source:
             found, classes=names or found.classes, source=given if found.source == "scores" else found.source
         )
 
+    def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
+        """Return what the page shows of some rows of `scores`, which `read` gave for `data`: texts, or PIL images.
+
+        None shows the numbers of the rows.
+        """
+        clusters = scores.collected().clusters
+        if clusters is None or clusters.dtype.kind not in "UO":
+            return None
+        return [f"row {row}: {clusters[row]}" for row in rows.tolist()]
+
     def title(self, scores: Any) -> str:
         """Return the name of a result in tables and figures; `scores` are those that were measured."""
         return self.name

@@ -4,23 +4,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..reports.result_sections import DataSection
 from ..scores.schema import Schema
 from ..scores.score_statistics import ScoreStatistics, check_same_schema
 from ..scores.score_table import read_scores
 from ..scores.streamed_scores import StreamedScores, text_columns
 from ..scores.table_batches import TableBatches, large_table
+from ..scores.table_files import ScoreRows, load
 from ..validation import InputError
 from .source import Data, Source
 
 
 class TableSource(Source):
-    """Tables of scores. `columns` are arguments of `read_scores` for the first table, whose schema others follow."""
+    """Tables of scores.
+
+    `columns` are arguments of `read_scores` for the first table, whose schema others follow. The column `text_column`
+    has the texts that the page shows.
+    """
 
     name = "scores"
 
-    def __init__(self, **columns: Any) -> None:
-        self.columns = columns
+    def __init__(self, text_column: str | None = None, **columns: Any) -> None:
+        self.columns, self.text_column = columns, text_column
+        self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
         self.schema: Schema | None = None
 
     def scores(self, data: Any) -> Any:
@@ -40,7 +48,10 @@ class TableSource(Source):
             if self.schema is not None:
                 check_same_schema(data.argument, self.schema, found.schema)
         else:
-            table = large_table(data.argument, found, text_columns(columns | needed))
+            if self.text_column is None:
+                table = large_table(data.argument, found, text_columns(columns | needed))
+            else:  # read whole
+                table = self._with_texts(data, needed)
             if isinstance(table, TableBatches):
                 found = StreamedScores(table, self.schema, columns | needed)
             else:
@@ -49,9 +60,24 @@ class TableSource(Source):
             self.schema, self.link, self.classes = found.schema, found.link, found.classes
         return found
 
+    def _with_texts(self, data: Data, needed: dict[str, Any]) -> ScoreRows:
+        """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""
+        text = (self.columns.get("label_column"), self.columns.get("correct_column"), *needed.values())
+        rows = load(data.argument, data.value, (*text, self.text_column))
+        if data.groups or self.text_column in rows.table.column_names:
+            self.texts[data.argument] = rows.column("text_column", str(self.text_column))
+        return rows
+
+    def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
+        if self.text_column is None:
+            return super().inputs(data, scores, rows)
+        texts = self.texts[data.argument].take(rows).to_pylist()
+        return ["" if text is None else text for text in texts]
+
     def title(self, scores: Any) -> str:
         return Path(scores.source).stem
 
     def data_section(self, scores: Any) -> DataSection:
         options = {key: value for key, value in self.columns.items() if key != "floor"}  # those of the command
+        options |= {} if self.text_column is None else {"text_column": self.text_column}
         return replace(super().data_section(scores), options=options)

@@ -2,8 +2,6 @@
 
 import copy
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ import torch
 from hf_focal import Temperature
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult, comparison_page, page_parts, run_html_page, write_report
-from hf_focal.reports.run_html_page import risk_coverage_of
 
 VALUES = (None, "x", -1, 1e300, 10**400, True, [], {}, [1], {"a": 1}, float("nan"), float("inf"), "missing")
 
@@ -52,14 +49,9 @@ def metrics(tmp_path):
 @pytest.mark.slow
 def test_any_value_may_be_another(metrics, monkeypatch):
     # Drawing takes most of the time; what it asks of its input is kept.
-    monkeypatch.setattr(page_parts, "reliability_diagram", lambda metrics, link: metrics.accuracy[metrics.count > 0])
-    monkeypatch.setattr(page_parts, "_tooltips", lambda *_: [])
+    monkeypatch.setattr(page_parts, "reliability_chart", lambda bins, *_: bins.accuracy[bins.count > 0])
     monkeypatch.setattr(run_html_page, "gamma_heatmap", lambda history: [update["epoch"] + 1 for update in history])
-    drawing = sys.modules[risk_coverage_of.__module__]
-    monkeypatch.setattr(drawing, "risk_coverage_figure", lambda *_: SimpleNamespace(set_size_inches=max))
-    picture = dict.fromkeys(("source", "alt", "caption", "wide"), "")
-    for module in (page_parts, run_html_page):
-        monkeypatch.setattr(module, "picture", lambda *_: picture)
+    monkeypatch.setattr(run_html_page, "picture", lambda *_: dict.fromkeys(("source", "alt", "caption", "wide"), ""))
     whole, errors, pages = json.loads(metrics.read_text()), 0, 0
     for place in places(whole):
         for other in VALUES:

@@ -3,19 +3,15 @@
 import base64
 import contextlib
 import hashlib
-import json
 import math
-import os
 import re
-import shlex
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
+from browser import Browser, needs_browser
 from matplotlib.image import imread
 from papers.figures.translation_report import TranslationResult
 
@@ -119,7 +115,7 @@ def everything(tmp_path_factory):
     return path
 
 
-HEADINGS = ["Verdict", "Metrics", "Reliability"]
+HEADINGS = ["Verdict", "Reliability"]
 
 
 def headings(page):
@@ -173,9 +169,9 @@ def test_a_model_that_was_only_measured_is_no_loss(tmp_path):
 
 def test_the_pictures_are_drawn_and_described(everything):
     page = Page(everything)
-    images = page.of("svg")
-    # Two diagrams a run, and one γ.
-    assert len(images) == 2 * 4 + 1
+    images = [image for image in page.of("svg") if "aria-label" in image]
+    # Two diagrams a run, one γ, and all runs before and after their corrections.
+    assert len(images) == 2 * 4 + 1 + 2
     assert len({image["aria-label"] for image in images}) == len(images)
     ece = 100 * run_of("flsd53").pre["ece"]
     label = f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f}%"
@@ -191,14 +187,14 @@ def test_the_pictures_are_drawn_and_described(everything):
 
 def test_the_page_needs_nothing_else(everything):
     page = Page(everything)
-    assert "http:" not in page.source and "https:" not in page.source
+    assert "http:" not in page.source and page.source.count("https:") == page.source.count('<a href="https:')
     (script,) = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = page.of("meta")[2]["content"]
     assert policy.startswith("default-src 'none'; ") and policy.endswith(f"script-src 'sha256-{digest}'")
-    for _, attributes in page.tags:
+    for tag, attributes in page.tags:
         for name in ("src", "href"):
-            assert attributes.get(name, "data:").startswith("data:")
+            assert tag == "a" or attributes.get(name, "data:").startswith("data:")
     assert "@import" not in page.source and "url(" not in page.source.replace("url(#", "")
 
 
@@ -221,7 +217,8 @@ def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
     assert "Calibration of run, trained with flsd53" in page.text
     assert run_of().temperature.num_samples == 60
     assert "T is fitted on 60 samples: with fewer than 500, it can make calibration worse." in page.text
-    assert len(page.of("svg")) == 3
+    # Two diagrams, those of three classes before and after, and the risk-coverage curves.
+    assert len([image for image in page.of("svg") if "aria-label" in image]) == 2 + 2 * 3 + 1
     assert "bootstrap interval" in "".join(page.text)
     tokens = Page(comparison_page([save(translation_of(), tmp_path / "tokens")], tmp_path / "tokens.html"))
     assert headings(tokens) == [*HEADINGS, "Correction"]
@@ -275,7 +272,9 @@ def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
         run = RunResult.of("m", None, metrics, None, details={"model": "m"}, label_names=names)
         page = Page(comparison_page([save(run, tmp_path / names[0])], tmp_path / "page.html"))
         if len(names) > 1:
-            assert page.rows[-4:] == [[cell.strip() for cell in row] for row in cells(label_table(run))]
+            expected = {row[0]: sorted(row) for row in cells(label_table(run))}
+            shown = {row[0]: sorted(row) for row in page.rows if row[0] in expected}
+            assert shown == {name: [cell.strip() for cell in row] for name, row in expected.items()}
             assert run.parts.confusion is None
         else:
             counts = [[((logits[:, 0] >= 0) == j)[labels[:, 0] == i].sum().item() for j in (0, 1)] for i in (0, 1)]
@@ -290,7 +289,7 @@ def test_text_is_escaped(tmp_path):
     assert not any("onclick" in attributes for _, attributes in page.tags)
     assert page.rows[1][0] == NASTY
     assert len(page.rows[0]) == len(page.rows[1])
-    assert any(NASTY in image["aria-label"] for image in page.of("svg"))
+    assert any(NASTY in image.get("aria-label", "") for image in page.of("svg"))
     assert "</title>$sections" in page.text
 
 
@@ -322,94 +321,16 @@ def test_what_cannot_be_shown_is_refused(tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-class Browser:
-    """Chromium by its DevTools protocol over pipes: JSON messages that end in a zero byte."""
-
-    def __init__(self, profile):
-        (read, self._send), (self._receive, write) = os.pipe(), os.pipe()
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-        options += ["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]
-        command = ["chromium", *options, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
-        self._process = subprocess.Popen(
-            ["bash", "-c", f"exec {shlex.join(command)} 3<&{read} 4>&{write}"],
-            pass_fds=(read, write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(read)
-        os.close(write)
-        self.events, self._rest, self._number, self._session = [], b"", 0, {}
-        targets = self.call("Target.getTargets")["targetInfos"]
-        target = next(info["targetId"] for info in targets if info["type"] == "page")
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = {"sessionId": attached["sessionId"]}
-        for domain in ("Page", "Network", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method, **parameters):
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters, **self._session}
-        os.write(self._send, json.dumps(message).encode() + b"\0")
-        return self._wait(lambda message: message.get("id") == self._number)["result"]
-
-    def _wait(self, wanted):
-        while True:
-            while b"\0" not in self._rest:
-                data = os.read(self._receive, 2**16)
-                assert data, "the browser has ended"
-                self._rest += data
-            text, _, self._rest = self._rest.partition(b"\0")
-            message = json.loads(text)
-            self.events.append(message)
-            if wanted(message):
-                return message
-
-    def show(self, path, width, scheme="light"):
-        """Load the page at this width and return what it asked for and complained of."""
-        media = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
-        )
-        self.call("Emulation.setEmulatedMedia", features=media)
-        self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
-        if not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self._wait(lambda message: message.get("method") == "Page.loadEventFired")
-        requests = [
-            e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"
-        ]
-        kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
-        return requests, [event["params"] for event in self.events if event.get("method") in kinds]
-
-    def value(self, expression):
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def screenshot(self, path):
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
-
-    def close(self):
-        with contextlib.suppress(OSError):
-            os.write(self._send, b'{"id": 0, "method": "Browser.close"}\0')
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._send)
-        os.close(self._receive)
-
-
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@needs_browser
 def test_a_browser_shows_the_page(everything, tmp_path):
     with contextlib.closing(Browser(tmp_path / "profile")) as browser:
         for width, scheme in ((390, "light"), (1280, "dark")):
             requests, complaints = browser.show(everything, width, scheme)
             assert [url for url in requests if not url.startswith("data:")] == [everything.as_uri()]
             assert complaints == []
-            assert browser.value("document.querySelectorAll('svg').length") == 9
+            assert browser.value("document.querySelectorAll('svg[aria-label]').length") == 11
             assert browser.value("window.innerWidth") == width
             assert browser.value("document.documentElement.scrollWidth") <= width
             # Only tables and wide pictures scroll, each in a box of its own that is no wider than the page.
@@ -428,7 +349,7 @@ def test_a_browser_shows_the_page(everything, tmp_path):
             assert browser.value(f"{title}.getBoundingClientRect().right") < width - 16
             wide = "document.querySelector('.pictures svg').getBoundingClientRect().width"
             before = browser.value(wide)
-            browser.value("document.querySelector('label input').click()")
+            browser.value("document.querySelector('.pictures label input').click()")
             assert browser.value(wide) > before or width < 600  # where it has the whole width already
             sort = "document.querySelectorAll('thead button')[1].click()"
             names = "[...document.querySelector('tbody').rows].map(row => row.cells[0].textContent)"
@@ -441,7 +362,7 @@ def test_a_browser_shows_the_page(everything, tmp_path):
         alone = comparison_page([save(run_of(gamma_history=HISTORY), tmp_path / "run")], tmp_path / "alone.html")
         for width, scheme in ((390, "dark"), (1280, "light")):
             _, complaints = browser.show(alone, width, scheme)
-            assert complaints == [] and browser.value("document.querySelectorAll('svg').length") == 4
+            assert complaints == [] and browser.value("document.querySelectorAll('svg[aria-label]').length") == 10
             assert browser.value("window.innerWidth") == width  # a page that is too wide is shown smaller
             assert browser.value("document.documentElement.scrollWidth") <= width
 

@@ -80,7 +80,7 @@ def test_one_call_writes_the_report_and_its_page(fitted, tmp_path, capsys):
     assert (result.pre["ece"], result.post["ece"]) == (before["ece"], after["ece"])
     page = (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
     assert f"ECE {100 * after['ece']:.2f}%" in page and "On 30 samples of " in page
-    assert (tmp_path / "model" / "report" / "reliability_after.svg").is_file()
+    assert (tmp_path / "model" / "report" / "reliability_after.png").is_file()
     assert main(["report", str(tmp_path / "model"), "--output", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
     assert str(tmp_path / "page.html") in capsys.readouterr().out

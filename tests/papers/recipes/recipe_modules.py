@@ -11,7 +11,7 @@ from typing import Any
 FOLDER = Path(__file__).parents[3] / "recipes" / "papers"
 # The files of each run's report.
 REPORT = {"metrics.json", "table.md", "loss.yaml", "risk_coverage.png"}
-REPORT |= {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
+REPORT |= {"reliability_before.png", "reliability_after.png"}
 
 
 @functools.cache

@@ -30,7 +30,7 @@ from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_correcti
 from hf_focal.cli.recipe_arguments import parse_arguments
 
 SCRIPT = Path(__file__).with_name("launched_translation.py")
-DIAGRAMS = {"reliability_before.png", "reliability_before.svg", "reliability_after.png", "reliability_after.svg"}
+DIAGRAMS = {"reliability_before.png", "reliability_after.png"}
 REPORT = {"metrics.json", "table.md", "loss.yaml", "samples.md", "curves.png", "curves.csv", *DIAGRAMS}
 # Enough for a focal loss to leave the model underconfident, at a temperature that is not 1.
 LEARNS = {"num_generated": 800, "d_model": 32, "num_train_epochs": 6, "max_tokens_per_batch": 200, "dropout": 0.05}

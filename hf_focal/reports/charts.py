@@ -1,0 +1,283 @@
+"""Charts of a page as small SVG drawings, whose colors follow the page and whose marks have their values as titles.
+
+Matplotlib draws the figures of papers, cards, and `hf_focal.reports`; a page needs neither its time nor its size.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from ..metrics import ReliabilityBins
+from .reliability_figures import WORDS, wilson_interval
+from .result_sections import Groups
+
+_SOLID = 30  # bins with fewer samples are paler
+
+
+class Frame(NamedTuple):
+    """The place of a chart's axes: `left`, `top`, `width`, and `height` in the units of its drawing."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    low: tuple[float, float] = (0.0, 0.0)
+    high: tuple[float, float] = (1.0, 1.0)
+    log: bool = False
+
+    def _share(self, value: float, axis: int) -> float:
+        low, high = self.low[axis], self.high[axis]
+        if self.log:
+            value, low, high = (math.log10(max(number, low)) for number in (value, low, high))
+        return min(max((value - low) / (high - low), 0), 1)
+
+    def x(self, value: float) -> float:
+        return round(self.left + self.width * self._share(value, 0), 1)
+
+    def y(self, value: float) -> float:
+        return round(self.top + self.height * (1 - self._share(value, 1)), 1)
+
+
+# The script of the page draws the diagram of a class in the same frame.
+RELIABILITY = Frame(44, 18, 270, 220)
+SHARES = Frame(44, 252, 270, 50)
+_SIZE = (322, 348)
+_SMALL = Frame(30, 20, 130, 110)
+_SMALL_SIZE = (168, 150)
+
+
+def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool = False) -> Markup:
+    """Draw the reliability diagram of bins; those with unequal widths are drawn as points on logarithmic axes.
+
+    A small one that is empty above a half has shorter axes. `label` is the alternative text.
+
+    Raises:
+        ValueError: the bins hold no samples.
+    """
+    if not bins.count.sum():
+        raise ValueError("bins must hold at least one sample, got none")
+    size, frame = (_SMALL_SIZE, _SMALL) if small else (_SIZE, RELIABILITY)
+    log = not np.allclose(np.diff(bins.edges), np.diff(bins.edges)[0], atol=1e-6)
+    if log:
+        frame = frame._replace(low=(bins.edges[1] / 3, bins.edges[1] / 3), log=True)
+    elif small and (most := _last_edge(bins)) <= 0.5:
+        frame = frame._replace(high=(most, most))
+    ticks = (
+        [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
+        if log
+        else [frame.high[0] * part for part in _parts(small)]
+    )
+    parts = [_axes(frame, ticks, ticks, small or log)]
+    if not small:
+        horizontal, vertical, *_ = WORDS[link]
+        parts += [_title(horizontal, frame, SHARES, size), _upright(vertical, frame)]
+        if not log:
+            parts += [_shares(bins, SHARES)]
+    parts += [_line(frame, [(frame.low[0], frame.low[1]), frame.high], "diagonal")]
+    parts += [_bin(bins, index, frame, link, log) for index in np.flatnonzero(bins.count).tolist()]
+    parts += [_text(frame.left, 11, f"ECE {100 * bins.ece():.1f}%", "ece")]
+    return _svg(size, label, parts)
+
+
+def _last_edge(bins: ReliabilityBins) -> float:
+    """Return the upper end of the last bin with samples."""
+    return float(bins.edges[int(np.flatnonzero(bins.count)[-1]) + 1])
+
+
+def _parts(small: bool) -> tuple[float, ...]:
+    return (0, 0.5, 1) if small else (0, 0.2, 0.4, 0.6, 0.8, 1)
+
+
+def _bin(bins: ReliabilityBins, index: int, frame: Frame, link: str, log: bool) -> Markup:
+    """Draw a bin: its bar, or its point, with its gap, its interval, and its values as a title."""
+    left, right = (float(edge) for edge in bins.edges[index : index + 2])
+    count, confidence, accuracy = (of[index] for of in (bins.count, bins.confidence, bins.accuracy))
+    low, high = (float(end) for end in wilson_interval(np.array(accuracy), np.array(count)))
+    horizontal, vertical, *_ = WORDS[link]
+    tip = (
+        f"{horizontal} {left:.3g} to {right:.3g}: {count:,} predictions, mean {confidence:.1%}, "
+        f"{vertical.lower()} {accuracy:.1%} [{low:.1%}, {high:.1%}]"
+    )
+    marks = []
+    if log:
+        x = frame.x(confidence)
+        marks += [_vertical(x, frame.y(low), frame.y(high), "interval")]
+        marks += [Markup('<circle class="point" cx="{}" cy="{}" r="3"/>').format(x, frame.y(accuracy))]
+    else:
+        x, width = frame.x(left), round(frame.x(right) - frame.x(left), 1)
+        marks += [_rectangle(x, frame.y(accuracy), width, frame.y(0) - frame.y(accuracy), "accuracy")]
+        top, bottom = frame.y(max(confidence, accuracy)), frame.y(min(confidence, accuracy))
+        marks += [_rectangle(x, top, width, bottom - top, "over" if confidence > accuracy else "under")]
+        marks += [_vertical(x + width / 2, frame.y(low), frame.y(high), "interval")]
+    x, width = frame.x(max(left, frame.low[0])), frame.x(right) - frame.x(max(left, frame.low[0]))
+    marks += [_rectangle(x, frame.top, width, frame.height, "tip")]
+    kind = "bin" if count >= _SOLID else "bin pale"
+    return Markup('<g class="{}"><title>{}</title>{}</g>').format(kind, tip, Markup("").join(marks))
+
+
+def _shares(bins: ReliabilityBins, frame: Frame) -> Markup:
+    """Draw the share of the samples in each bin, and the mean confidence and the accuracy of all."""
+    shares = bins.count / bins.count.sum()
+    bars = []
+    for index in np.flatnonzero(bins.count).tolist():
+        x, width = frame.x(bins.edges[index]), frame.x(bins.edges[index + 1]) - frame.x(bins.edges[index])
+        y = frame.y(shares[index] / shares.max())
+        title = Markup("<title>{}</title>").format(f"{bins.count[index]:,} samples, {shares[index]:.1%}")
+        bars.append(Markup("<g>{}{}</g>").format(_rectangle(x, y, width, frame.y(0) - y, "count"), title))
+    confidence, accuracy = bins.means()
+    marks = [_vertical(frame.x(accuracy), frame.y(0), frame.top, "mean")]
+    marks += [_vertical(frame.x(confidence), frame.y(0), frame.top, "mean over")]
+    bottom = Markup('<path class="axis" d="M{} {}H{}"/>').format(frame.left, frame.y(0), frame.left + frame.width)
+    most = _text(frame.left - 4, frame.top + 8, f"{shares.max():.0%}", "tick end")
+    return Markup("").join([*bars, *marks, bottom, most])
+
+
+def line_chart(
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    horizontal: str,
+    vertical: str,
+    label: str,
+    *,
+    bins: Mapping[str, ReliabilityBins] | None = None,
+    point: tuple[float, float, str] | None = None,
+) -> Markup:
+    """Draw lines of percentages, 0 to 100, or the accuracy of `bins` against their confidence, with a legend.
+
+    `point` marks a place: x, y, and what it means.
+    """
+    size = (460, 312 + 18 * len(lines or bins or {}))
+    most = 100.0
+    if not bins:
+        largest = max((max(values, default=0) for _, values in lines.values()), default=0)
+        most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
+    x_name, y_name = (title.partition(":")[0].lower() for title in (horizontal, vertical))
+    frame = Frame(48, 12, 400, 250, (0, 0), (100, most))
+    parts = [_axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)], False)]
+    if bins:
+        parts.append(_line(frame, [(0, 0), (100, 100)], "diagonal"))
+    for number, name in enumerate(bins or lines):
+        style = f"line c{number % 7}"
+        if bins:
+            filled = bins[name].count > 0
+            count = bins[name].count[filled]
+            confidence, accuracy = 100 * bins[name].confidence[filled], 100 * bins[name].accuracy[filled]
+            solid = count >= _SOLID
+            parts.append(_line(frame, [*zip(confidence[solid], accuracy[solid], strict=True)], style))
+            low, high = (100 * end for end in wilson_interval(accuracy / 100, count))
+            for x, y, below, above, size_of in zip(confidence, accuracy, low, high, count, strict=True):
+                tip = f"{name}: confidence {x:.1f}%, accuracy {y:.1f}% of {size_of:,} samples"
+                interval = _vertical(frame.x(x), frame.y(below), frame.y(above), f"{style} thin")
+                dot = Markup('<circle class="{} dot" cx="{}" cy="{}" r="3.5"/>').format(style, frame.x(x), frame.y(y))
+                kind = "" if size_of >= _SOLID else "pale"
+                parts.append(Markup('<g class="{}"><title>{}</title>{}{}</g>').format(kind, tip, interval, dot))
+        else:
+            xs, ys = lines[name]
+            parts.append(_line(frame, [*zip(xs, ys, strict=True)], style))
+            for x, y in zip(xs, ys, strict=True):
+                tip = f"{name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
+                dot = Markup('<circle class="tip" cx="{}" cy="{}" r="5"/>').format(frame.x(x), frame.y(y))
+                parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
+        y = 318 + 18 * number
+        parts += [
+            Markup('<path class="{}" d="M48 {}h24"/>').format(style, y - 4),
+            _text(78, y, wrapped_line(name), ""),
+        ]
+    if point is not None:
+        x, y, text = point
+        title = Markup("<title>{}</title>").format(text)
+        parts.append(
+            Markup('<g><circle class="mark" cx="{}" cy="{}" r="4"/>{}</g>').format(frame.x(x), frame.y(y), title)
+        )
+        parts.append(_text(frame.x(x) - 6, frame.y(y) - 8, text, "end note"))
+    if not bins:  # the script moves it to the chosen threshold
+        parts.append(Markup('<circle class="mark moving" r="5" visibility="hidden"/>'))
+    parts += [_title(horizontal, frame, frame, size), _upright(vertical, frame)]
+    data = Markup(' data-most="{}"').format(most)
+    return _svg(size, label, parts, data)
+
+
+def group_chart(groups: Groups) -> Markup:
+    """Draw the ECE of each group with its interval and, in gray, the ECE before the correction."""
+    size = (460, 50 + 22 * len(groups.name))
+    largest = max([0.01, *(end for end in (*groups.ece_high, *(groups.ece_before or ())) if not math.isnan(end))])
+    most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= 100 * largest)
+    frame = Frame(150, 4, 300, 22 * len(groups.name), (0, 0), (most, 1))
+    parts = [_axes(frame, [most * part / 5 for part in range(6)], [], False)]
+    for number, (name, ece, low, high) in enumerate(
+        zip(groups.name, groups.ece, groups.ece_low, groups.ece_high, strict=True)
+    ):
+        y = 15 + 22 * number
+        marks = [_text(frame.left - 6, y + 4, wrapped_line(name, 22), "end")]
+        tip = f"{name}: ECE {100 * ece:.2f}% [{100 * low:.2f}, {100 * high:.2f}]"
+        if groups.ece_before is not None:
+            x = frame.x(100 * groups.ece_before[number])
+            marks.append(Markup('<circle class="before" cx="{}" cy="{}" r="3.5"/>').format(x, y))
+            tip += f", before {100 * groups.ece_before[number]:.2f}%"
+        ends = [frame.x(100 * end) for end in (low, high)]
+        marks.append(Markup('<path class="line c0 thin" d="M{} {}H{}"/>').format(ends[0], y, ends[1]))
+        marks.append(Markup('<circle class="point" cx="{}" cy="{}" r="4"/>').format(frame.x(100 * ece), y))
+        parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, Markup("").join(marks)))
+    title = "ECE with its 95% interval, %" + ("" if groups.ece_before is None else "; gray: before the correction")
+    parts.append(_text(size[0] / 2, size[1] - 8, title, "middle"))
+    return _svg(size, "ECE of the groups with its 95% interval, %", parts)
+
+
+def wrapped_line(name: str, most: int = 52) -> str:
+    """Shorten a name to one line."""
+    line = " ".join(name.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _svg(size: tuple[float, float], label: str, parts: Sequence[Markup], data: str = "") -> Markup:
+    start = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}"{}>')
+    return start.format(*size, label, data) + Markup("").join(parts) + Markup("</svg>")
+
+
+def _text(x: float, y: float, text: str, kind: str) -> Markup:
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, round(x, 1), round(y, 1), text)
+
+
+def _number(tick: float) -> str:
+    return f"{tick:.3g}" if tick == 0 or tick >= 1e-3 else f"{tick:.0e}".replace("e-0", "e-")
+
+
+def _title(text: str, frame: Frame, lowest: Frame, size: tuple[float, float]) -> Markup:
+    y = lowest.top + lowest.height + 32
+    return _text(frame.left + frame.width / 2, min(y, size[1] - 2), text, "middle")
+
+
+def _upright(text: str, frame: Frame) -> Markup:
+    y = round(frame.top + frame.height / 2, 1)
+    return Markup('<text class="middle" transform="translate(12 {}) rotate(-90)">{}</text>').format(y, text)
+
+
+def _axes(frame: Frame, horizontal: Sequence[float], vertical: Sequence[float], has_numbers_below: bool) -> Markup:
+    """Draw a grid with numbers; those below a reliability diagram belong below its histogram."""
+    bottom, right = frame.top + frame.height, frame.left + frame.width
+    parts = [Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(frame.left, frame.top, bottom, right)]
+    ends = [tick for tick in vertical if frame.low[1] <= tick <= frame.high[1] * 1.001]
+    for tick in ends:
+        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(frame.left, frame.y(tick), right))
+        parts.append(_text(frame.left - 4, frame.y(tick) + 4, _number(tick), "tick end"))
+    below = bottom if has_numbers_below or frame is not RELIABILITY else SHARES.top + SHARES.height
+    for tick in horizontal:
+        if frame.low[0] <= tick <= frame.high[0] * 1.001:
+            parts.append(_text(frame.x(tick), below + 14, _number(tick), "tick middle"))
+    return Markup("").join(parts)
+
+
+def _line(frame: Frame, points: Sequence[tuple[float, float]], kind: str) -> Markup:
+    path = "L".join(f"{frame.x(x)} {frame.y(y)}" for x, y in points)
+    return Markup('<path class="{}" d="M{}"/>').format(kind, path) if path else Markup("")
+
+
+def _rectangle(x: float, y: float, width: float, height: float, kind: str) -> Markup:
+    text = '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>'
+    return Markup(text).format(kind, x, y, round(width, 1), round(height, 1))
+
+
+def _vertical(x: float, low: float, high: float, kind: str) -> Markup:
+    return Markup('<path class="{}" d="M{} {}V{}"/>').format(kind, round(x, 1), low, high)
