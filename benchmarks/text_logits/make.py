@@ -56,6 +56,7 @@ SHORT = ("mpqa", "tweet_irony", "custrev", "sst", "tweet_emotion", "sst5")  # th
 MANY = ("newsgroups", "newsgroups_by_date", "goemotions", "banking77", "clinc150")  # and those of many classes
 TASKS = (*SHORT, "tweet_offensive", "trec_qa", *MANY)
 MAX_LENGTH = 64  # tokens of a text, or of a pair of texts
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def read(data: Path, task: str) -> dict[str, pd.DataFrame]:
@@ -205,7 +206,7 @@ def outputs_by_length(forward: Callable[[dict], Tensor], inputs: list[dict], col
     """Return what `forward` makes of batches of similar lengths, in the order of `inputs`, float32."""
     order = np.argsort([len(row["input_ids"]) for row in inputs], kind="stable")
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    outputs = torch.cat([forward(collate([inputs[i] for i in batch])).float() for batch in batches])
+    outputs = torch.cat([forward(collate([inputs[i] for i in batch]).to(DEVICE)).float().cpu() for batch in batches])
     return outputs[torch.from_numpy(order.argsort())]
 
 
@@ -235,7 +236,7 @@ def fine_tune(run: Run, data: Path, models: Path) -> LogitsOf:
         weight_decay=0.01,
         max_grad_norm=1.0,
         bf16=True,  # the logits are computed in float32
-        use_cpu=True,
+        use_cpu=DEVICE == "cpu",
         per_device_train_batch_size=32,
         train_sampling_strategy="group_by_length",
         save_strategy="no",
@@ -263,11 +264,11 @@ def fine_tune(run: Run, data: Path, models: Path) -> LogitsOf:
 def embeddings(path: Path, data: Path, task: str, split: str, run: Run | None = None) -> Tensor:
     """Return the mean of the last hidden states of each text of a split, or of a run's training texts, (N, width)."""
     tokenizer = AutoTokenizer.from_pretrained(path)
-    model = AutoModel.from_pretrained(path, dtype=torch.float32).eval()
+    model = AutoModel.from_pretrained(path, dtype=torch.float32).to(DEVICE).eval()
 
     def mean_state(batch: dict) -> Tensor:
         mask = batch["attention_mask"].unsqueeze(-1)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             states = model(**batch).last_hidden_state
         return (states.float() * mask).sum(1) / mask.sum(1)
 
@@ -359,7 +360,7 @@ PROMPTS = {  # the words of the labels, the prompt that the word goes on, and th
 def language_model(path: Path):
     source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     tokenizer = AutoTokenizer.from_pretrained(**source, padding_side="left")
-    return AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16).eval(), tokenizer
+    return AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16).to(DEVICE).eval(), tokenizer
 
 
 def ask(run: Run, data: Path, models: Path) -> LogitsOf:
@@ -374,7 +375,7 @@ def ask(run: Run, data: Path, models: Path) -> LogitsOf:
     first = [ids[0] for ids in tokenizer(list(words), add_special_tokens=False)["input_ids"]]
     if len(set(first)) < len(first):
         raise ValueError(f"the first tokens of the labels must all be different, got {words}")
-    head = model.get_output_embeddings().weight[first].detach().float()
+    head = model.get_output_embeddings().weight[first].detach().float().cpu()
 
     def shorten(text: str) -> str:
         encoded = tokenizer(" ".join(text.split()), add_special_tokens=False, truncation=True, max_length=MAX_LENGTH)

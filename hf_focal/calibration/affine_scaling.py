@@ -25,6 +25,7 @@ from .temperature_grid import CalibrationSamples, refuse_probabilities
 from .temperature_scaling import nll_temperature
 
 _ENOUGH = 5  # samples of a class
+_PRIOR_ODDS = 3.0  # nats, of the first of the two priors of vector scaling
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> Correction:
@@ -128,16 +129,24 @@ class AffineFits:
         penalties = [offset_penalty(num_classes, sizes), of_A * (T / unit) ** 2]
         penalties.append((num_classes - 1) * penalties[1])
         form = {"bias": "scalar", "vector": "diagonal", "matrix": "full"}[method]
-        problems = PenalizedNLL(
-            x, self._labels, weights, self._groups, fitted, form, unit / T, torch.stack(penalties, 1), bias
-        )
-        found = problems.minima()
+
+        def minima(shift: float) -> tuple[Tensor, Tensor]:
+            given = (weights, self._groups, fitted, form, unit / T, torch.stack(penalties, 1), bias)
+            values, found = PenalizedNLL(x - shift if shift else x, self._labels, *given).minima()
+            found[:, :, 0] -= shift * found[:, :, 1]
+            return values, found
+
+        values, found = minima(0.0)
+        if method == "vector" and bias:
+            scale = unit / float(T[0])
+            others, other = minima(float((x * scale).logsumexp(0).mean()) / scale)
+            is_better = others < values - _PRIOR_ODDS / sizes
+            found = torch.where(is_better[:, None, None], other, found)
         b, A = found[:, :, 0].cpu(), found[:, :, 1:].cpu() / unit
         return [self._correction(method, *problem) for problem in zip(A, b, fitted.cpu(), strict=True)]
 
     def _correction(self, method: str, A: Tensor, b: Tensor, fitted: Tensor) -> Correction:
-        if method == "bias" or not fitted.all():
-            b = (b - b[fitted].mean()).masked_fill(~fitted, 0)
+        b = (b - b[fitted].mean()).masked_fill(~fitted, 0) if b.any() else b  # a shift changes no probability
         if method == "bias":
             if not float(A[0]) > 0:
                 raise InputError(
@@ -187,7 +196,7 @@ class AffineFits:
             center = torch.full_like(T, unit / value)
             found = PenalizedNLL(
                 x, self._labels, subsets, self._groups, every, "scalar", center, penalties, False
-            ).minima()
+            ).minima()[1]
             T[1:] = unit / found[1:, 0, 1]
             for number in is_special.nonzero().flatten().tolist():
                 subset = self._subsets[number]

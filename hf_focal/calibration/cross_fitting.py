@@ -21,7 +21,6 @@ from .temperature_grid import CalibrationSamples, TemperatureCurves
 from .temperature_scaling import NO_INFORMATION, NoInformationWarning, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
-
 _LINKS = {  # that have each method
     "temperature": ("softmax", "sigmoid"),
     "bias": ("softmax",),
@@ -39,9 +38,9 @@ _CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
 # How far "auto" goes from the logits as they are, 0, to the fitted correction, 1.
 _STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # "auto" leaves logits alone unless the likelihood-ratio test of T rejects at this level that they are calibrated, or a
-# correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus one standard
-# error. docs/results/text_corrections.md compares other rules.
-_LEVEL, _EVIDENCE = 0.05, 2.0
+# correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus a quarter of its
+# standard error, if this lowers the NLL by more than one. docs/results/text_corrections.md compares other rules.
+_LEVEL, _EVIDENCE, _DOUBT, _LEAST = 0.05, 2.0, 0.25, 1.0
 AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
@@ -246,11 +245,11 @@ def fit_correction(
             "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto", which leaves logits alone
             unless the likelihood-ratio test of T shows at a level of 5% that they are not calibrated, or a correction
             lowers their cross-fitted NLL by more than two standard errors of the difference. It tries each correction
-            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus its standard error, if
-            this is below the NLL without a correction. Matrix scaling is tried only with 3 to 100 classes, and only a
-            temperature if any logit is infinite. With a sigmoid and several labels, it also tries a temperature and
-            Platt scaling per label, whatever `per_label` says.
-        num_folds: number of random folds, with whole clusters; with a sigmoid, of about the same number of ones.
+            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus a quarter of its
+            standard error, if this lowers the NLL by more than one standard error. Matrix scaling is tried only with 3
+            to 100 classes, and only a temperature if any logit is infinite. With a sigmoid and several labels, it also
+            tries a temperature and Platt scaling per label, whatever `per_label` says.
+        num_folds: number of random folds, with whole clusters.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
         clusters: `(...)`, without the last dimension of the logits: numbers or strings, such as an id or a text, that
@@ -274,7 +273,6 @@ def fit_correction(
     if link == "sigmoid":
         logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
         labels = one.long().masked_fill(~known, ignore_index)
-        groups = torch.where(known, one, False).sum(1)  # rows without ones are shared out evenly
         keys = None if clusters is None else cluster_keys(clusters, len(labels))
         tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
@@ -282,8 +280,6 @@ def fit_correction(
         kept = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[kept.cpu().numpy()]
         logits, labels = logits[kept], labels[kept]
-        # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
-        groups = torch.zeros_like(labels)
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
@@ -292,7 +288,8 @@ def fit_correction(
     if keys is not None and num_folds > (most := len(np.unique(keys))):
         raise InputError("num_folds", f"must be at most the number of clusters, {most}, got {num_folds}")
 
-    folds = torch.from_numpy(folds_of(groups.cpu().numpy(), num_folds, keys)).to(labels.device)
+    # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
+    folds = torch.from_numpy(folds_of(len(labels), num_folds, keys)).to(labels.device)
     affine = None
     if link == "softmax" and method != "none" and not logits.isinf().any():
         affine = AffineFits(CalibrationSamples(logits, labels, ignore_index), folds)
@@ -432,11 +429,11 @@ def _choice(
     is_shown = p_value < _LEVEL or any(
         change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
-    name, strength = min(changes, key=lambda key: sum(changes[key]))
+    name, strength = min(changes, key=lambda key: changes[key][0] + _DOUBT * changes[key][1])
     change, error = changes[name, strength]
     best = scaling_name(name, strength)
     text = f"{'lowers' if change < 0 else 'raises'} the cross-fitted NLL by {abs(change):.4f} ± {error:.4f}"
-    if is_shown and change + error < 0:
+    if is_shown and change + _LEAST * error < 0:
         return name, strength, f"{'' if strength == 1 else f'at {100 * strength:.0f}% strength, '}it {text}"
     return "none", 1.0, f"no correction clearly lowers the NLL: {best} {text}, and the p-value of T is {p_value:.2g}"
 

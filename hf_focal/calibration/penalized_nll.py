@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-# Elements of a block of samples: 2 MiB of float64 for a CPU's cache, more on accelerators.
-_CPU_BLOCK, _DEVICE_BLOCK, _FEWEST_IN_BLOCK = 2**18, 2**24, 64
+# Elements of a block of samples: 1 MiB of float64 for a CPU's cache, more on accelerators.
+_CPU_BLOCK, _DEVICE_BLOCK, _FEWEST_IN_BLOCK = 2**17, 2**24, 64
 # The norm of the gradient, where features are of the order of 1, at which a search ends, and above which it warns.
 _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 1e-8, 1e-6
 _MOST_STEPS, _MOST_HALVINGS, _MOST_PAIRS = 500, 60, 10
@@ -69,22 +69,23 @@ class PenalizedNLL:
             hits = torch.zeros_like(x).scatter_(0, labels[None, samples], 1.0)
             self._of_labels += self._sums(hits * w[:, None], x)
 
-    def minima(self) -> Tensor:
-        """Return b and A at the minimum of each problem, (F, K, J); of a scalar A, J is 2."""
-        found = self._search(slice(0, 1), self._center[:1])
+    def minima(self) -> tuple[Tensor, Tensor]:
+        """Return the minimum of each problem, (F,), and b and A there, (F, K, J); of a scalar A, J is 2."""
+        value, found = self._search(slice(0, 1), self._center[:1])
         if len(self._center) > 1:
             start = torch.where(self._free[1:], found, self._center[1:])
-            found = torch.cat([found, self._search(slice(1, None), start)])
-        return self._matrices(found)
+            values, others = self._search(slice(1, None), start)
+            value, found = torch.cat([value, values]), torch.cat([found, others])
+        return value, self._matrices(found)
 
-    def _search(self, problems: slice, unknowns: Tensor) -> Tensor:
-        """Return the unknowns (F, P) at which the gradients of some problems are small."""
+    def _search(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the minima of some problems, (F,), and the unknowns there, (F, P), where gradients are small."""
         value, gradient = self._value(problems, unknowns)
         solve, pairs = self._inverse_hessian(problems, unknowns[0]), []
         for _ in range(_MOST_STEPS):
             searching = gradient.norm(dim=1, keepdim=True) > _GRADIENT_NORM
             if not searching.any():
-                return unknowns
+                return value, unknowns
             direction = -_quasi_newton(gradient, pairs, solve) * searching
             slope, size = (direction * gradient).sum(1), torch.ones_like(value)
             for _ in range(_MOST_HALVINGS):
@@ -102,7 +103,7 @@ class PenalizedNLL:
             unknowns, value, gradient = moved, new_value, new_gradient
         if (norm := float(gradient.norm(dim=1).max())) > _LARGEST_GRADIENT_NORM:
             warnings.warn(f"the fit ended at a gradient of {norm:.2g}", stacklevel=5)
-        return unknowns
+        return value, unknowns
 
     def _value(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
         """Return the functions (F,) of some problems, and their gradients by the unknowns, (F, P)."""
