@@ -126,8 +126,8 @@ def measure(name: str, sizes: list[int], methods: list[str]) -> pd.DataFrame:
     held_out, labels = torch.from_numpy(logits.validation_logits).double(), torch.from_numpy(logits.validation_labels)
     test = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
     num_classes = held_out.shape[1]
-    for size, draw in ((size, draw) for size in sizes for draw in range(draws_of(num_classes, size))):
-        if size <= len(labels):
+    for size in (size for size in sizes if size <= len(labels)):
+        for draw in range(draws_of(num_classes, size)):
             chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
             for method in methods_of(num_classes, methods):
                 found = measure_draw(method, held_out[chosen], labels[chosen], *test)
