@@ -223,8 +223,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "",
         f"{rows['set'].nunique()} sets of validation and test logits ([benchmarks/text_logits]"
         "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits)) of "
-        f"{rows['task'].nunique()} tasks, {shifted['set'].nunique()} of them with a shifted test set. Each correction "
-        "is fitted to random draws of validation samples: 10 draws, but 3 for 20 or more classes and sizes other "
+        f"{rows['task'].nunique()} tasks, {shifted['set'].nunique()} of them with a shifted test set. Each "
+        "correction is fitted to random draws of validation samples: 10 draws, but 3 for 20 or more classes and sizes other "
         f"than {MAIN_SIZE}. A draw is *harm* if its test NLL is above that without a correction by more than 0.001 and "
         "by more than one standard error over the test samples. A difference of at most 0.0001 from SMS is half a "
         "win. Intervals are 95% bootstrap intervals over tasks. Methods are paired: all are fitted to the same draws.",
@@ -270,7 +270,7 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "draws of 1,000 samples. With a sigmoid, the cross-fitted NLL of Platt scaling was 0.007 too low with 100 "
         "samples.",
         "",
-        f"The rule was chosen among about 150 on {old['set'].nunique()} sets, frozen, and then measured on the others. "
+        f"The rule was chosen among about 150 on {old['set'].nunique()} sets, and then measured on the others. "
         "Before, it took the lowest NLL plus one standard error: on these "
         f"{old['set'].nunique()} sets, harm 0.9%, NLL minus that of SMS 0.0097 [0.0008, 0.0270], lower in 43.8%.",
         "",
@@ -294,8 +294,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "",
         "- The penalties of vector and matrix scaling are SMS's, K/n and K(K-1)/n, except that of the offsets, "
         "min(K, 5)/n.",
-        f"- The {new['set'].nunique()} sets that had no part in the choice are of other models, seeds, and losses, but "
-        "of the same tasks. Sets of one task share their rows, which is why intervals resample tasks.",
+        f"- The {new['set'].nunique()} sets that had no part in the choice are of other models, seeds, and losses, "
+        "but of the same tasks. Sets of one task share their rows, which is why intervals resample tasks.",
         "- `python benchmarks/text_corrections.py` measures our corrections again, with "
         f"{MAIN_SIZE} samples, on all sets; `python benchmarks/text_corrections_page.py` writes this page in seconds.",
     ]

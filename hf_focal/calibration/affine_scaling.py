@@ -4,7 +4,7 @@ T is fitted first, by NLL. Then the centered logits x = (z - mean z) / T become 
 matrix scaling [Berta, Holzmüller, Jordan, and Bach, *Structured Matrix Scaling for Multi-Class Calibration*, 2025]. In
 the place of x, the paper uses log-probabilities, which are not linear in z. A ridge penalty keeps A near the identity
 and b near 0, so with few samples, the correction is nearly that of the temperature alone. The penalized mean NLL is
-convex in A and b.
+convex in A and b. Vector scaling has a second prior, for which log-probabilities were made linear in z.
 
 Bias correction is softmax(z / T + b) [Alexandari, Kundaje, and Shrikumar, *Maximum Likelihood with Bias-Corrected
 Calibration is Hard-To-Beat at Label Shift Adaptation*, 2020], here with the same penalty on b, and T without one.
@@ -34,6 +34,10 @@ def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
     Unlike with a temperature, predictions may change. `fit_correction` reports how many of them change, and whether
     vector scaling is better than a temperature on held-out samples. A class that (nearly) no sample has keeps the
     parameters that all classes share: T, the mean factor of the others, and the offset 0.
+
+    In the place of x = (z - mean z) / T, the paper has log-probabilities, so a factor also moves its class. This helps
+    where rare classes need offsets. Here, x - c takes their place, with the mean c of log Σ exp x, where the penalized
+    likelihood is then at least e³ times as large.
 
     Args:
         logits: `(..., K)`, any floating dtype, on any device, all finite.

@@ -38,9 +38,10 @@ _CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
 # How far "auto" goes from the logits as they are, 0, to the fitted correction, 1.
 _STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # "auto" leaves logits alone unless the likelihood-ratio test of T rejects at this level that they are calibrated, or a
-# correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus a quarter of its
-# standard error, if this lowers the NLL by more than one. docs/results/text_corrections.md compares other rules.
-_LEVEL, _EVIDENCE, _DOUBT, _LEAST = 0.05, 2.0, 0.25, 1.0
+# correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus one standard
+# error or, if T is beyond doubt, a quarter of one. docs/results/text_corrections.md compares other rules.
+_LEVEL, _EVIDENCE = 0.05, 2.0
+_BEYOND_DOUBT, _CAUTION, _LITTLE_CAUTION = 0.001, 1.0, 0.25
 AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
@@ -245,10 +246,11 @@ def fit_correction(
             "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto", which leaves logits alone
             unless the likelihood-ratio test of T shows at a level of 5% that they are not calibrated, or a correction
             lowers their cross-fitted NLL by more than two standard errors of the difference. It tries each correction
-            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus a quarter of its
-            standard error, if this lowers the NLL by more than one standard error. Matrix scaling is tried only with 3
-            to 100 classes, and only a temperature if any logit is infinite. With a sigmoid and several labels, it also
-            tries a temperature and Platt scaling per label, whatever `per_label` says.
+            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus its standard error, or a
+            quarter of it if the p-value of the test is below 0.001, if this is below the NLL without a correction.
+            Matrix scaling is tried only with 3 to 100 classes, and only a temperature if any logit is infinite. With a
+            sigmoid and several labels, it also tries a temperature and Platt scaling per label, whatever `per_label`
+            says.
         num_folds: number of random folds, with whole clusters.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
@@ -429,11 +431,12 @@ def _choice(
     is_shown = p_value < _LEVEL or any(
         change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
-    name, strength = min(changes, key=lambda key: changes[key][0] + _DOUBT * changes[key][1])
+    caution = _LITTLE_CAUTION if p_value < _BEYOND_DOUBT else _CAUTION
+    name, strength = min(changes, key=lambda key: changes[key][0] + caution * changes[key][1])
     change, error = changes[name, strength]
     best = scaling_name(name, strength)
     text = f"{'lowers' if change < 0 else 'raises'} the cross-fitted NLL by {abs(change):.4f} ± {error:.4f}"
-    if is_shown and change + _LEAST * error < 0:
+    if is_shown and change + caution * error < 0:
         return name, strength, f"{'' if strength == 1 else f'at {100 * strength:.0f}% strength, '}it {text}"
     return "none", 1.0, f"no correction clearly lowers the NLL: {best} {text}, and the p-value of T is {p_value:.2g}"
 
