@@ -224,8 +224,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         f"{rows['set'].nunique()} sets of validation and test logits ([benchmarks/text_logits]"
         "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits)) of "
         f"{rows['task'].nunique()} tasks, {shifted['set'].nunique()} of them with a shifted test set. Each "
-        "correction is fitted to random draws of validation samples: 10 draws, but 3 for 20 or more classes and sizes other "
-        f"than {MAIN_SIZE}. A draw is *harm* if its test NLL is above that without a correction by more than 0.001 and "
+        "correction is fitted to random draws of validation samples: 10 draws, but 3 for 20 or more classes and sizes "
+        f"other than {MAIN_SIZE}. A draw is *harm* if its test NLL is above that without a correction by more than 0.001 and "
         "by more than one standard error over the test samples. A difference of at most 0.0001 from SMS is half a "
         "win. Intervals are 95% bootstrap intervals over tasks. Methods are paired: all are fitted to the same draws.",
         "",
@@ -263,7 +263,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "`auto` leaves logits alone unless the likelihood-ratio test of T rejects at 5% that they are calibrated, "
         "or a correction lowers the cross-fitted NLL by more than two standard errors. The candidates are T, bias, "
         "vector, and matrix scaling, each at ten strengths λ: λ z' + (1 - λ) z. It takes the lowest cross-fitted NLL "
-        "plus a quarter of its standard error, if this lowers the NLL by more than one standard error.",
+        "plus one standard error, or a quarter of one if the p-value of T is below 0.001, if this is below the NLL "
+        "without a correction.",
         "",
         "The folds are random. With equal shares of every class in each fold, a fit knows the shares of the fold that "
         "it is measured on: calibrated logits of 20 and 150 classes were then left alone in only 60% and 20% of the "
@@ -286,7 +287,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         f"What stands in the way of more wins: `auto` leaves {percent(auto['above_none'] == 0)}% of the draws alone, "
         f"and its NLL is lower than that of SMS in {percent(left_alone['win'])}% of these, and in "
         f"{percent(corrected['win'])}% of the others. {MAIN_SIZE} samples often do not show what SMS corrects, and "
-        "rules that believe less evidence harm more.",
+        "rules that believe less evidence harm more: a quarter of a standard error for all draws wins 1 to 2.5 points "
+        "more, but adds 0.003 of NLL to calibrated logits of 5 classes with 50 samples.",
         "",
         "A quadratic term does not pay: see the table. It would not fold into a last layer, either.",
         "",

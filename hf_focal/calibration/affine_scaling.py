@@ -141,7 +141,7 @@ class AffineFits:
             return values, found
 
         values, found = minima(0.0)
-        if method == "vector" and bias:
+        if method == "vector" and bias:  # the second prior; its shift is that of all samples
             scale = unit / float(T[0])
             others, other = minima(float((x * scale).logsumexp(0).mean()) / scale)
             is_better = others < values - _PRIOR_ODDS / sizes
