@@ -202,7 +202,7 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "",
         f"- **`auto` rarely harms.** With {MAIN_SIZE} samples, it did harm in {harms['auto']}% of the draws; T in "
         f"{harms['temperature']}%, SMS in {harms['sms']}%, and the `auto` of 0.2 in {harms['auto_0.2']}%.",
-        f"- **It costs little.** Its mean NLL minus that of SMS is {shown(auto['above_sms'], auto['task'])} nats, "
+        f"- **Its NLL is that of SMS.** Its mean NLL minus that of SMS is {shown(auto['above_sms'], auto['task'])} nats, "
         f"and it is lower in {percent_with_interval(auto['win'], auto['task'])}% of the draws. That of the `auto` of "
         f"0.2 is {shown(earlier['above_sms'], earlier['task'])}. With 1,000 samples, it is "
         f"{shown(many['above_sms'], many['task'])}, lower in {percent(many['win'])}%.",
@@ -224,8 +224,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         f"{rows['set'].nunique()} sets of validation and test logits ([benchmarks/text_logits]"
         "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits)) of "
         f"{rows['task'].nunique()} tasks, {shifted['set'].nunique()} of them with a shifted test set. Each "
-        "correction is fitted to random draws of validation samples: 10 draws, but 3 for 20 or more classes and sizes "
-        f"other than {MAIN_SIZE}. A draw is *harm* if its test NLL is above that without a correction by more than 0.001 and "
+        f"correction is fitted to random draws of validation samples: 10 of {MAIN_SIZE}, and 3 of each other size. A "
+        "draw is *harm* if its test NLL is above that without a correction by more than 0.001 and "
         "by more than one standard error over the test samples. A difference of at most 0.0001 from SMS is half a "
         "win. Intervals are 95% bootstrap intervals over tasks. Methods are paired: all are fitted to the same draws.",
         "",
@@ -284,7 +284,7 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "are calibrated, such as exact score tests of T, offsets, and factors (as powerful as that of T, "
         "and more harm); and lower penalties on offsets.",
         "",
-        f"What stands in the way of more wins: `auto` leaves {percent(auto['above_none'] == 0)}% of the draws alone, "
+        f"Where SMS gains more: `auto` leaves {percent(auto['above_none'] == 0)}% of the draws alone, "
         f"and its NLL is lower than that of SMS in {percent(left_alone['win'])}% of these, and in "
         f"{percent(corrected['win'])}% of the others. {MAIN_SIZE} samples often do not show what SMS corrects, and "
         "rules that believe less evidence harm more: a quarter of a standard error for all draws wins 1 to 2.5 points "

@@ -62,7 +62,7 @@ def test_comparison_of_corrections(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [*arguments, "bias", "auto_0.2", "vector"])  # replaces what is there
     text_corrections.main()
     rows = pd.read_parquet(tmp_path / "cells.parquet")
-    assert len(rows) == 2 * 10 * 5 and not rows["failed"].any()
+    assert len(rows) == (3 + 10) * 5 and not rows["failed"].any()
     assert (rows["above_none"][rows["method"] == "none"] == 0).all()
     assert rows.groupby(["samples", "draw"], observed=True)["method"].nunique().eq(5).all()
     one_of_them = rows.pivot(index=["samples", "draw"], columns="method", values="above_none")
