@@ -422,7 +422,7 @@ def _choice(
     """Return the correction that "auto" takes, its strength, and the reason."""
     logits = held_out["none"]
     before = _nll(logits, labels, link)
-    changes = {}
+    changes: dict[tuple[str, float], tuple[float, float]] = {}
     for name, corrected in held_out.items():
         if name != "none":
             nll = _nll_of_strengths(logits, corrected, labels, link)

@@ -81,7 +81,8 @@ class PenalizedNLL:
     def _search(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
         """Return the minima of some problems, (F,), and the unknowns there, (F, P), where gradients are small."""
         value, gradient = self._value(problems, unknowns)
-        solve, pairs = self._inverse_hessian(problems, unknowns[0]), []
+        solve = self._inverse_hessian(problems, unknowns[0])
+        pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         for _ in range(_MOST_STEPS):
             searching = gradient.norm(dim=1, keepdim=True) > _GRADIENT_NORM
             if not searching.any():
