@@ -203,7 +203,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         f"- **`auto` rarely harms.** With {MAIN_SIZE} samples, it did harm in {harms['auto']}% of the draws; T in "
         f"{harms['temperature']}%, SMS in {harms['sms']}%, and the `auto` of 0.2 in {harms['auto_0.2']}%.",
         "- **Its NLL is that of SMS.** Its mean NLL minus that of SMS is "
-        f"{shown(auto['above_sms'], auto['task'])} nats, and it is lower in {percent_with_interval(auto['win'], auto['task'])}% of the draws. That of the `auto` of "
+        f"{shown(auto['above_sms'], auto['task'])} nats, and it is lower in "
+        f"{percent_with_interval(auto['win'], auto['task'])}% of the draws. That of the `auto` of "
         f"0.2 is {shown(earlier['above_sms'], earlier['task'])}. With 1,000 samples, it is "
         f"{shown(many['above_sms'], many['task'])}, lower in {percent(many['win'])}%.",
         f"- **On the {new['set'].nunique()} sets that had no part in the choice of its rule**, it did harm in "
