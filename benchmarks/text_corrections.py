@@ -1,18 +1,18 @@
 """Compare corrections of logits on the sets of text_logits: NLL, harm, wins, and time.
 
-    OMP_NUM_THREADS=1 python benchmarks/text_corrections.py --output out/text_corrections
+    OMP_NUM_THREADS=1 python benchmarks/text_corrections.py
 
-Each set is corrected by fits on 50 to 1,000 of its validation samples, in 10 random draws, and measured on its test
-samples. Sets of 20 or more classes have 3 draws at sizes other than 100, because some methods need seconds for them.
-Every finished set has a file in the output folder, so an interrupted run goes on where it stopped; `--methods` adds
-methods to sets that are there. `--cells FILE` writes the figures of all sets to one Parquet file, from which
-`text_corrections_page.py` writes the page. probmetrics' corrections are compared where it is installed, and Venn-Abers
-where `venn_abers` is, too.
+Each set is corrected by fits on 50 to 1,000 of its validation samples, in 3 random draws or, for 100, 10, and measured
+on its test samples. The figures are in a Parquet file, from which
+`text_corrections_page.py` writes the page. By default, those of the corrections of hf_focal with 100 samples are
+measured again; `--samples` and `--methods` choose others. Those of probmetrics and Venn-Abers, `PEERS`, take long.
 """
 
 import argparse
 import fnmatch
 import math
+import multiprocessing
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -22,16 +22,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from text_logits.load import Logits, load, sets
+from text_logits.load import load, sets
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hf_focal import fit_correction, fit_temperature
-from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
-from hf_focal.calibration.clusters import folds_of
+from hf_focal.calibration.affine_scaling import AffineFits, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from hf_focal.calibration.temperature_grid import CalibrationSamples
 
-SIZES, DRAWS = (50, 100, 200, 500, 1000), 10
-MANY_CLASSES, FEW_DRAWS, MAIN_SIZE = 20, 3, 100
+SIZES, MAIN_SIZE = (50, 100, 200, 500, 1000), 100
+DRAWS = {size: 10 if size == MAIN_SIZE else 3 for size in SIZES}
+CELLS = Path(__file__).resolve().parent / "results" / "text_corrections" / "cells.parquet"
 ZERO = 1e-4  # what a probability of 0 counts as: isotonic regression and quadratic scaling give it
 
 Map = Callable[[Tensor], Tensor]  # from logits to corrected ones, both (N, K)
@@ -46,22 +47,26 @@ def temperature_scaling(logits: Tensor, labels: Tensor) -> Map:
 def earlier_auto(logits: Tensor, labels: Tensor) -> Map:
     """Fit what `fit_correction` of hf_focal 0.2 chose: T, vector, or matrix scaling, but never none.
 
-    It is the first one whose cross-fitted NLL exceeds the smallest one by at most one standard error.
+    It is the first one whose cross-fitted NLL exceeds the smallest one by at most one standard error. Each fold has
+    the same share of every class.
     """
-    fits = {"temperature": lambda *samples: fit_temperature(*samples, "nll").correction, "vector": fit_vector_scaling}
-    if 2 < logits.shape[1] <= 100:
-        fits["matrix"] = fit_matrix_scaling
-    folds, nll = torch.from_numpy(folds_of(labels.numpy(), 5)), {}
-    for name, fit in fits.items():
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)))
+    order = order[labels[order].argsort(stable=True)]
+    folds = torch.empty_like(labels)
+    folds[order] = torch.arange(len(labels)) % 5
+    fits, nll = AffineFits(CalibrationSamples(logits, labels, -100), folds), {}
+    corrections = {}
+    for name in ("temperature", "vector", "matrix")[: 3 if 2 < logits.shape[1] <= 100 else 2]:
+        corrections[name], *of_folds = fits.fit(name)
         nll[name] = torch.zeros(len(labels), dtype=torch.float64)
-        for fold in folds.unique():
+        for fold, correction in enumerate(of_folds):
             held_out = folds == fold
-            corrected = fit(logits[~held_out], labels[~held_out]).apply(logits[held_out])
+            corrected = correction.apply(logits[held_out])
             nll[name][held_out] = cross_entropy(corrected, labels[held_out], reduction="none")
     best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
     excess = {name: of_samples - best for name, of_samples in nll.items()}
     chosen = next(name for name, above in excess.items() if above.mean() <= above.std() / len(above) ** 0.5)
-    return fits[chosen](logits, labels).apply
+    return corrections[chosen].apply
 
 
 def probmetrics(name: str) -> Fit:
@@ -88,11 +93,15 @@ METHODS: dict[str, Fit] = {
     "auto": lambda logits, labels: fit_correction(logits, labels, "auto").correction.apply,
     "auto_0.2": earlier_auto,
 }
-if find_spec("probmetrics"):
-    METHODS |= {"ts": probmetrics("ts-mix"), "svs": probmetrics("svs"), "sms": probmetrics("sms")}
-    METHODS |= {"quadratic": probmetrics("quadratic-scaling"), "isotonic": probmetrics("isotonic")}
-    if find_spec("venn_abers"):
-        METHODS["venn_abers"] = probmetrics("ivap-ovr")
+OWN = [*METHODS]
+PEERS = {
+    "svs": "svs",
+    "sms": "sms",
+    "quadratic": "quadratic-scaling",
+    "isotonic": "isotonic",
+    "venn_abers": "ivap-ovr",
+}
+METHODS |= {name: probmetrics(of_package) for name, of_package in PEERS.items()}
 ONLY_TWO_CLASSES = {"quadratic"}
 MOST_CLASSES = {"matrix": 100}  # beyond them, K² parameters would need as many samples
 
@@ -105,20 +114,20 @@ def methods_of(num_classes: int, names: list[str]) -> list[str]:
     ]
 
 
-def draws_of(num_classes: int, size: int) -> int:
-    return FEW_DRAWS if num_classes >= MANY_CLASSES and size != MAIN_SIZE else DRAWS
-
-
-def measure(name: str, logits: Logits, size: int, methods: list[str]) -> pd.DataFrame:
-    """Return a row for each draw and method: the test NLL minus that without a correction, and its error."""
+def measure(name: str, sizes: list[int], methods: list[str]) -> pd.DataFrame:
+    """Return a row for each size, draw, and method: the test NLL minus that without a correction, and its error."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # such as "no better than a temperature", which the tables show
+    logits, rows = load(name), []
     held_out, labels = torch.from_numpy(logits.validation_logits).double(), torch.from_numpy(logits.validation_labels)
-    test, test_labels = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
-    rows = []
-    for draw in range(draws_of(held_out.shape[1], size)):
-        chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
-        for method in methods:
-            rows.append({"set": name, "samples": size, "draw": draw, "method": method})
-            rows[-1] |= measure_draw(method, held_out[chosen], labels[chosen], test, test_labels)
+    test = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
+    num_classes = held_out.shape[1]
+    for size in (size for size in sizes if size <= len(labels)):
+        for draw in range(DRAWS[size]):
+            chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
+            for method in methods_of(num_classes, methods):
+                found = measure_draw(method, held_out[chosen], labels[chosen], *test)
+                rows.append({"set": name, "samples": size, "draw": draw, "method": method} | found)
     return pd.DataFrame(rows)
 
 
@@ -153,36 +162,23 @@ MEASURED = ("above_none", "standard_error", "wrong", "seconds")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="the folder of the files of sets")
     parser.add_argument("--sets", default="*", help="a pattern of names of sets, such as 'zero_shot-*'")
-    parser.add_argument("--samples", nargs="+", type=int, choices=SIZES, default=SIZES)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
-    parser.add_argument("--again", action="store_true", help="measure the methods again where they are there")
-    parser.add_argument("--cells", type=Path, help="a Parquet file for the figures of all sets")
+    parser.add_argument("--samples", nargs="+", type=int, choices=SIZES, default=[MAIN_SIZE])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=OWN)
+    parser.add_argument("--cells", type=Path, default=CELLS, help="the Parquet file of the figures")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # such as "no better than a temperature", which the tables show
-    options.output.mkdir(parents=True, exist_ok=True)
-    table = sets().sort_values("classes", kind="stable")
-    for name in fnmatch.filter(table.index, options.sets):
-        file, started = options.output / f"{name}.csv", time.perf_counter()
-        rows = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["samples", "method"])
-        if options.again:
-            rows = rows[~(rows["method"].isin(options.methods) & rows["samples"].isin(options.samples))]
-        parts = [rows] if len(rows) else []
-        for size in (size for size in options.samples if size <= table.loc[name, "validation_rows"]):
-            measured = set(rows["method"][rows["samples"] == size])
-            missing = methods_of(
-                table.loc[name, "classes"], [each for each in options.methods if each not in measured]
-            )
-            if missing:
-                parts.append(measure(name, load(name), size, missing))
-        if len(parts) > bool(len(rows)):
-            pd.concat(parts).to_csv(file, index=False, float_format="%.6g")
-            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
-    if options.cells:
-        rows = pd.concat([pd.read_csv(file) for file in sorted(options.output.glob("*-*.csv"))], ignore_index=True)
-        compact(rows).to_parquet(options.cells, index=False, compression="zstd")
+    if not find_spec("probmetrics") and not {*options.methods} <= {*OWN}:
+        parser.error("install probmetrics and venn_abers for the methods " + ", ".join(PEERS))
+    names = fnmatch.filter(sets().sort_values("classes", kind="stable").index, options.sets)
+    work = [(name, options.samples, options.methods) for name in reversed(names)]  # the longest first
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        found = pd.concat(pool.starmap(measure, work, chunksize=1))
+    if options.cells.exists():
+        rows = pd.read_parquet(options.cells).astype({"set": str, "method": str})
+        cell = ["set", "samples", "draw", "method"]
+        found = pd.concat([rows, found]).drop_duplicates(cell, keep="last")
+    compact(found).to_parquet(options.cells, index=False, compression="zstd")
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def of_correction(method: str, classes: int, size: int, goal: float, draws: int)
     for _ in range(draws):
         z, y = drawn(size)
         correction = fits[method](z, y)
-        folds = folds_of(y.reshape(size), 5)  # as `fit_correction` has them
+        folds = folds_of(size, 5)  # as `fit_correction` has them
         cross = np.empty_like(z)
         for fold in range(5):
             cross[folds == fold] = fits[method](z[folds != fold], y[folds != fold]).apply(z[folds == fold])

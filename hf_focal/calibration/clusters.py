@@ -71,20 +71,15 @@ def usable_clusters(
     return None, False, (f"{known}, {advice}",)
 
 
-def folds_of(classes: np.ndarray, num_folds: int, clusters: np.ndarray | None = None) -> np.ndarray:
-    """Return the number of each sample's fold, (N,): each fold has about the same share of every class.
+def folds_of(size: int, num_folds: int, clusters: np.ndarray | None = None) -> np.ndarray:
+    """Return the number of each sample's fold, (size,): random folds of the same size.
 
-    Shuffled samples of each of the `classes`, (N,), are dealt to the folds in turn. With `clusters`, the
-    `cluster_keys` (N,), whole clusters are dealt, in the order of their keys, so the order of the samples does not
-    matter. The smallest class in a cluster counts as its class.
+    With `clusters`, the `cluster_keys` (size,), whole clusters are dealt to the folds, in the order of their keys, so
+    the order of the samples does not matter.
     """
-    if clusters is None:
-        order = np.random.default_rng(0).permutation(len(classes))
-        order = order[np.argsort(classes[order], kind="stable")]
-        folds = np.empty(len(classes), np.int64)
-        folds[order] = np.arange(len(classes)) % num_folds
-        return folds
-    keys, numbers = np.unique(clusters, return_inverse=True)
-    smallest = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(smallest, numbers, classes)
-    return folds_of(smallest, num_folds)[numbers]
+    if clusters is not None:
+        keys, numbers = np.unique(clusters, return_inverse=True)
+        return folds_of(len(keys), num_folds)[numbers]
+    folds = np.empty(size, np.int64)
+    folds[np.random.default_rng(0).permutation(size)] = np.arange(size) % num_folds
+    return folds

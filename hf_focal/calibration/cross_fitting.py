@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,55 +13,24 @@ from torch.nn.functional import cross_entropy, softplus
 
 from ..metrics.metrics_accumulator import CalibrationMetrics
 from ..validation import Array, InputError, check_scores, check_sigmoid_scores
-from .affine_scaling import absent_classes, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from .affine_scaling import AffineFits, absent_classes
 from .clusters import are_clustered, cluster_keys, folds_of
 from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
-from .temperature_grid import TemperatureCurves
+from .temperature_grid import CalibrationSamples, TemperatureCurves
 from .temperature_scaling import NO_INFORMATION, NoInformationWarning, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
-
-class _Options(NamedTuple):
-    """What a fit needs besides logits and labels; see `fit_correction`."""
-
-    link: str
-    per_label: bool
-    bias: bool
-    num_bins: int
-    ignore_index: int
-
-
-class _Method(NamedTuple):
-    links: tuple[str, ...]  # that have it
-    fit: Callable[[Tensor, Tensor, _Options], Correction | Temperature]
-
-
-def _fit_temperature(logits: Tensor, labels: Tensor, options: _Options) -> Temperature:
-    link, per_label, _, num_bins, ignore_index = options
-    of_labels: Any = {"per_label": per_label, "ignore_index": ignore_index, "link": link}
-    return fit_temperature(logits, labels, "nll", num_bins, **of_labels)
-
-
-_METHODS = {
-    "temperature": _Method(("softmax", "sigmoid"), _fit_temperature),
-    "bias": _Method(("softmax",), lambda logits, labels, options: fit_bias_correction(logits, labels)),
-    "platt": _Method(
-        ("sigmoid",),
-        lambda logits, labels, options: fit_platt_scaling(
-            logits, labels, per_label=options.per_label, ignore_index=options.ignore_index
-        ),
-    ),
-    "vector": _Method(
-        ("softmax",), lambda logits, labels, options: fit_vector_scaling(logits, labels, bias=options.bias)
-    ),
-    "matrix": _Method(
-        ("softmax",), lambda logits, labels, options: fit_matrix_scaling(logits, labels, bias=options.bias)
-    ),
+_LINKS = {  # that have each method
+    "temperature": ("softmax", "sigmoid"),
+    "bias": ("softmax",),
+    "platt": ("sigmoid",),
+    "vector": ("softmax",),
+    "matrix": ("softmax",),
 }
-METHODS = ("none", *_METHODS)
+METHODS = ("none", *_LINKS)
 OF_LINK = {
-    link: ("none", *(name for name, method in _METHODS.items() if link in method.links), "auto")
+    link: ("none", *(name for name, links in _LINKS.items() if link in links), "auto")
     for link in ("softmax", "sigmoid")
 }
 # What "auto" tries with a softmax, from the simplest on.
@@ -70,8 +39,9 @@ _CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
 _STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # "auto" leaves logits alone unless the likelihood-ratio test of T rejects at this level that they are calibrated, or a
 # correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus one standard
-# error. docs/results/text_corrections.md compares other rules.
+# error or, if T is beyond doubt, a quarter of one. docs/results/text_corrections.md compares other rules.
 _LEVEL, _EVIDENCE = 0.05, 2.0
+_BEYOND_DOUBT, _CAUTION, _LITTLE_CAUTION = 0.001, 1.0, 0.25
 AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
@@ -276,11 +246,12 @@ def fit_correction(
             "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto", which leaves logits alone
             unless the likelihood-ratio test of T shows at a level of 5% that they are not calibrated, or a correction
             lowers their cross-fitted NLL by more than two standard errors of the difference. It tries each correction
-            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus its standard error, if
-            this is below the NLL without a correction. Matrix scaling is tried only with 3 to 100 classes, and only a
-            temperature if any logit is infinite. With a sigmoid and several labels, it also tries a temperature and
-            Platt scaling per label, whatever `per_label` says.
-        num_folds: number of random folds, with whole clusters; with a sigmoid, of about the same number of ones.
+            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus its standard error, or a
+            quarter of it if the p-value of the test is below 0.001, if this is below the NLL without a correction.
+            Matrix scaling is tried only with 3 to 100 classes, and only a temperature if any logit is infinite. With a
+            sigmoid and several labels, it also tries a temperature and Platt scaling per label, whatever `per_label`
+            says.
+        num_folds: number of random folds, with whole clusters.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
         clusters: `(...)`, without the last dimension of the logits: numbers or strings, such as an id or a text, that
@@ -304,7 +275,6 @@ def fit_correction(
     if link == "sigmoid":
         logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
         labels = one.long().masked_fill(~known, ignore_index)
-        groups = torch.where(known, one, False).sum(1)  # rows without ones are shared out evenly
         keys = None if clusters is None else cluster_keys(clusters, len(labels))
         tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
@@ -312,8 +282,6 @@ def fit_correction(
         kept = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[kept.cpu().numpy()]
         logits, labels = logits[kept], labels[kept]
-        # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
-        groups = torch.zeros_like(labels)
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
@@ -322,28 +290,42 @@ def fit_correction(
     if keys is not None and num_folds > (most := len(np.unique(keys))):
         raise InputError("num_folds", f"must be at most the number of clusters, {most}, got {num_folds}")
 
+    # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
+    folds = torch.from_numpy(folds_of(len(labels), num_folds, keys)).to(labels.device)
+    affine = None
+    if link == "softmax" and method != "none" and not logits.isinf().any():
+        affine = AffineFits(CalibrationSamples(logits, labels, ignore_index), folds)
+
     def fit(name: str, logits: Tensor, labels: Tensor) -> Correction | Temperature:
         kind, own, _ = name.partition(_PER_LABEL)
         if kind == "none":
-            return Temperature.unfitted(metrics_of(logits, labels), num_bins)
-        return _METHODS[kind].fit(logits, labels, _Options(link, bool(own), bias, num_bins, ignore_index))
+            return Temperature.unfitted(metrics_of(logits, labels).compute(), num_bins)
+        of_labels: Any = {"per_label": bool(own), "ignore_index": ignore_index}
+        if kind == "platt":
+            return fit_platt_scaling(logits, labels, **of_labels)
+        return fit_temperature(logits, labels, "nll", num_bins, link=link, **of_labels)
 
-    def metrics_of(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    def metrics_of(logits: Tensor, labels: Tensor) -> CalibrationMetrics:
         metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, classwise=False, link=link)
         metrics.update(logits, labels)
-        return metrics.compute()
+        return metrics
 
     def scores_of(logits: Tensor) -> dict[str, float]:
-        values = metrics_of(logits, labels)
-        return {name: values[name] for name in ("nll", "brier", "ece")}
+        return metrics_of(logits, labels).scores()
 
-    folds = torch.from_numpy(folds_of(groups.cpu().numpy(), num_folds, keys)).to(labels.device)
-    held_out = {}
+    held_out, fits = {}, {}
     for name in tried:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
-                held_out[name] = logits.double() if name == "none" else _held_out(fit, name, logits, labels, folds)
+                if name == "none":
+                    held_out[name] = logits.double()
+                    continue
+                if affine is not None:
+                    fits[name], *of_folds = affine.fit(name, bias)
+                else:
+                    of_folds = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
+                held_out[name] = _held_out(of_folds, logits, folds)
         except InputError:  # such as logits that rank backwards, which neither corrects
             if method != "auto" or not name.startswith(("platt", "bias")):
                 raise
@@ -352,24 +334,25 @@ def fit_correction(
     excess_nll = _excess_nll(held_out, labels, link, keys)
     chosen, strength, reason = tried[-1], 1.0, ""
     if method == "auto":
-        scaled = as_correction(fit("temperature", logits, labels)).apply(logits.double())
-        p_value = _p_value(scaled, logits, labels, link, keys)
+        temperature = fits["temperature"] if affine else as_correction(fit("temperature", logits, labels))
+        p_value = _p_value(temperature.apply(logits.double()), logits, labels, link, keys)
         chosen, strength, reason = _choice(held_out, p_value, labels, link, keys)
     else:
         _warn_if_no_better(scores, chosen, tried[0])
-    fitted = fit(chosen, logits, labels)
+    is_affine = affine is not None and chosen not in ("none", "temperature")
+    fitted = fits[chosen] if is_affine else fit(chosen, logits, labels)
     if strength < 1:
-        fitted = _shrunk_fit(fitted, strength, lambda correction: metrics_of(correction.apply(logits), labels))
+        fitted = _shrunk_fit(fitted, strength, lambda correction: scores_of(correction.apply(logits)))
     cross_fitted = _between(logits, held_out[chosen], strength)
     after = scores[chosen] if strength == 1 else scores_of(cross_fitted)
     correction = as_correction(fitted)
     changed, top_changed = 0, 0
-    corrected = correction.apply(logits)
     if link == "sigmoid":
+        corrected = correction.apply(logits)
         changed = int(((corrected >= 0) != (logits >= 0))[labels != ignore_index].sum())
         top_changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
     elif correction.method != "temperature":
-        changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
+        changed = int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum())
     size = len(labels)
     return CalibrationFit(
         *(correction, before, after, scores, excess_nll, reason, changed, size, num_folds, chosen, strength),
@@ -440,20 +423,21 @@ def _choice(
     """Return the correction that "auto" takes, its strength, and the reason."""
     logits = held_out["none"]
     before = _nll(logits, labels, link)
-    changes = {
-        (name, strength): _mean_and_error(_nll(_between(logits, corrected, strength), labels, link) - before, clusters)
-        for name, corrected in held_out.items()
-        for strength in _STRENGTHS
-        if name != "none"
-    }
+    changes: dict[tuple[str, float], tuple[float, float]] = {}
+    for name, corrected in held_out.items():
+        if name != "none":
+            nll = _nll_of_strengths(logits, corrected, labels, link)
+            of_strengths = zip(*_means_and_errors(nll - before, clusters), strict=True)
+            changes |= {(name, strength): pair for strength, pair in zip(_STRENGTHS, of_strengths, strict=True)}
     is_shown = p_value < _LEVEL or any(
         change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
-    name, strength = min(changes, key=lambda key: sum(changes[key]))
+    caution = _LITTLE_CAUTION if p_value < _BEYOND_DOUBT else _CAUTION
+    name, strength = min(changes, key=lambda key: changes[key][0] + caution * changes[key][1])
     change, error = changes[name, strength]
     best = scaling_name(name, strength)
     text = f"{'lowers' if change < 0 else 'raises'} the cross-fitted NLL by {abs(change):.4f} ± {error:.4f}"
-    if is_shown and change + error < 0:
+    if is_shown and change + caution * error < 0:
         return name, strength, f"{'' if strength == 1 else f'at {100 * strength:.0f}% strength, '}it {text}"
     return "none", 1.0, f"no correction clearly lowers the NLL: {best} {text}, and the p-value of T is {p_value:.2g}"
 
@@ -487,17 +471,38 @@ def _nll(logits: Tensor, labels: Tensor, link: str) -> Tensor:
     return softplus(signs * logits).masked_fill(~known, 0).sum(1) / mean_known
 
 
+def _nll_of_strengths(logits: Tensor, corrected: Tensor, labels: Tensor, link: str) -> Tensor:
+    """Return the NLL of each sample at each of `_STRENGTHS`, (S, N)."""
+    if link == "sigmoid":
+        return torch.stack([_nll(_between(logits, corrected, strength), labels, link) for strength in _STRENGTHS])
+    logits, corrected = logits.T.contiguous(), corrected.T.contiguous()  # with the classes first, sums are faster
+    nll = logits.new_empty(len(_STRENGTHS), len(labels))
+    for row, strength in zip(nll, _STRENGTHS, strict=True):
+        log_p = _between(logits, corrected, strength).log_softmax(0)
+        torch.neg(log_p.gather(0, labels[None])[0], out=row)
+    return nll
+
+
 def _mean_and_error(values: Tensor, clusters: np.ndarray | None) -> tuple[float, float]:
     """Return the mean of values (N,) and its standard error over the draw of samples or, if given, of clusters."""
-    largest = float(values.abs().max()) or 1.0  # its square may be infinite
+    (mean,), (error,) = _means_and_errors(values[None], clusters)
+    return mean, error
+
+
+def _means_and_errors(values: Tensor, clusters: np.ndarray | None) -> tuple[list[float], list[float]]:
+    """Return the means of the rows of values (S, N) and their standard errors."""
+    largest = values.abs().amax(1, keepdim=True)  # its square may be infinite
+    largest = torch.where(largest > 0, largest, 1.0)
     values = values / largest
-    mean = float(values.mean())
+    size, means = values.shape[1], values.mean(1, keepdim=True)
     if clusters is None or not are_clustered(clusters):
-        return largest * mean, largest * float(values.std()) / len(values) ** 0.5
-    numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(values.device)
-    count = int(numbers.max()) + 1
-    sums = values.new_zeros(count).index_add_(0, numbers, values - mean)
-    return largest * mean, largest * float(sums.std()) * count**0.5 / len(values)
+        errors = values.std(1, keepdim=True) / size**0.5
+    else:
+        numbers = torch.from_numpy(np.unique(clusters, return_inverse=True)[1]).to(values.device)
+        count = int(numbers.max()) + 1
+        sums = values.new_zeros(len(values), count).index_add_(1, numbers, values - means)
+        errors = sums.std(1, keepdim=True) * count**0.5 / size
+    return (largest * means).squeeze(1).tolist(), (largest * errors).squeeze(1).tolist()
 
 
 def _excess_nll(
@@ -511,17 +516,20 @@ def _excess_nll(
     return {name: _mean_and_error(of_samples - best, clusters) for name, of_samples in nll.items()}
 
 
-def _held_out(
-    fit: Callable[..., Correction | Temperature], name: str, logits: Tensor, labels: Tensor, folds: Tensor
-) -> Tensor:
-    """Return the corrected logits (N, K), float64. Each fold is corrected by a fit on the other folds."""
+def _without(
+    fit: Callable[..., Correction | Temperature], name: str, logits: Tensor, labels: Tensor, held_out: Tensor
+) -> Correction:
+    """Return a fit to the samples that are not held out."""
+    try:
+        return as_correction(fit(name, logits[~held_out], labels[~held_out]))
+    except InputError as error:
+        argument, problem = error.args
+        raise type(error)(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
+
+
+def _held_out(of_folds: Sequence[Correction], logits: Tensor, folds: Tensor) -> Tensor:
+    """Return the corrected logits (N, K), float64: those of each fold by the fit without it."""
     corrected = torch.empty_like(logits, dtype=torch.float64)
-    for fold in folds.unique():
-        held_out = folds == fold
-        try:
-            correction = as_correction(fit(name, logits[~held_out], labels[~held_out]))
-        except InputError as error:
-            argument, problem = error.args
-            raise type(error)(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
-        corrected[held_out] = correction.apply(logits[held_out].double())
+    for fold, correction in enumerate(of_folds):
+        corrected[folds == fold] = correction.apply(logits[folds == fold].double())
     return corrected

@@ -40,20 +40,36 @@ def fit_platt_scaling(
     """
     z, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
     check_platt(z, one, known)
-    entries, is_one = z[known][None], one[known][None]
-    slopes, intercepts, found = _fit(entries, is_one, torch.ones_like(is_one), smooth)
+    slopes, intercepts = _shared(z[known], one[known], torch.ones(1, int(known.sum()), dtype=torch.bool), smooth)
     slope, intercept = float(slopes), float(intercepts)
-    if not found:
-        raise InputError(
-            "labels", "must overlap for plain targets, got ones and zeros that a threshold separates: use smooth=True"
-        )
-    if not slope > 0:
-        raise InputError(
-            "logits", f"must be larger for ones than for zeros, got a slope of {slope:.3g}: the head ranks backwards"
-        )
     return Correction.platt(
         *(_per_label(z, one, known, smooth, slope, intercept) if per_label else (slope, intercept))
     )
+
+
+def fit_subsets(z: Tensor, one: Tensor, subsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit a and b of σ(a z + b) to each of some subsets, (F, N), of logits and of whether their labels are 1, (N,).
+
+    Returns a and b, (F,). Raises as `fit_platt_scaling` does.
+    """
+    for subset in subsets:
+        check_platt(z, one, subset)
+    return _shared(z, one, subsets, True)
+
+
+def _shared(z: Tensor, one: Tensor, subsets: Tensor, smooth: bool) -> tuple[Tensor, Tensor]:
+    slopes, intercepts, found = _fit(z.expand(subsets.shape), one.expand(subsets.shape), subsets, smooth)
+    if not found.all():
+        raise InputError(
+            "labels", "must overlap for plain targets, got ones and zeros that a threshold separates: use smooth=True"
+        )
+    if not (slopes > 0).all():
+        raise InputError(
+            "logits",
+            f"must be larger for ones than for zeros, got a slope of {float(slopes.min()):.3g}: the head ranks "
+            "backwards",
+        )
+    return slopes, intercepts
 
 
 def check_platt(z: Tensor, one: Tensor, known: Tensor) -> None:

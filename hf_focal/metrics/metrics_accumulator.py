@@ -285,6 +285,13 @@ class CalibrationMetrics:
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 
+    def scores(self) -> dict[str, float]:
+        """Return "nll", "brier", and "ece" of `compute` alone, which need no sorted samples."""
+        means = _means(self._sum("scores", 2, len(_SUMMED)).sum(0))
+        count, confidence, hits = self._bin_sums()
+        error = binned_errors(count, confidence - hits)["ece"]
+        return {"nll": means["nll"], "brier": means["brier"], "ece": float(error)}
+
     def _binned_errors(self) -> dict[str, float]:
         """Compute the errors that follow from the bins and the order of the samples, which `bootstrap` resamples."""
         count, confidence, hits = self._bin_sums()

@@ -93,6 +93,13 @@ class LabelMetrics(CalibrationMetrics):
         metrics |= {"num_samples": self._sum("rows"), "num_entries": count}
         return {name: float(value) for name, value in metrics.items()}
 
+    def scores(self) -> dict[str, float]:
+        nll, brier = self._label_scores()[:2].sum(1)
+        count, confidence, ones = self._bin_sums()
+        total = count.sum() or np.nan
+        error = binned_errors(count, confidence - ones)["ece"]
+        return {"nll": float(nll / total), "brier": float(brier / total), "ece": float(error)}
+
     def per_label(self) -> dict[str, np.ndarray]:
         """Return the metrics of the L labels, each metric as an array (L,) with NaN where it is undefined.
 

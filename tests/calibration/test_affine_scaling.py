@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_focal import fit_temperature
-from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
+from hf_focal.calibration.affine_scaling import AffineFits, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
+from hf_focal.calibration.temperature_grid import CalibrationSamples
 
 FITS = {"vector": fit_vector_scaling, "matrix": fit_matrix_scaling}
 
@@ -43,12 +44,20 @@ def nll_of(fit, logits, labels):
     return float(torch.nn.functional.cross_entropy(fit.apply(logits.double()), labels))
 
 
-def objective(x, labels, matrix, bias):
-    """NLL + λ_b Σ b² + λ_v Σ v² + λ_M Σ_{i≠j} M_ij², from its definition."""
+def objective(x, labels, matrix, bias, method="matrix"):
+    """NLL + λ_b Σ b² + λ_v Σ v² + λ_M Σ_{i≠j} M_ij², from its definition.
+
+    Of a vector, b is the offset of x, or that of x - c, where the objective is smaller by 3/N.
+    """
     size, num_classes = x.shape
     change = matrix - torch.eye(num_classes, dtype=torch.float64)
     diagonal = change.diagonal().square().sum()
-    ridge = num_classes / size * diagonal + min(num_classes, 5) / size * bias.square().sum()
+    of_offsets = min(num_classes, 5) / size * bias.square().sum()
+    if method == "vector":
+        shifted = bias + x.logsumexp(1).mean() * matrix.diagonal()
+        of_shifted = min(num_classes, 5) / size * (shifted - shifted.mean()).square().sum()
+        of_offsets = torch.minimum(of_offsets, of_shifted + 3 / size)
+    ridge = num_classes / size * diagonal + of_offsets
     ridge = ridge + num_classes * (num_classes - 1) / size * (change.square().sum() - diagonal)
     return torch.nn.functional.cross_entropy(x @ matrix.T + bias, labels) + ridge
 
@@ -61,7 +70,7 @@ def test_the_gradient_of_the_definition_is_zero_at_the_result(method, size, num_
     T, matrix, bias = parts(fit, logits, labels)
     x = features(logits, T)
     matrix, bias = matrix.clone().requires_grad_(), bias.clone().requires_grad_()
-    objective(x, labels, matrix, bias).backward()
+    objective(x, labels, matrix, bias, method).backward()
     by_matrix = matrix.grad if method == "matrix" else matrix.grad.diagonal()
     assert torch.cat([by_matrix.flatten(), bias.grad]).norm() < 1e-6
     assert fit.method == method and fit.A.ndim == (2 if method == "matrix" else 1)
@@ -114,7 +123,43 @@ def test_the_search_leaves_a_start_where_all_predictions_are_certain_and_wrong(m
     T = float((logits.amax(1) - logits.mean(1)).mean())  # so large that A can correct the rest
     matrix = T * (fit.A if fit.A.ndim == 2 else fit.A.diag())
     bias = torch.as_tensor(fit.b, dtype=torch.float64).expand(5)
-    assert objective(features(logits, T), labels, matrix, bias) < 3
+    assert objective(features(logits, T), labels, matrix, bias, method) < 3
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(30, 200),
+    st.integers(2, 8),
+    st.integers(2, 5),
+    st.integers(0, 2**31),
+    st.sampled_from(["temperature", "bias", "vector", "matrix"]),
+)
+def test_fits_without_each_fold_are_those_to_the_other_samples_alone(size, num_classes, num_folds, seed, method):
+    logits, labels = sample(size, num_classes, seed)
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.where(torch.rand(size, generator=generator) < 0.9, labels, 0)
+    labels[labels == num_classes - 1] = torch.tensor([num_classes - 1, 0, 0])[seed % 3]  # so that it may be absent
+    labels[:4] = torch.tensor([0, 1, 0, 1])
+    folds = torch.arange(size) % num_folds
+    together = AffineFits(CalibrationSamples(logits, labels, -100), folds).fit(method)
+    for fold, fit in enumerate(together, -1):
+        others = folds != fold
+        alone = AffineFits(CalibrationSamples(logits[others], labels[others], -100)).fit(method)[0]
+        # The shift of the second prior of vector scaling is that of all samples.
+        tolerance = 0.02 if method == "vector" else 1e-5
+        torch.testing.assert_close(fit.apply(logits.double()), alone.apply(logits.double()), rtol=0, atol=tolerance)
+
+
+def test_offsets_of_rare_classes_cost_vector_scaling_little():
+    """Its second prior is for factors of log-probabilities: then the factor of a rare class also moves it."""
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randn(100, 28, generator=generator, dtype=torch.float64)
+    true[:, 0] += 4  # a frequent class, which the logits do not show
+    labels = torch.multinomial(true.softmax(1), 1, generator=generator).squeeze(1)
+    logits = true.clone()
+    logits[:, 0] -= 4
+    found, bias = (nll_of(fit(logits, labels), logits, labels) for fit in (fit_vector_scaling, fit_bias_correction))
+    assert found < bias - 0.1
 
 
 def test_few_samples_give_nearly_the_temperature():

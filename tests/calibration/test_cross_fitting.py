@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import chdtrc
 
 from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
@@ -89,14 +90,17 @@ def test_auto_takes_the_lowest_bound_of_the_cross_fitted_nll():
         change = nll(fit.cross_fitted_logits, labels, reduction="none") - nll(
             logits.double(), labels, reduction="none"
         )
-        bound = float(change.mean() + change.std() / 300**0.5)
+        scaled = logits.double() / fit_temperature(logits, labels).value
+        p_value = chdtrc(1, 600 * float(nll(logits.double(), labels) - nll(scaled, labels)))
+        caution = 0.25 if p_value < 0.001 else 1.0
+        bound = float(change.mean() + caution * change.std() / 300**0.5)
         assert bound < 0 and f"{-float(change.mean()):.4f} ± " in fit.reason
         for name in ("temperature", "bias", "vector", "matrix"):
             other = fit_correction(logits, labels, name).cross_fitted_logits
             for strength in (0.3, 0.7, 1.0):
                 mixed = strength * other + (1 - strength) * logits
                 change = nll(mixed, labels, reduction="none") - nll(logits.double(), labels, reduction="none")
-                assert bound <= float(change.mean() + change.std() / 300**0.5) + 1e-9
+                assert bound <= float(change.mean() + caution * change.std() / 300**0.5) + 1e-6
         lowest = min(scores["nll"] for scores in fit.scores.values())
         for name, (above, _) in fit.excess_nll.items():
             assert above == pytest.approx(fit.scores[name]["nll"] - lowest)
@@ -126,6 +130,14 @@ def test_folds_do_not_tell_a_fit_the_shares_of_the_classes_it_is_measured_on():
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
     fit = fit_correction(logits, labels, "bias")  # with equal shares in all folds, its NLL would be lower than before
     assert fit.after["nll"] > fit.before["nll"]
+    added = []
+    for _ in range(100):  # by Platt scaling of a single logit; with equal shares in all folds, 0.004
+        logits = torch.randn(100, 1, generator=generator, dtype=torch.float64)
+        fit = fit_correction(
+            logits, torch.bernoulli(logits.sigmoid(), generator=generator).long(), "platt", link="sigmoid"
+        )
+        added.append(fit.after["nll"] - fit.before["nll"])
+    assert sum(added) / 100 > 0.007
 
 
 @pytest.mark.slow
@@ -165,11 +177,9 @@ def test_without_a_gain_all_of_the_score_is_refinement():
     assert sum(fit.decomposition()["nll"]) == pytest.approx(fit.before["nll"])
 
 
-def test_every_fold_has_its_share_of_every_class():
-    labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 5)[torch.randperm(65)]
-    folds = torch.from_numpy(folds_of(labels.numpy(), 5))
-    for label, share in ((0, 10), (1, 2), (2, 1)):
-        assert torch.bincount(folds[labels == label]).tolist() == [share] * 5
+def test_folds_have_the_same_size_and_are_random():
+    folds = folds_of(65, 5)
+    assert np.bincount(folds).tolist() == [13] * 5 and len({*folds[:13]}) > 1
 
 
 def test_the_callers_logits_stay_as_they_are():
@@ -219,19 +229,19 @@ def test_a_bias_is_cross_fitted_beside_a_temperature():
 
 def test_folds_of_clusters_keep_them_whole_and_depend_on_no_order():
     rng = np.random.default_rng(0)
-    clusters, classes = rng.integers(40, size=200), rng.integers(3, size=200)
+    clusters = rng.integers(40, size=200)
     keys = cluster_keys([f"text {number}" for number in clusters], 200)
-    folds = folds_of(classes, 5, keys)
+    folds = folds_of(200, 5, keys)
     assert all(len({*folds[clusters == number]}) == 1 for number in np.unique(clusters))
     order = rng.permutation(200)
-    assert np.array_equal(folds_of(classes[order], 5, keys[order]), folds[order])
+    assert np.array_equal(folds_of(200, 5, keys[order]), folds[order])
     assert np.bincount(folds).min() >= 20 and cluster_keys(np.array(["a"]), 1)[0] == cluster_keys(["a"], 1)[0]
 
 
 def test_thresholds_are_chosen_on_scores_of_fits_that_have_not_seen_the_sample():
     logits, labels = distorted(300)
     fit = fit_correction(logits, labels, "vector")
-    folds = torch.from_numpy(folds_of(np.zeros(len(labels), int), 5))
+    folds = torch.from_numpy(folds_of(len(labels), 5))
     for fold in range(5):
         of_others = fit_vector_scaling(logits[folds != fold], labels[folds != fold])
         expected = of_others.apply(logits[folds == fold].double())

@@ -1,0 +1,239 @@
+"""Minimize the penalized NLL of softmax(A x + b) on several subsets of the same samples, all at once.
+
+Cross-fitting fits the same parameters to all samples, and to those outside each fold. These problems differ little, so
+each one starts where that of all samples ended. The search is L-BFGS (Nocedal and Wright, *Numerical Optimization*,
+2006, algorithm 7.4), which starts from the curvature at its start, and then needs only gradients: one pass over the
+samples computes those of all problems.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+# Elements of a block of samples: 1 MiB of float64 for a CPU's cache, more on accelerators.
+_CPU_BLOCK, _DEVICE_BLOCK, _FEWEST_IN_BLOCK = 2**17, 2**24, 64
+# The norm of the gradient, where features are of the order of 1, at which a search ends, and above which it warns.
+_GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 1e-8, 1e-6
+_MOST_STEPS, _MOST_HALVINGS, _MOST_PAIRS = 500, 60, 10
+
+
+class PenalizedNLL:
+    """The mean NLL of softmax(A x + b) plus a penalty, for each of F subsets of the samples.
+
+    A is "scalar", a number; "diagonal"; or "full". The P unknowns of a problem are b and the number; or the rows of a
+    matrix (K, J), whose first column is b, and whose others are the diagonal of A, or A.
+
+    Args:
+        features: x, (K, N), float64, of the order of 1.
+        labels: (N,), classes.
+        weights: (F, N), float64: 1 for the samples of a problem, and 0 for others. The first problem has (nearly) all.
+        groups: slices of the samples: those that each of the other problems leaves out.
+        fitted: (F, K), bool: the classes of each problem. The others have a probability of 0.
+        form: that of A.
+        center: (F,): the penalty on A is that of A - center I.
+        penalties: (F, 3): the factors of Σ b², and of Σ (A - center I)² on the diagonal and off it.
+        bias: whether b is fitted; False keeps b = 0.
+    """
+
+    def __init__(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        groups: list[slice],
+        fitted: Tensor,
+        form: str,
+        center: Tensor,
+        penalties: Tensor,
+        bias: bool,
+    ) -> None:
+        self._features, self._weights, self._groups = features, weights, groups
+        self._full, self._scalar, (num_classes, size) = form == "full", form == "scalar", features.shape
+        # A class that is not fitted has the logit -inf, and neither its row nor its column of A changes.
+        self._masks = torch.zeros_like(fitted, dtype=features.dtype).masked_fill_(~fitted, -torch.inf)
+        identity = torch.eye(num_classes).to(features) if self._full else features.new_ones(num_classes, 1)
+        of_offsets, of_diagonal, of_others = penalties.T[:, :, None, None]
+        penalty = torch.where(identity > 0, of_diagonal, of_others)
+        self._penalty = self._unknowns(of_offsets.expand(-1, num_classes, 1), penalty)
+        own = fitted[:, :, None]
+        free = own & fitted[:, None] if self._full else own | self._scalar
+        self._free = self._unknowns(own & bias, free)
+        self._center = self._unknowns(torch.zeros_like(penalty[:, :, :1]), center[:, None, None] * identity)
+        # The whole Hessian pays for few unknowns and many samples.
+        self._is_dense = 1 < int(self._free.any(0).sum()) <= min(100 + size / 50, 512)
+        self._sizes = weights.sum(1, keepdim=True)
+        self._of_labels = torch.zeros_like(self._center)
+        for x, w, samples in self._blocks(slice(None)):
+            hits = torch.zeros_like(x).scatter_(0, labels[None, samples], 1.0)
+            self._of_labels += self._sums(hits * w[:, None], x)
+
+    def minima(self) -> tuple[Tensor, Tensor]:
+        """Return the minimum of each problem, (F,), and b and A there, (F, K, J); of a scalar A, J is 2."""
+        value, found = self._search(slice(0, 1), self._center[:1])
+        if len(self._center) > 1:
+            start = torch.where(self._free[1:], found, self._center[1:])
+            values, others = self._search(slice(1, None), start)
+            value, found = torch.cat([value, values]), torch.cat([found, others])
+        return value, self._matrices(found)
+
+    def _search(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the minima of some problems, (F,), and the unknowns there, (F, P), where gradients are small."""
+        value, gradient = self._value(problems, unknowns)
+        solve = self._inverse_hessian(problems, unknowns[0])
+        pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+        for _ in range(_MOST_STEPS):
+            searching = gradient.norm(dim=1, keepdim=True) > _GRADIENT_NORM
+            if not searching.any():
+                return value, unknowns
+            direction = -_quasi_newton(gradient, pairs, solve) * searching
+            slope, size = (direction * gradient).sum(1), torch.ones_like(value)
+            for _ in range(_MOST_HALVINGS):
+                moved = unknowns + size[:, None] * direction
+                new_value, new_gradient = self._value(problems, moved)
+                too_far = ~(new_value <= value + 1e-4 * size * slope + 1e-14 * value.abs())
+                if not too_far.any():
+                    break
+                size = torch.where(too_far, size / 2, size)
+            else:
+                break
+            step, change = moved - unknowns, new_gradient - gradient
+            product = (step * change).sum(1, keepdim=True)
+            pairs = [*pairs[1 - _MOST_PAIRS :], (step, change, torch.where(product > 0, 1 / product, 0.0))]
+            unknowns, value, gradient = moved, new_value, new_gradient
+        if (norm := float(gradient.norm(dim=1).max())) > _LARGEST_GRADIENT_NORM:
+            warnings.warn(f"the fit ended at a gradient of {norm:.2g}", stacklevel=5)
+        return value, unknowns
+
+    def _value(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the functions (F,) of some problems, and their gradients by the unknowns, (F, P)."""
+        log_sums, sums = unknowns.new_zeros(len(unknowns)), torch.zeros_like(unknowns)
+        matrices = self._matrices(unknowns)
+        for x, w, _ in self._blocks(problems):
+            logits = self._logits(x, matrices, problems)
+            peak = logits.amax(1, keepdim=True)
+            terms = logits.sub_(peak).exp_()
+            total = terms.sum(1, keepdim=True)
+            log_sums += ((total.log() + peak).squeeze(1) * w).sum(1)
+            sums += self._sums(terms.mul_(w[:, None] / total), x)
+        of_labels, sizes, penalty = self._of_labels[problems], self._sizes[problems], self._penalty[problems]
+        change = unknowns - self._center[problems]
+        value = (log_sums - (of_labels * unknowns).sum(1)) / sizes.squeeze(1) + (penalty * change.square()).sum(1)
+        return value, ((sums - of_labels) / sizes + 2 * penalty * change) * self._free[problems]
+
+    def _inverse_hessian(self, problems: slice, unknowns: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the product of (F, P) with the inverses of about the Hessians of some problems at unknowns (P,).
+
+        The probabilities are those of the first problem. The Hessian of another one is that of all samples minus that
+        of those that it leaves out. Of many unknowns, it is the diagonal of that of all samples.
+        """
+        free, penalty = self._free[problems], 2 * self._penalty[problems]
+        if not self._is_dense:
+            diagonal = self._diagonal(unknowns) / self._sizes[0] + penalty
+            return lambda gradient: gradient / diagonal
+        if problems.start == 0:
+            hessian = self._hessian(unknowns, slice(None))[None]
+        else:
+            of_groups = torch.stack([self._hessian(unknowns, group) for group in self._groups])
+            hessian = of_groups.sum(0) - of_groups
+        hessian = hessian / self._sizes[problems, :, None] * (free[:, :, None] & free[:, None])
+        diagonal = hessian.diagonal(dim1=1, dim2=2)
+        diagonal += penalty + 1e-9 * diagonal.amax(1, keepdim=True) + ~free
+        factor = torch.linalg.cholesky(hessian)
+        return lambda gradient: torch.cholesky_solve(gradient[:, :, None], factor).squeeze(2)
+
+    def _hessian(self, unknowns: Tensor, samples: slice) -> Tensor:
+        """Return the Hessian of the sum of some samples' NLLs at unknowns (P,) of the first problem, (P, P)."""
+        matrices, num_classes = self._matrices(unknowns[None]), len(self._features)
+        width = matrices.shape[2]
+        of_rows = unknowns.new_zeros(num_classes, width, width)
+        of_all = unknowns.new_zeros(num_classes * width, num_classes * width)
+        for x, w, _ in self._blocks(slice(0, 1), samples, width):
+            p = self._probabilities(x, w, matrices)
+            # The derivatives of each logit by the unknowns of its row, (1 or K, J, B).
+            ones = torch.ones_like(x)
+            factors = torch.cat([ones[:1], x])[None] if self._full else torch.stack([ones, x], 1)
+            means = p[:, None] * factors
+            of_all.addmm_(means.flatten(0, 1), means.flatten(0, 1).T, alpha=-1)
+            of_rows += means @ factors.transpose(1, 2)
+        rows = of_all.view(num_classes, width, num_classes, width).diagonal(dim1=0, dim2=2)
+        rows += of_rows.permute(1, 2, 0)
+        return self._tied(self._tied(of_all).T)
+
+    def _diagonal(self, unknowns: Tensor) -> Tensor:
+        """Return the diagonal of the Hessian of the sum of all samples' NLLs at unknowns (P,), (P,)."""
+        matrices, diagonal = self._matrices(unknowns[None]), torch.zeros_like(unknowns)
+        for x, w, _ in self._blocks(slice(0, 1)):
+            p = self._probabilities(x, w, matrices)
+            diagonal += self._sums((p - p.square())[None], x.square()).squeeze(0)
+            if self._scalar:
+                products = p * x
+                diagonal[-1] += products.square().sum() - products.sum(0).square().sum()
+        return diagonal
+
+    def _blocks(
+        self, problems: slice, samples: slice = slice(None), width: int = 1
+    ) -> Iterator[tuple[Tensor, Tensor, slice]]:
+        """Yield blocks of the features, of the weights in some problems, and the samples that they are of."""
+        features, weights = self._features[:, samples], self._weights[problems, samples]
+        elements = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK
+        step = max(_FEWEST_IN_BLOCK, elements // (len(features) * len(weights) * width))
+        for start in range(0, weights.shape[1], step):
+            block = slice(start, start + step)
+            yield features[:, block], weights[:, block], block
+
+    def _unknowns(self, of_offsets: Tensor, of_matrix: Tensor) -> Tensor:
+        """Return (F, P), given what belongs to b, (F, K, 1), and to A, (F, K, J - 1)."""
+        if self._scalar:
+            return torch.cat([of_offsets.squeeze(2), of_matrix[:, 0]], 1)
+        return torch.cat([of_offsets, of_matrix], 2).flatten(1)
+
+    def _matrices(self, unknowns: Tensor) -> Tensor:
+        """Return b and A as (F, K, J)."""
+        if self._scalar:
+            return torch.stack([unknowns[:, :-1], unknowns[:, -1:].expand_as(unknowns[:, :-1])], 2)
+        return unknowns.view(len(unknowns), len(self._features), -1)
+
+    def _logits(self, x: Tensor, matrices: Tensor, problems: slice) -> Tensor:
+        """Return A x + b, (F, K, B)."""
+        b, A = (matrices[:, :, 0] + self._masks[problems])[:, :, None], matrices[:, :, 1:]
+        if self._full:
+            return torch.addmm(b.flatten(0, 1), A.flatten(0, 1), x).view(*b.shape[:2], -1)
+        return torch.addcmul(b, x, A)
+
+    def _probabilities(self, x: Tensor, weights: Tensor, matrices: Tensor) -> Tensor:
+        """Return those of the first problem, (K, B), times its weights."""
+        return self._logits(x, matrices, slice(0, 1)).softmax(1).squeeze(0) * weights
+
+    def _sums(self, terms: Tensor, x: Tensor) -> Tensor:
+        """Return the derivatives by the unknowns, (F, P), given those by the logits, (F, K, B)."""
+        if self._full:
+            by_matrix = (terms.flatten(0, 1) @ x.T).view(*terms.shape[:2], -1)
+        else:
+            by_matrix = (terms.transpose(0, 1) @ x[:, :, None]).transpose(0, 1)
+        return self._tied(torch.cat([terms.sum(2, keepdim=True), by_matrix], 2).flatten(1))
+
+    def _tied(self, of_rows: Tensor) -> Tensor:
+        """Return derivatives by the unknowns, (..., P), given those by rows, (..., K J): a scalar A is in each row."""
+        if not self._scalar:
+            return of_rows
+        return torch.cat([of_rows[:, ::2], of_rows[:, 1::2].sum(1, keepdim=True)], 1)
+
+
+def _quasi_newton(
+    gradient: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]], solve: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return the product of gradients (F, P) with the inverse Hessians that follow from the last steps.
+
+    The `pairs` are steps, the changes of the gradients with them, and the inverses of their products. `solve` is the
+    product with the first inverse Hessians.
+    """
+    product, shares = gradient, []
+    for step, change, inverse in reversed(pairs):
+        shares.append(inverse * (step * product).sum(1, keepdim=True))
+        product = product - shares[-1] * change
+    product = solve(product)
+    for (step, change, inverse), share in zip(pairs, reversed(shares), strict=True):
+        product = product + (share - inverse * (change * product).sum(1, keepdim=True)) * step
+    return product
