@@ -314,7 +314,10 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     data.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
     correction.add_argument(
-        "--method", "--calibration", metavar="METHOD", help="none, temperature, bias, vector, matrix, platt or auto [by the data]"
+        "--method",
+        "--calibration",
+        metavar="METHOD",
+        help="none, temperature, bias, vector, matrix, platt or auto [by the data]",
     )
     correction.add_argument("--objective", metavar="NAME", help="nll, or ece (on the grid 0.1 ... 10) [nll]")
     correction.add_argument(
