@@ -162,7 +162,7 @@ def test_calibration_of_a_reranker_gives_platt_scaling_and_thresholds(case, rera
         case / "model",
         str(case / "held_out.csv"),
         test_dataset=str(case / "test.csv"),
-        calibration="platt",
+        method="platt",
         recall=0.5,
         output=tmp_path / "out",
         prompt=f"@{case / 'prompt.txt'}",

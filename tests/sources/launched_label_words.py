@@ -23,7 +23,7 @@ result = calibrate_model(
     labels=labels,
     prompt=PROMPT,
     label_map=dict(zip(map(str.upper, LABELS), names, strict=True)),
-    calibration="bias" if labels == ",".join(LABELS) else "temperature",
+    method="bias" if labels == ",".join(LABELS) else "temperature",
     batch_size=7,
     save_scores=output / "scores.parquet",
     output=output / "out",
