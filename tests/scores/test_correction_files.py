@@ -1,8 +1,8 @@
 """Measurement, correction, and comparison of scores: the same figures as from arrays, and files that come back."""
 
 import json
-import re
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
