@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs clean
+.PHONY: demo test test-all test-full test-llama test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs clean
 
 # What a user does with the text recipe, on generated messages: two minutes at most on one idle core. One thread: the
 # network is small, and on busy cores several threads spend most of their time waiting for each other.
@@ -29,11 +29,16 @@ test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The tests that need timm, TRL, PEFT, DeepSpeed, int8, Ray, Dask, peers of the corrections, or Chromium, with the newest
-# versions, in a separate environment of 6 GB. DeepSpeed compiles with the environment's ninja. llama.cpp's server is
-# compiled for any processor, because a virtual machine may lack instructions that its processor has.
+# versions, in a separate environment of 6 GB. DeepSpeed compiles with the environment's ninja.
 FULL_VENV ?= .venv-full
 test-full: $(FULL_VENV)/.installed
 	PATH="$(abspath $(FULL_VENV))/bin:$$PATH" $(FULL_VENV)/bin/python -m pytest $(PARALLEL) -m full
+
+# A real language model behind llama.cpp's server, which is compiled first: about 10 minutes of one core. It is compiled
+# for any processor, because a virtual machine may lack instructions that its processor has.
+test-llama: $(FULL_VENV)/.installed
+	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/python -m pip install --quiet "llama-cpp-python[server]>=0.3.16"
+	$(FULL_VENV)/bin/python -m pytest -m full tests/choices/test_real_language_model.py
 
 # The lines of hf_focal that the tests run, including in the processes that they start.
 coverage: $(VENV)/.installed-test
@@ -124,7 +129,7 @@ $(PEERS_VENV)/.installed: pyproject.toml
 $(FULL_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(FULL_VENV)
 	$(FULL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]" \
+	$(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]" \
 		-e recipes/papers
 	touch $@
 
