@@ -22,7 +22,6 @@ from hf_focal import Temperature
 from hf_focal.cli import main as cli
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import how_to_push
-from hf_focal.losses import LOSSES
 from hf_focal.reports import RunResult, write_report
 
 
