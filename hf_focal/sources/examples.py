@@ -5,7 +5,6 @@ import io
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logsumexp
 
 from ..calibration import Correction
 from ..reports.examples import Example, Examples, Picture
@@ -62,6 +61,10 @@ def find_examples(source: Source, data: Data, scores: Any, correction: Correctio
     return Examples(listed(mistakes), listed(doubtful))
 
 
+def _sigmoid(log_odds: Any) -> Any:
+    return (1 + np.tanh(log_odds / 2)) / 2
+
+
 def _of_classes(
     logits: np.ndarray, correction: Correction | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
@@ -73,12 +76,12 @@ def _of_classes(
         values = values.astype(np.float64)
         top = values[rows, columns]
         values[rows, columns] = -np.inf
-        return top - logsumexp(values, 1)
+        return top - np.logaddexp.reduce(values, 1)
 
     rank = log_odds(used)
     if correction is None:
-        return rank, columns, expit(rank), None
-    return rank, columns, expit(log_odds(logits)), expit(rank)
+        return rank, columns, _sigmoid(rank), None
+    return rank, columns, _sigmoid(log_odds(logits)), _sigmoid(rank)
 
 
 def _of_labels(source: Source, data: Data, scores: Any, collected: Scores, correction: Correction | None) -> Examples:
@@ -104,8 +107,8 @@ def _of_labels(source: Source, data: Data, scores: Any, collected: Scores, corre
                     inputs[row],
                     answers[0 if labels[row, column] == 1 else 1],
                     answers[0 if applies else 1],
-                    float(expit(sign * logits[row, column])),
-                    None if correction is None else float(expit(sign * used[row, column])),
+                    float(_sigmoid(sign * logits[row, column])),
+                    None if correction is None else float(_sigmoid(sign * used[row, column])),
                 )
             )
         return found

@@ -311,7 +311,7 @@ def test_bytes_that_a_process_gives_to_the_others(dtype, sizes, tmp_path, monkey
     less, more = sent(200), sent(1000)
     for name, size in sizes.items():
         assert (more[name] - less[name]) / 800 == pytest.approx(size, abs=0.05), name
-        assert 0 < less[name] - 200 * size <= 3000 * (1 + name.endswith("temperature")), name
+        assert 0 < less[name] - 200 * size <= 4000 * (1 + name.endswith("temperature")), name
 
 
 def test_bytes_sent_for_each_class():
@@ -320,6 +320,8 @@ def test_bytes_sent_for_each_class():
         metrics.update(torch.randn(20, num_classes), torch.arange(20) % num_classes)
         return len(pickle.dumps(metrics))
 
+    # The gaps and the count of a class, and count, confidence, and hits in the bins of its predictions.
+    each = 15 * 8 + 8 + 3 * 15 * 8
     # Above the number of classes up to which confusions are counted.
-    assert size(800) - size(300) == pytest.approx(500 * (15 * 8 + 8), abs=50)
-    assert size(200) - size(100) == pytest.approx(100 * (15 * 8 + 8) + (200**2 - 100**2) * 8, abs=50)
+    assert size(800) - size(300) == pytest.approx(500 * each, abs=50)
+    assert size(200) - size(100) == pytest.approx(100 * each + (200**2 - 100**2) * 8, abs=50)
