@@ -11,9 +11,8 @@ import math
 from typing import Self
 
 import numpy as np
+import scipy  # which imports its parts on first use
 import torch
-from scipy.interpolate import BarycentricInterpolator
-from scipy.optimize import brentq
 
 from ..validation import Array, InputError, check_largest, check_scores, check_sigmoid_scores
 from .temperature_grid import LOG2E
@@ -110,8 +109,10 @@ class NLLSums:
 def _root(octaves: np.ndarray, excess: np.ndarray, right: int, size: int) -> float:
     """Return where the polynomial through `size` nodes is 0, between the nodes right - 1 and right."""
     first = max(0, min(right - size // 2, len(octaves) - size))
-    polynomial = BarycentricInterpolator(octaves[first : first + size], excess[first : first + size])
-    return float(brentq(lambda octave: float(polynomial(octave)), octaves[right - 1], octaves[right], xtol=1e-14))
+    nearest = slice(first, first + size)
+    polynomial = scipy.interpolate.BarycentricInterpolator(octaves[nearest], excess[nearest])
+    ends = octaves[right - 1], octaves[right]
+    return float(scipy.optimize.brentq(lambda octave: float(polynomial(octave)), *ends, xtol=1e-14))
 
 
 def _expected_gaps(gaps: torch.Tensor, finite: torch.Tensor, octaves: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ A table is large if it has more than a million rows or 67 million scores. Smalle
 come in: a file, several files, a dataset, or a stream.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as arrow_datasets
 import pyarrow.parquet as pq
 
 from ..validation import InputError
@@ -84,7 +84,8 @@ def large_table(argument: str, value: Any, text: Sequence[str] = ()) -> Any:
         return value
     if isinstance(value, str | Path) or _is_files(value):
         return _of_files(argument, *files_of(argument, value), text)
-    if isinstance(value, arrow_datasets.Dataset):
+    datasets = sys.modules.get("pyarrow.dataset")  # already imported if the table is one of its datasets
+    if datasets is not None and isinstance(value, datasets.Dataset):
 
         def scan(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
             return value.to_batches(columns=None if columns is None else [*columns], batch_size=size)
