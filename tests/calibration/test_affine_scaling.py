@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_focal import fit_temperature
+from hf_focal.calibration import affine_scaling
 from hf_focal.calibration.affine_scaling import AffineFits, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.calibration.temperature_grid import CalibrationSamples
@@ -81,9 +82,10 @@ def test_the_gradient_of_the_definition_is_zero_at_the_result(method, size, num_
 @pytest.mark.parametrize(("size", "num_classes"), [(900, 20), (500, 3)])
 @pytest.mark.full
 @pytest.mark.slow
-def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_classes):
+def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_classes, monkeypatch):
     from probmetrics.calibrators import logistic
 
+    monkeypatch.setattr(affine_scaling, "_PRIOR_ODDS", math.inf)  # the authors' prior, which is the first of ours
     logits, labels = sample(size, num_classes)
     fit = FITS[method](logits, labels)
     x = features(logits, parts(fit, logits, labels)[0])
