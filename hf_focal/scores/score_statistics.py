@@ -20,7 +20,7 @@ from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .class_labels import shown
 from .row_sample import RowSample, keys_of
-from .schema import ABSENT, Schema
+from .schema import ABSENT, Schema, ScoresWithoutRows
 from .score_table import MOST_CLASSWISE, Scores
 from .score_values import ValueNote
 
@@ -31,7 +31,7 @@ _NO_COLUMNS = pa.table({})
 _PRECISE = 1e-6  # a note says how far T may be off beyond this, relative
 
 
-class ScoreStatistics:
+class ScoreStatistics(ScoresWithoutRows):
     """What is known of the scores and labels of any number of rows, in memory that does not grow with them.
 
     `measure` makes it. It pickles, and statistics of shards `merge` in any order. `evaluate` and `calibrate` take it
@@ -151,27 +151,6 @@ class ScoreStatistics:
 
     def __len__(self) -> int:
         return self.count
-
-    @property
-    def link(self) -> str:
-        return self.schema.link
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.schema.classes
-
-    @property
-    def num_classes(self) -> int:
-        return self.schema.num_scores
-
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        return self.schema.score_names
-
-    @property
-    def confidences(self) -> np.ndarray | None:
-        """An array, which is empty, where the other classes' scores are not known, or None."""
-        return np.empty(0) if self.schema.kind == "confidence" else None
 
     @property
     def known_labels(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..validation import InputError, check_count
 from .class_labels import distinct, is_lists
 from .column_names import LABELS, TRUE_LABELS, among
 from .pipeline_outputs import with_score_columns
-from .schema import ABSENT, Schema, decide, read_by_schema, refuse_other_classes
+from .schema import ABSENT, Schema, ScoresWithoutRows, decide, read_by_schema, refuse_other_classes
 from .score_statistics import ScoreStatistics
 from .score_table import Scores, cluster_column_of, scores_of
 from .score_values import as_logits, check_decimals, decimals_of
@@ -175,7 +175,7 @@ def _with_labels(table: TableBatches, rows: ScoreRows, label_column: str | None,
     )
 
 
-class StreamedScores:
+class StreamedScores(ScoresWithoutRows):
     """The scores of a table of any size, which is read in batches whenever something new is asked of it.
 
     It has what `evaluate` and `calibrate` need of `Scores`. A fit takes one pass, which adds up the sums for T and
@@ -263,27 +263,6 @@ class StreamedScores:
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the sample, on which thresholds are chosen."""
         return self._for_fits().threshold_samples()
-
-    @property
-    def link(self) -> str:
-        return self.schema.link
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.schema.classes
-
-    @property
-    def num_classes(self) -> int:
-        return self.schema.num_scores
-
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        return self.schema.score_names
-
-    @property
-    def confidences(self) -> np.ndarray | None:
-        """An array, which is empty, where the other classes' scores are not known, or None."""
-        return np.empty(0) if self.schema.kind == "confidence" else None
 
     @property
     def known_labels(self) -> np.ndarray:
