@@ -109,7 +109,7 @@ def calibrate(folder: Path) -> Callable[[], dict[str, Any]]:
 
 
 def apply(folder: Path) -> Callable[[], dict[str, Any]]:
-    from hf_focal import correct_file
+    from hf_focal.scores import correct_file
 
     files = folder / "out" / "correction.json", folder / "scores.parquet", folder / "calibrated.parquet"
     return lambda: {"rows": correct_file(*files)}

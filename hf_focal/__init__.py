@@ -19,20 +19,20 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
+    from .errors import InputError as InputError
+    from .errors import NotPublishedError as NotPublishedError
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
     from .metrics import CalibrationMetrics as CalibrationMetrics
     from .metrics import expected_calibration_error as expected_calibration_error
     from .recommendation import recommend as recommend
+    from .reports import RunResult as RunResult
     from .reports import reliability_diagram as reliability_diagram
     from .scores import Scores as Scores
-    from .scores import correct_file as correct_file
-    from .scores import export_correction as export_correction
     from .scores import measure as measure
     from .scores import read_scores as read_scores
-    from .tasks.input_encoding import input_length as input_length
-    from .tasks.splits import DataArguments as DataArguments
+    from .sources.source import Source as Source
     from .tasks.splits import load_splits as load_splits
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
     from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
@@ -54,13 +54,14 @@ _NAMES = {
         *("apply_thresholds", "fit_thresholds", "shift_prior", "calibrated_generation"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
+    "errors": ("InputError", "NotPublishedError"),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
     "metrics": ("CalibrationMetrics", "expected_calibration_error"),
     "recommendation": ("recommend",),
-    "reports": ("reliability_diagram",),
-    "scores": ("Scores", "correct_file", "export_correction", "measure", "read_scores"),
-    "tasks.input_encoding": ("input_length",),
-    "tasks.splits": ("DataArguments", "load_splits"),
+    "reports": ("RunResult", "reliability_diagram"),
+    "scores": ("Scores", "measure", "read_scores"),
+    "sources.source": ("Source",),
+    "tasks.splits": ("load_splits",),
     "trainer": (
         *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
         "loss_func",

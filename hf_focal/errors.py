@@ -1,6 +1,10 @@
-"""The one exception for input that a user can correct; unlike the checks in `validation`, it needs no PyTorch."""
+"""The exceptions for what a user can correct; unlike the checks in `validation`, they need no PyTorch."""
 
 from textwrap import shorten
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .reports import RunResult
 
 
 class InputError(ValueError):
@@ -18,6 +22,14 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return " ".join(filter(None, self.args))
+
+
+class NotPublishedError(InputError):
+    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
+
+    def __init__(self, message: str, result: "RunResult") -> None:
+        super().__init__("", message)
+        self.result = result
 
 
 def one_line(error: BaseException) -> str:

@@ -16,7 +16,8 @@ import torch
 from datasets import Image, List
 from transformers import AutoImageProcessor, AutoModelForImageClassification, set_seed
 
-from hf_focal import DataArguments, FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal.tasks.splits import DataArguments
 
 
 @dataclass(kw_only=True)

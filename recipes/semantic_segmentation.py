@@ -24,7 +24,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import DataArguments, FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal.tasks.splits import DataArguments
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,9 @@ import torch
 from datasets import List
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
 
-from hf_focal import DataArguments, FocalTrainer, FocalTrainingArguments, input_length, load_splits, parse_recipe
+from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal.tasks.input_encoding import input_length
+from hf_focal.tasks.splits import DataArguments
 
 
 @dataclass(kw_only=True)

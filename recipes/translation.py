@@ -17,13 +17,13 @@ from sacrebleu.metrics import BLEU
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, set_seed
 
 from hf_focal import (
-    DataArguments,
     FocalSeq2SeqTrainer,
     FocalSeq2SeqTrainingArguments,
     calibrated_generation,
     load_splits,
     parse_recipe,
 )
+from hf_focal.tasks.splits import DataArguments
 
 
 @dataclass(kw_only=True)

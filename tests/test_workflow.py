@@ -40,6 +40,8 @@ from hf_focal import (
     CalibrationMetrics,
     Correction,
     FocalTrainer,
+    InputError,
+    NotPublishedError,
     Temperature,
     calibrate_model,
     calibrate_scores,
@@ -49,10 +51,8 @@ from hf_focal import (
     fit_thresholds,
 )
 from hf_focal.reports import RunResult, comparison_page
-from hf_focal.reports.output_folder import NotPublishedError
 from hf_focal.reports.text_summary import summary
 from hf_focal.sources.model import ModelSource, loss_of
-from hf_focal.validation import InputError
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {

@@ -7,6 +7,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
+from ..errors import NotPublishedError
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from ..validation import InputError, one_line
@@ -14,14 +15,6 @@ from .comparison_html_page import comparison_page
 from .examples import Examples
 from .report_folder import write_report
 from .run_results import RunResult
-
-
-class NotPublishedError(InputError):
-    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
-
-    def __init__(self, message: str, result: RunResult):
-        super().__init__("", message)
-        self.result = result
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from transformers import PreTrainedConfig
 from ..calibration import CalibrationFit, Correction
 from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
+from ..errors import NotPublishedError
 from ..hub.model_card import CardModel
 from ..reports import RunResult
-from ..reports.output_folder import NotPublishedError
 from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
 from ..tasks.input_errors import explained

@@ -28,12 +28,12 @@ from ..calibration.folding import RoundingWarning, fold, has_bias
 from ..calibration.prior_shift import check_shares
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_scaling import InfiniteNLLError
+from ..errors import NotPublishedError
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.model_card import CardData, CardModel, registering_package
 from ..losses import LossConfig
 from ..recommendation import default_correction
 from ..reports import RunResult
-from ..reports.output_folder import NotPublishedError
 from ..reports.result_sections import DataSection
 from ..reports.run_results import known_loss
 from ..scores.score_table import Scores

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from hf_focal import InputError
 from hf_focal.calibration import Correction, fit_correction, fit_temperature, fit_thresholds, shift_prior
 from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_vector_scaling
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from hf_focal.validation import InputError
 
 GENERATOR = np.random.default_rng(0)
 LOGITS, LABELS = GENERATOR.normal(size=(60, 3)), GENERATOR.integers(0, 3, 60)

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal import Correction, Temperature
-from hf_focal.validation import InputError
+from hf_focal import Correction, InputError, Temperature
 
 SIZE = 3
 

@@ -17,9 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from hf_focal import CalibrationMetrics, Correction, fit_correction, fold_correction
+from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fold_correction
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from hf_focal.validation import InputError
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 MULTI_LABEL = "multi_label_classification"

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_focal import CalibrationMetrics, Correction, fold_correction, shift_prior
+from hf_focal import CalibrationMetrics, Correction, InputError, fold_correction, shift_prior
 from hf_focal.calibration import match_shares
 from hf_focal.calibration.prior_shift import prior_shift
-from hf_focal.validation import InputError
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 

@@ -19,12 +19,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from hf_focal import Correction, calibrate_model, evaluate_model
+from hf_focal import Correction, InputError, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores, rank
 from hf_focal.choices.label_words import LabelWords, LabelWordsModel, sequence_classifier
 from hf_focal.choices.openai_requests import openai_requests, vllm_classifier
 from hf_focal.cli.main import main
-from hf_focal.validation import InputError
 
 GUIDE = (ROOT / "docs" / "guides" / "language_model_classifier.md").read_text(encoding="utf-8")
 (QWEN3,) = re.findall(r"```text\n(<\|im_start\|>system.*?\n)```", GUIDE, flags=re.DOTALL)

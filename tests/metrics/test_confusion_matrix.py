@@ -8,8 +8,8 @@ import sklearn.metrics
 import torch
 from torchmetrics.functional.classification import multiclass_confusion_matrix, multiclass_jaccard_index
 
+from hf_focal import InputError
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
-from hf_focal.validation import InputError
 
 K = 5
 

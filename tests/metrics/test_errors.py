@@ -6,8 +6,8 @@ import pickle
 import pytest
 import torch
 
+from hf_focal import InputError
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix, expected_calibration_error
-from hf_focal.validation import InputError
 
 from .reference import FUNCTIONS, METRICS
 

@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 from browser import Browser, needs_browser
 
-from hf_focal import calibrate_scores, evaluate_scores
+from hf_focal import InputError, calibrate_scores, evaluate_scores
 from hf_focal.reports import RunResult
 from hf_focal.reports.charts import reliability_chart
 from hf_focal.sources.examples import find_examples
 from hf_focal.sources.source import Data
 from hf_focal.sources.table import TableSource
-from hf_focal.validation import InputError
 
 EVIL = "<img src=x onerror=alert(1)></script><script>document.title='hacked'</script>"
 

@@ -15,9 +15,9 @@ from huggingface_hub import ModelCard
 from hf_focal import (
     CalibrationMetrics,
     Correction,
+    InputError,
     apply_thresholds,
     calibrate_scores,
-    correct_file,
     evaluate_scores,
     fit_correction,
     fit_temperature,
@@ -25,8 +25,7 @@ from hf_focal import (
 )
 from hf_focal.cli.main import main
 from hf_focal.reports.text_summary import summary
-from hf_focal.scores import correction_files
-from hf_focal.validation import InputError
+from hf_focal.scores import correct_file, correction_files
 
 
 def sampled(size, sharpness, seed=0):

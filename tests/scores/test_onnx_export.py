@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from hf_focal import Correction, calibrate_scores, export_correction, read_scores
+from hf_focal import Correction, InputError, calibrate_scores, read_scores
 from hf_focal.cli.main import main
-from hf_focal.validation import InputError
+from hf_focal.scores import export_correction
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(1500, 4)) * [2, 3, 4, 5] + [0, 1, 0, -1]

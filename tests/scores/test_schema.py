@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from hf_focal import calibrate_scores, correct_file, evaluate_scores, read_scores
+from hf_focal import InputError, calibrate_scores, evaluate_scores, read_scores
 from hf_focal.cli.main import main
-from hf_focal.scores import Schema
-from hf_focal.validation import InputError
+from hf_focal.scores import Schema, correct_file
 
 RANDOM = np.random.default_rng(0)
 LOGITS = (RANDOM.normal(size=(120, 3)) * 2).round(5)

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal import calibrate, calibrate_scores, evaluate, evaluate_scores, fit_temperature, measure
+from hf_focal import InputError, calibrate, calibrate_scores, evaluate, evaluate_scores, fit_temperature, measure
 from hf_focal.scores import ScoreStatistics, score_statistics
 from hf_focal.scores.row_sample import RowSample, keys_of
-from hf_focal.validation import InputError
 
 CLASSES = ["a", "b", "c", "d"]
 

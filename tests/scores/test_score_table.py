@@ -10,8 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_focal import read_scores
-from hf_focal.validation import InputError
+from hf_focal import InputError, read_scores
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 1.0, -2.0], [1.5, 0.25, 3.0], [-1.0, 0.0, 1.0]])
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from hf_focal import calibrate_scores, evaluate_scores, measure, read_scores
+from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
 from hf_focal.cli.main import main
 from hf_focal.scores import score_statistics, streamed_scores, table_batches
 from hf_focal.scores.streamed_scores import StreamedScores
-from hf_focal.validation import InputError
 
 NAMES = ["bird", "cat", "dog", "max", "owl"]  # max may be a statistic, but a label names it
 EXACT = ("ece", "mce", "ace", "rmsce", "nll", "brier", "classwise_ece", "accuracy", "entropy", "confidence")

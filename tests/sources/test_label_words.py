@@ -15,13 +15,12 @@ from processes import output_of, start
 from tokenizers import Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from hf_focal import Correction, calibrate_model, evaluate_model
+from hf_focal import Correction, InputError, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores
 from hf_focal.choices.label_words import LabelWords, LabelWordsModel, Prompt, sequence_classifier
 from hf_focal.choices.openai_requests import openai_requests
 from hf_focal.cli.main import main
 from hf_focal.scores import read_scores
-from hf_focal.validation import InputError
 
 TEXTS = ["a good film", "", "bad {text} {{ film 你好 <eos> \u00e9", "film " * 40]
 FOLDED = [name for name in FAMILIES if "soft cap" not in name]

@@ -23,11 +23,11 @@ from transformers import (
     ViTConfig,
 )
 
+from hf_focal import InputError
 from hf_focal.reports.run_results import known_loss
 from hf_focal.sources.model import ModelSource, loss_of, public_name
 from hf_focal.sources.source import Data
 from hf_focal.tasks.heads import task_of_config
-from hf_focal.validation import InputError
 
 
 @pytest.mark.parametrize(

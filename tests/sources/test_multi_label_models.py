@@ -10,12 +10,11 @@ from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
-from hf_focal import Temperature, calibrate_model, evaluate_model
+from hf_focal import InputError, Temperature, calibrate_model, evaluate_model
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import label_sets_of
-from hf_focal.validation import InputError
 
 WORDS = ["sun", "rain", "wind", "snow"]
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from hf_focal import (
     CalibrationMetrics,
     FocalTrainingArguments,
+    InputError,
     calibrate_model,
     calibrated_generation,
     evaluate_model,
@@ -23,7 +24,6 @@ from hf_focal.choices.option_scores import option_settings, option_temperature
 from hf_focal.cli.main import main
 from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
-from hf_focal.validation import InputError
 
 COLUMNS = {"question_column": "q", "choices_column": "options"}
 WORDS = ["fish", "bird", "fox", "whale", "goose"]

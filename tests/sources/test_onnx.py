@@ -18,13 +18,11 @@ from transformers import (
     BertConfig,
 )
 
-from hf_focal import calibrate_model, evaluate_model
+from hf_focal import InputError, NotPublishedError, calibrate_model, evaluate_model
 from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
 from hf_focal.reports import read_runs
-from hf_focal.reports.output_folder import NotPublishedError
 from hf_focal.sources.onnx import OnnxClassifier
-from hf_focal.validation import InputError
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

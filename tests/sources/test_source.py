@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 from documented import ROOT, examples_of, run_example
 
-from hf_focal import CalibrationMetrics, Correction, Scores, calibrate, calibrate_scores, evaluate, fit_correction
+from hf_focal import (
+    CalibrationMetrics,
+    Correction,
+    InputError,
+    Scores,
+    calibrate,
+    calibrate_scores,
+    evaluate,
+    fit_correction,
+)
 from hf_focal.reports.next_steps import next_steps
-from hf_focal.validation import InputError
 
 GUIDE = ROOT / "docs" / "guides" / "own_source.md"
 CLASSES = ("no", "maybe", "yes")

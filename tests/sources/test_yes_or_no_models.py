@@ -26,6 +26,7 @@ from hf_focal import (
     Correction,
     FocalTrainer,
     FocalTrainingArguments,
+    InputError,
     apply_thresholds,
     calibrate_model,
     evaluate_model,
@@ -36,7 +37,6 @@ from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
 from hf_focal.reports.verdicts import warnings_of
-from hf_focal.validation import InputError
 
 WORDS = [f"word{number}" for number in range(30)]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

@@ -7,9 +7,8 @@ import pytest
 from datasets import Dataset
 from papers.data.sentiment_trees import trees_or_file
 
-from hf_focal import load_splits
+from hf_focal import InputError, load_splits
 from hf_focal.tasks.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
-from hf_focal.validation import InputError
 
 PIXEL = {"bytes": b"one", "path": None}
 # A name, and files that it would stand for as a pattern.

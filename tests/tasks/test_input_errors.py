@@ -2,9 +2,9 @@
 
 import pytest
 
+from hf_focal import InputError
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_errors import explained
-from hf_focal.validation import InputError
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):

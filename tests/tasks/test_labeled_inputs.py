@@ -4,10 +4,10 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from papers.models import GPCNNConfig
 from transformers import BertConfig, Wav2Vec2FeatureExtractor
 
+from hf_focal import InputError
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import column_order, label_sets_of, labels_of, select_inputs, tags_of
 from hf_focal.tasks.task import TASKS
-from hf_focal.validation import InputError
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
 UNNAMED = GPCNNConfig(num_labels=3)

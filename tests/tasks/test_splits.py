@@ -6,8 +6,7 @@ import math
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
-from hf_focal import load_splits
-from hf_focal.validation import InputError
+from hf_focal import InputError, load_splits
 
 
 def write(folder, **splits):

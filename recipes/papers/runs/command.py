@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hf_focal import InputError
 from hf_focal.hub.hub_publishing import HubError
 from hf_focal.utils.atomic_write import full_disk
-from hf_focal.validation import InputError
 
 _AGAIN = "the same command again reuses what is finished, and resumes from the last checkpoint if there is one"
 _STARTED = "while "  # the beginning of a note on an error
