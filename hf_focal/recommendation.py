@@ -47,8 +47,8 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
     Raises:
         InputError: a number below its range.
     """
-    given = {"num_classes": (num_classes, 2), "train_samples": (train_samples, 1)}
-    for name, (value, least) in (given | {"held_out_samples": (held_out_samples, 0)}).items():
+    counts = {"num_classes": (num_classes, 2), "train_samples": (train_samples, 1)}
+    for name, (value, least) in (counts | {"held_out_samples": (held_out_samples, 0)}).items():
         if value < least:
             raise InputError(name, f"must be at least {least}, got {value}")
     if not epochs > 0:

@@ -179,16 +179,16 @@ def check_confidences(
 
     Returns confidences clipped to [0, 1], in float32 (or float64 if given so), and hits as bools, on the CPU.
     """
-    of_confidence, of_hits = names
-    confidence, correct = as_scores(of_confidence, confidence).cpu(), as_tensor(of_hits, correct).cpu()
+    p_name, hits_name = names
+    confidence, correct = as_scores(p_name, confidence).cpu(), as_tensor(hits_name, correct).cpu()
     if confidence.ndim != 1 or confidence.shape != correct.shape:
         shapes = f"{tuple(correct.shape)} and {tuple(confidence.shape)}"
-        raise InputError(of_hits, f"and {of_confidence} must be one-dimensional and equally long, got shapes {shapes}")
+        raise InputError(hits_name, f"and {p_name} must be one-dimensional and equally long, got shapes {shapes}")
     if ignore_index is not None:
-        kept = correct != ignore_index
-        confidence, correct = confidence[kept], correct[kept]
-    check_probability_range(of_confidence, confidence, probability_tolerance(confidence.dtype))
+        labeled = correct != ignore_index
+        confidence, correct = confidence[labeled], correct[labeled]
+    check_probability_range(p_name, confidence, probability_tolerance(confidence.dtype))
     wrong = (correct != 0) & (correct != 1)
     if wrong.any():
-        raise InputError(of_hits, f"must be 0 or 1, got {correct[wrong][0].item()}")
+        raise InputError(hits_name, f"must be 0 or 1, got {correct[wrong][0].item()}")
     return confidence.to(torch.promote_types(confidence.dtype, torch.float32)).clamp(0, 1), correct == 1

@@ -256,9 +256,9 @@ def _check_fit_arguments(
     if method not in (None, *METHODS, "auto"):
         raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
     if per_label and (objective != "nll" or method not in (None, "temperature", "platt")):
-        given = f"objective {objective!r} and method {method or 'temperature'!r}"
+        chosen = f"objective {objective!r} and method {method or 'temperature'!r}"
         expected = "must come with objective 'nll' and method 'temperature' or 'platt'"
-        raise InputError("per_label", f"{expected}, got {given}")
+        raise InputError("per_label", f"{expected}, got {chosen}")
     if goal and objective != "nll":
         raise InputError("objective", f"must be 'nll' with {next(iter(goal))}, got {objective!r}")
     check_new_prior(new_prior, objective, goal.get("precision"))
@@ -519,9 +519,9 @@ def evaluate_model(
         chosen_on = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
         if _is_same(chosen_on, measured):
             raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
-    elif given := threshold_dataset or threshold_split:
+    elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(argument, f"must come with precision, recall, or coverage, got {given!r} alone")
+        raise InputError(argument, f"must come with precision, recall, or coverage, got {alone!r} alone")
     return evaluate(
         model,
         measured,

@@ -55,15 +55,15 @@ def generate_messages(count: int, seed: int) -> list[dict[str, str]]:
     messages are easy, some are ambiguous, and rare words must be learned from few examples. A classifier that knows
     these frequencies is wrong for 5% of the messages.
     """
-    own = [text.split() for text in _WORDS.values()]
-    vocabulary = sorted({word for words in own for word in words})
+    topic_words = [text.split() for text in _WORDS.values()]
+    vocabulary = sorted({word for words in topic_words for word in words})
     language = np.random.default_rng(0)  # the same for each seed
     frequency = 1 / (3 + language.permutation(len(vocabulary)))
-    elsewhere = 0.1 * language.random((len(own), len(vocabulary))) ** 2
-    weights = frequency * np.where([[word in words for word in vocabulary] for words in own], 1, elsewhere)
+    elsewhere = 0.1 * language.random((len(topic_words), len(vocabulary))) ** 2
+    weights = frequency * np.where([[word in words for word in vocabulary] for words in topic_words], 1, elsewhere)
     shares = weights / weights.sum(1, keepdims=True)
     rng, messages = np.random.default_rng(seed), []
-    for label in rng.integers(len(own), size=count):
+    for label in rng.integers(len(topic_words), size=count):
         words = rng.choice(vocabulary, rng.integers(2, 6), p=shares[label])
         sentences = [
             text.format(word) for text, word in zip(rng.choice(_ABOUT, len(words), False), words, strict=True)

@@ -46,8 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     The code is 0 after success, 2 after an error that the user can correct, and 130 after Ctrl-C. In the last two
     cases, one line says what happened. Errors in the arguments themselves raise SystemExit(2).
     """
-    given = sys.argv[1:] if argv is None else argv
-    known, unknown = _parser().parse_known_args([_underscored(token) for token in given])
+    argv = sys.argv[1:] if argv is None else argv
+    known, unknown = _parser().parse_known_args([_underscored(token) for token in argv])
     arguments = vars(known)
     command = arguments.pop("command")
     if unknown:  # the error names the command, whose --help lists the options
@@ -130,13 +130,13 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
                 f"{model} is not a model: for scores, pass --scores {model}"
             )
         if missing := [
-            name for name, given in (("MODEL", "model"), ("--dataset", "dataset")) if given not in arguments
+            name for name, argument in (("MODEL", "model"), ("--dataset", "dataset")) if argument not in arguments
         ]:
             OneLineParser(prog=f"hf-focal {command}").error(
                 f"the following arguments are required: {', '.join(missing)}, or --scores"
             )
-        of_scores = {"score_column", "kind", "link", "correct_column", "classes", "test_scores", "threshold_scores"}
-        if others := sorted(arguments.keys() & of_scores):
+        table_only = {"score_column", "kind", "link", "correct_column", "classes", "test_scores", "threshold_scores"}
+        if others := sorted(arguments.keys() & table_only):
             OneLineParser(prog=f"hf-focal {command}").error(f"without --scores, --{others[0]} must not be given")
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
 
@@ -145,8 +145,8 @@ def _recipe(action: str, name: str = "", output_dir: str = ".") -> None:
     from .recipes import copy_recipe, recipes
 
     if action == "list":
-        found = recipes()
-        print("\n".join(f"{name:{max(map(len, found))}}  {title}" for name, title in found.items()))
+        titles = recipes()
+        print("\n".join(f"{name:{max(map(len, titles))}}  {title}" for name, title in titles.items()))
         return
     files = copy_recipe(name, output_dir)
     print(f"Written: {', '.join(map(str, files))}\nNext: see how it is used: `python {files[0]} --help`")
@@ -203,8 +203,8 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
         pairs = arguments["label_map"]
         arguments["label_map"] = dict(pairs)
         if len(arguments["label_map"]) < len(pairs):
-            given = " ".join(map("=".join, pairs))
-            raise InputError("label_map", f"must map each label of the data once, got {given!r}")
+            text = " ".join(map("=".join, pairs))
+            raise InputError("label_map", f"must map each label of the data once, got {text!r}")
 
     def show(result: Any) -> None:
         if _is_main_process():
@@ -303,13 +303,13 @@ def _parser() -> argparse.ArgumentParser:
     options |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
     text = "measure how calibrated a trained model is"
     evaluate = commands.add_parser("evaluate", help=text, description=_EVALUATE, usage=_USAGE, **options)
-    of_evaluate = _grouped(evaluate)
-    of_evaluate["data"].add_argument("--split", help="the split of a dataset [test]")
-    of_evaluate["output"].add_argument("--output", metavar="DIR", help="a new folder for the report")
+    evaluate_groups = _grouped(evaluate)
+    evaluate_groups["data"].add_argument("--split", help="the split of a dataset [test]")
+    evaluate_groups["output"].add_argument("--output", metavar="DIR", help="a new folder for the report")
     text = "fit a correction of a trained model, and fold it in"
     calibrate = commands.add_parser("calibrate", help=text, description=_CALIBRATE, usage=_USAGE, **options)
-    of_calibrate = _grouped(calibrate)
-    data, correction, output = (of_calibrate[name] for name in ("data", "correction", "output"))
+    calibrate_groups = _grouped(calibrate)
+    data, correction, output = (calibrate_groups[name] for name in ("data", "correction", "output"))
     data.add_argument("--split", help="the split of a dataset to fit the correction to [validation]")
     data.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     data.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
@@ -335,7 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--publish_examples", action="store_true", help="publish a page with samples: report/examples.html"
     )
-    for groups in (of_evaluate, of_calibrate):
+    for groups in (evaluate_groups, calibrate_groups):
         groups["output"].add_argument(
             "--save_scores", metavar="FILE", help="a new parquet file of the model's scores, for --scores"
         )
@@ -351,19 +351,19 @@ def _parser() -> argparse.ArgumentParser:
         thresholds.add_argument(
             "--simultaneous", action="store_true", help="let them hold for all labels together, not each by itself"
         )
-    thresholds = of_evaluate["thresholds"]
+    thresholds = evaluate_groups["thresholds"]
     thresholds.add_argument(
         "--coverage", type=float, metavar="C", help="find the threshold that answers C of the data"
     )
     thresholds.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
     thresholds.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
-    of_evaluate["data"].add_argument(
+    evaluate_groups["data"].add_argument(
         "--reference", metavar="DATA", help="earlier data, or an earlier table of scores: has the calibration changed?"
     )
-    of_evaluate["scores"].add_argument(
+    evaluate_groups["scores"].add_argument(
         "--threshold_scores", metavar="FILE", help="the table of scores to choose the threshold on"
     )
-    of_calibrate["scores"].add_argument(
+    calibrate_groups["scores"].add_argument(
         "--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]"
     )
     apply = commands.add_parser(
@@ -399,7 +399,7 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
     groups["data"].add_argument("--dataset", metavar="DATA", help=data)
     onnx = "an ONNX file that MODEL was exported to, to measure instead"
     groups["data"].add_argument("--onnx", metavar="FILE", help=onnx)
-    of_scores = groups["scores"]
+    score_options = groups["scores"]
     for name, metavar, help in (
         (
             "scores",
@@ -411,9 +411,9 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
         ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),
         ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),
     ):
-        of_scores.add_argument(f"--{name}", metavar=metavar, help=help)
+        score_options.add_argument(f"--{name}", metavar=metavar, help=help)
     names = "the names of the classes in the order of the scores, separated by commas"
-    of_scores.add_argument("--classes", metavar="NAMES", type=lambda text: tuple(text.split(",")), help=names)
+    score_options.add_argument("--classes", metavar="NAMES", type=lambda text: tuple(text.split(",")), help=names)
     others = groups["others"]
     others.add_argument("-h", "--help", action="help", help="show this text")
     others.add_argument("--task", help=f"one of {', '.join(TASKS)} [from the model's config]")

@@ -59,9 +59,9 @@ def parse_recipe(
         SystemExit: an argument is unknown or has the wrong type, or a config file is wrong. One line says what.
         InputError: ``--losses`` comes with ``--loss``, or names a loss twice.
     """
-    own_types = [recipe_arguments] if isinstance(recipe_arguments, type) else [*recipe_arguments]
+    recipe_types = [recipe_arguments] if isinstance(recipe_arguments, type) else [*recipe_arguments]
     losses_help = "train once with each of these losses: 'cross_entropy,focal:gamma=3'"
-    parser, argv = _with_config([*own_types, training_arguments], argv, description, losses=losses_help)
+    parser, argv = _with_config([*recipe_types, training_arguments], argv, description, losses=losses_help)
 
     def parsed(*more: str) -> tuple[tuple[Any, ...], Any, str | None]:
         values = vars(parser.parse_args([*argv, *more]))
@@ -70,8 +70,8 @@ def parse_recipe(
         *recipe, args = parser.parse_dict(values)
         return tuple(recipe), args, losses
 
-    of_recipe, args, losses = parsed()
-    recipe = of_recipe[0] if isinstance(recipe_arguments, type) else of_recipe
+    recipes, args, losses = parsed()
+    recipe = recipes[0] if isinstance(recipe_arguments, type) else recipes
     if losses is None:
         return recipe, [_resuming(args)]
     if any(part.partition("=")[0] == "--loss" for part in argv):
@@ -80,8 +80,9 @@ def parse_recipe(
     runs = []
     for name in parse_losses(losses):
         model_id = f"{repository}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
-        own = [f"--loss={name}", f"--output_dir={loss_folder(args.output_dir, name)}", f"--hub_model_id={model_id}"]
-        runs.append(_resuming(parsed(*own)[1]))
+        folder = loss_folder(args.output_dir, name)
+        options = [f"--loss={name}", f"--output_dir={folder}", f"--hub_model_id={model_id}"]
+        runs.append(_resuming(parsed(*options)[1]))
     return recipe, runs
 
 

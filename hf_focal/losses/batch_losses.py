@@ -56,15 +56,15 @@ def _mmce_of_all_processes(logits: Tensor, labels: Tensor, weighted: bool) -> Te
     mean over all N samples. With N / n times their gradients, those of the processes add up to that of T. Where labels
     are one-dimensional, every process must have as many, as the samplers of `Trainer` ensure.
     """
-    own = torch.stack(_confidences(logits, labels, IGNORE_INDEX))
-    size = own.shape[1]
+    local = torch.stack(_confidences(logits, labels, IGNORE_INDEX))
+    size = local.shape[1]
     if labels.ndim != 1:  # exchanging the numbers of tokens makes the host wait for the device
-        size = max(map(int, _all_gather(torch.tensor(size, device=own.device))))
-    parts = _all_gather(F.pad(own.detach(), (0, size - own.shape[1])))  # padding does not count
-    parts[torch.distributed.get_rank()] = own
+        size = max(map(int, _all_gather(torch.tensor(size, device=local.device))))
+    parts = _all_gather(F.pad(local.detach(), (0, size - local.shape[1])))  # padding does not count
+    parts[torch.distributed.get_rank()] = local
     confidence, correct, counts = torch.cat(parts, dim=1)
     term = _mmce(confidence, correct, counts, weighted=weighted)
-    scale = counts.sum() / own[2].sum().clamp(min=1)
+    scale = counts.sum() / local[2].sum().clamp(min=1)
     return (term + (scale - 1) * (term - term.detach())).to(accumulation_dtype(logits))
 
 
@@ -272,11 +272,11 @@ class ClassBalanced(Loss):
     def __post_init__(self) -> None:
         self.beta = check_number("beta", 1.0 if self.beta is None else self.beta, 0, 1)
         self.gamma = check_number("gamma", self.gamma, 0)
-        self.given = self.weights is not None
-        given: Any = self.weights
-        given = given.tolist() if hasattr(given, "tolist") else given  # of an array or a tensor
-        self.weights = None if given is None else [check_number("weights", weight, 0) for weight in given]
-        self.trainer_duty = None if self.given else "weights classes by their numbers of training samples"
+        self.has_fixed_weights = self.weights is not None
+        values: Any = self.weights
+        values = values.tolist() if hasattr(values, "tolist") else values  # of an array or a tensor
+        self.weights = None if values is None else [check_number("weights", weight, 0) for weight in values]
+        self.trainer_duty = None if self.has_fixed_weights else "weights classes by their numbers of training samples"
         self.alike = False
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -295,12 +295,12 @@ class ClassBalanced(Loss):
             how = "given or counted from the training samples (FocalTrainer counts them, or call set_class_counts)"
             require(self.alike, "weights", f"must be {how}, got None")
             return None
-        num_classes, given = logits.shape[-1], len(self.weights)
-        fits = given == num_classes or (given < num_classes and not self.given)
-        what = "weights" if self.given else "the classes of the training samples"
-        require(fits, what, f"must be {num_classes}, as the logits' classes, got {given}")
+        num_classes, num_weights = logits.shape[-1], len(self.weights)
+        fits = num_weights == num_classes or (num_weights < num_classes and not self.has_fixed_weights)
+        what = "weights" if self.has_fixed_weights else "the classes of the training samples"
+        require(fits, what, f"must be {num_classes}, as the logits' classes, got {num_weights}")
         # The last classes may have no training samples.
-        numbers = (*self.weights, *[0.0] * (num_classes - given))
+        numbers = (*self.weights, *[0.0] * (num_classes - num_weights))
         return constant(numbers, logits, accumulation_dtype(logits))
 
     def set_class_counts(self, counts: Sequence[int]) -> None:
@@ -320,5 +320,5 @@ class ClassBalanced(Loss):
         return {} if self.weights is None else {"weights": list(self.weights)}
 
     def set_extra_state(self, state: dict) -> None:
-        if "weights" in state and not self.given:
+        if "weights" in state and not self.has_fixed_weights:
             self.weights = [check_number("weights", weight, 0) for weight in state["weights"]]

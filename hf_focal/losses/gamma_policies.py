@@ -93,8 +93,8 @@ class ScheduledGamma(GammaPolicy):
 
 def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
     """Look up the value of each p's bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
-    bounds, of_bins = (constant(tuple(numbers), p) for numbers in (edges, values))
-    return of_bins[torch.bucketize(p, bounds, right=True)]
+    bounds, bin_values = (constant(tuple(numbers), p) for numbers in (edges, values))
+    return bin_values[torch.bucketize(p, bounds, right=True)]
 
 
 class SampleDependentGamma(GammaPolicy):
@@ -206,8 +206,8 @@ def adafocal_update(
     accuracy = (torch.bincount(tie, weights=hits[order]) / tie_size)[tie]  # of all samples with the same confidence
     confidence_bins = torch.tensor_split(confidence, num_bins)
     new_gammas = []
-    for gamma, of_bin, right in zip(gammas, confidence_bins, torch.tensor_split(accuracy, num_bins), strict=True):
-        gap = float(of_bin.mean() - right.mean())
+    for gamma, bin_p, bin_hits in zip(gammas, confidence_bins, torch.tensor_split(accuracy, num_bins), strict=True):
+        gap = float(bin_p.mean() - bin_hits.mean())
         exponent = lam * gap if gamma > 0 else -lam * gap
         moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, but no overflow
         if abs(moved) < switch:

@@ -86,12 +86,12 @@ def linear_loss(
         raise NotImplementedError("tensors must be plain, got some of torch.func: use the loss on logits")
     # These logits take no memory; they only let `check_labels` compare shapes.
     index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], classes), labels)
-    kept = (~ignored).reshape(-1).nonzero().squeeze(-1)
+    labeled = (~ignored).reshape(-1).nonzero().squeeze(-1)
     device, dtype = hidden.device.type, hidden.dtype
     if torch.is_autocast_enabled(device) and dtype != torch.float64:  # autocast leaves float64 as it is
         dtype = torch.get_autocast_dtype(device)
     size = chunk_size or max(1, _CHUNK_ELEMENTS // classes)
-    head = _Head(loss, kept, index.reshape(-1, 1)[kept], dtype, logit_scale, soft_cap, size)
+    head = _Head(loss, labeled, index.reshape(-1, 1)[labeled], dtype, logit_scale, soft_cap, size)
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     in_forward = reduction != "none" and differentiable and dtype != torch.float16
     apply = _Linear.apply
@@ -100,14 +100,14 @@ def linear_loss(
     values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head, in_forward)
     if reduction == "none":
         return values.reshape(labels.shape)
-    return divide(values.sum(), 1 if reduction == "sum" else kept.numel() if num_items is None else num_items)
+    return divide(values.sum(), 1 if reduction == "sum" else labeled.numel() if num_items is None else num_items)
 
 
 class _Head(NamedTuple):
     """Everything that the losses depend on except the hidden states, weight, and bias."""
 
     loss: MarginLoss
-    kept: Tensor  # (R,): indices of the hidden states whose labels are not ignored
+    labeled: Tensor  # (R,): indices of the hidden states whose labels are not ignored
     labels: Tensor  # (R, 1)
     dtype: torch.dtype  # of the matrix products
     logit_scale: float
@@ -139,38 +139,38 @@ class _Head(NamedTuple):
         hidden, (weight, bias) = tensors[0], (None if t is None else t.to(self.dtype) for t in tensors[1:])
         assert weight is not None
         again, values, kind = bool(samples), [], self.loss.second
-        num_chunks = max(1, -(-len(self.kept) // self.chunk_size))  # at least one, which may be empty
-        parts = zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True)
+        num_chunks = max(1, -(-len(self.labeled) // self.chunk_size))  # at least one, which may be empty
+        parts = zip(self.labeled.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True)
         buffer = None
-        for i, (kept, labels) in enumerate(parts):
+        for i, (labeled, labels) in enumerate(parts):
             if buffer is None:  # the first chunk is the largest
-                buffer = hidden.new_empty(len(kept), len(weight), dtype=self.dtype)
-            inputs, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
+                buffer = hidden.new_empty(len(labeled), len(weight), dtype=self.dtype)
+            inputs, logits = hidden[labeled].to(self.dtype), buffer[: len(labeled)]
             cap_slope = self.logits(logits, inputs, weight, bias)
             if not again:
                 into = None if gradients is None else logits
                 sample, _ = statistics(logits, labels, kind, keep=into is not None, buffer=into)
                 form = self.loss.form(sample.u, sample.second, len(weight))
                 values.append(form.value)
-                samples.append((sample, form.of_margin, form.of_second))  # γ may change before backward
+                samples.append((sample, form.grad_margin, form.grad_second))  # γ may change before backward
             if gradients is None:
                 continue
-            of_losses = (grad[kept].unsqueeze(-1) if isinstance(grad, Tensor) else grad) * self.logit_scale
-            sample, of_margin, of_second = samples[i]
-            of_second = None if of_second is None else of_second * of_losses
-            given = logits if again else None
-            turn_into_gradient(logits, labels, sample, of_margin * of_losses, of_second, kind, given)
+            grad_losses = (grad[labeled].unsqueeze(-1) if isinstance(grad, Tensor) else grad) * self.logit_scale
+            sample, grad_margin, grad_second = samples[i]
+            grad_second = None if grad_second is None else grad_second * grad_losses
+            recomputed_from = logits if again else None
+            turn_into_gradient(logits, labels, sample, grad_margin * grad_losses, grad_second, kind, recomputed_from)
             if cap_slope is not None:
                 logits.mul_(cap_slope)
-            of_hidden, of_weight, of_bias = gradients
-            if of_hidden is not None:
-                of_hidden[kept] = (logits @ weight).to(of_hidden.dtype)
-            if of_weight is not None and of_weight.dtype == self.dtype:
-                of_weight.addmm_(logits.T, inputs)
-            elif of_weight is not None:
-                of_weight.add_(logits.T @ inputs)
-            if of_bias is not None:
-                of_bias.add_(logits.sum(0, dtype=of_bias.dtype))
+            grad_hidden, grad_weight, grad_bias = gradients
+            if grad_hidden is not None:
+                grad_hidden[labeled] = (logits @ weight).to(grad_hidden.dtype)
+            if grad_weight is not None and grad_weight.dtype == self.dtype:
+                grad_weight.addmm_(logits.T, inputs)
+            elif grad_weight is not None:
+                grad_weight.add_(logits.T @ inputs)
+            if grad_bias is not None:
+                grad_bias.add_(logits.sum(0, dtype=grad_bias.dtype))
         return values
 
 
@@ -187,7 +187,7 @@ class _Linear(torch.autograd.Function):
         ctx.gradients = _zeros(ctx, hidden, weight, bias) if summed else None
         with torch.autocast(hidden.device.type, enabled=False):
             total = torch.cat(head.run((hidden, weight, bias), ctx.samples, ctx.gradients, 1.0)).squeeze(-1)
-        return total.sum() if summed else total.new_zeros(len(hidden)).index_copy_(0, head.kept, total)
+        return total.sum() if summed else total.new_zeros(len(hidden)).index_copy_(0, head.labeled, total)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

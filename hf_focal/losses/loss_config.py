@@ -36,21 +36,21 @@ class LossConfig:
         name = self.name
         expected = f"must be one of {', '.join(LOSSES)}"
         require(name in LOSSES, "loss", f"{expected}, got {name!r}{_nearest(name, LOSSES)}")
-        own, known = LOSSES[name].options, self._known_options()
-        expected = f"of loss {name} must {'be among ' + ', '.join(own) if own else 'be none'}"
+        loss_options, known = LOSSES[name].options, self._known_options()
+        expected = f"of loss {name} must {'be among ' + ', '.join(loss_options) if loss_options else 'be none'}"
         for key in self.options:
             if key not in known and key in _CLASS_WEIGHTS:
                 raise InputError("loss", f"{name} has no {key}: {self._with_class_weights(self.options[key])}")
             require(key in known, "options", f"{expected}, got {key!r}{_nearest(key, known)}")
-        given = {key: value for key, value in self.options.items() if value is not None}
+        set_options = {key: value for key, value in self.options.items() if value is not None}
         values = {}
         for key, option in known.items():
-            replacements = [other for other in option.unless if other in given]
-            if key in given:
+            replacements = [other for other in option.unless if other in set_options]
+            if key in set_options:
                 clash = f"{name}: {key} must not be given with {', '.join(replacements)}, got both"
                 require(not replacements, "loss", clash)
-                values[key] = _convert(name, key, given[key], option)
-            elif key in own:
+                values[key] = _convert(name, key, set_options[key], option)
+            elif key in loss_options:
                 values[key] = None if replacements else option.default
         object.__setattr__(self, "options", MappingProxyType(values))
         build_loss(self, self.link)  # reject incompatible options now, not when training starts
@@ -119,8 +119,8 @@ class LossConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a mapping of the name and every option that is not None, as JSON values that `parse` reads back."""
-        given = {key: value for key, value in self.options.items() if value is not None}
-        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}}
+        set_options = {key: value for key, value in self.options.items() if value is not None}
+        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in set_options.items()}}
 
     def __str__(self) -> str:
         """Return the short form (``focal:gamma=3``), which `parse` reads back and which omits most default values."""
@@ -149,21 +149,21 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
     """
     config = LossConfig.parse(config)
     require(link in ("softmax", "sigmoid"), "link", f"must be 'softmax' or 'sigmoid', got {link!r}")
-    own = LOSSES[config.name].options
-    of_sigmoid = {key: value for key, value in config.options.items() if key not in own}
-    if of_sigmoid and link == "softmax":
+    loss_options = LOSSES[config.name].options
+    sigmoid_options = {key: value for key, value in config.options.items() if key not in loss_options}
+    if sigmoid_options and link == "softmax":
         gamma, alpha = format_value(config.options.get("gamma") or 0.0), config.options.get("alpha") or 0.25
         problem = (
-            f"must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}: a softmax has a weight of each "
+            f"must be 'sigmoid' with {', '.join(sigmoid_options)}, got {config}: a softmax has a weight of each "
             f"class: class_balanced:weights={1 - alpha:g}/{alpha:g},gamma={gamma} is α = {alpha:g}, but its sum is "
             "divided by the number of samples N, not by Σ w as F.cross_entropy divides it"
         )
         raise InputError("link", problem)
     try:
-        loss = LOSSES[config.name](**{key: config.options[key] for key in own})
+        loss = LOSSES[config.name](**{key: config.options[key] for key in loss_options})
         state = [name for name, _ in (*loss.named_parameters(), *loss.named_buffers())]
         require(not state, "must keep its state", f"in get_extra_state, as JSON, got parameters or buffers {state}")
-        return loss if link == "softmax" else SigmoidLoss(loss, **of_sigmoid)
+        return loss if link == "softmax" else SigmoidLoss(loss, **sigmoid_options)
     except ValueError as error:
         raise InputError("loss", f"{config.name}: {error}") from None
 

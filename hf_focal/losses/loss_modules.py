@@ -114,12 +114,12 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
     policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
     chosen = policy(torch.exp(-ce.detach().clamp(min=0)))
 
-    def formula(ce: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+    def formula(ce: Tensor, gammas: Tensor | None) -> tuple[Tensor, Tensor]:
         # Rounding in a kernel may leave a confident sample at 0 or just below.
         ce = ce.squeeze(-1).clamp(min=1e-7 if ce.dtype == torch.float16 else 1e-30)
         u = ce + torch.log(-torch.expm1(-ce))
-        form = focal_form(u, chosen if given is None else given)
-        return form.value, (form.of_margin / torch.sigmoid(u)).unsqueeze(-1)  # d ce / du is σ(u)
+        form = focal_form(u, chosen if gammas is None else gammas)
+        return form.value, (form.grad_margin / torch.sigmoid(u)).unsqueeze(-1)  # d ce / du is σ(u)
 
     return with_gradient(formula, ce.unsqueeze(-1), chosen if isinstance(chosen, Tensor) else None)
 
@@ -275,8 +275,8 @@ class Focal(CrossEntropyFamily):
         sizes = f"{len(switches)} switches for {len(gammas)} gammas"
         valid = len(switches) == len(gammas) - 1
         require(valid, "switches", f"must be one fewer than the gammas of schedule, got {sizes}")
-        given = "/".join(map(str, switches))
-        require(increasing([0.0, *switches, 1.0]), "switches", f"must increase within (0, 1), got {given}")
+        shown = "/".join(map(str, switches))
+        require(increasing([0.0, *switches, 1.0]), "switches", f"must increase within (0, 1), got {shown}")
         return ScheduledGamma(*zip((0.0, *switches), gammas, strict=True))
 
 

@@ -41,8 +41,8 @@ class Form(NamedTuple):
     """The losses and their derivatives with respect to u and the second statistic: tensors of the shape of u."""
 
     value: Tensor
-    of_margin: Tensor
-    of_second: Tensor | None = None  # None stands for 0
+    grad_margin: Tensor
+    grad_second: Tensor | None = None  # None stands for 0
 
 
 FormFunction = Callable[[Tensor, Any, int], Form]  # of u, the second statistic or None, and the number of classes
@@ -157,29 +157,29 @@ def statistics(
 def _block_statistics(
     logits: Tensor, index: Tensor, buffer: Tensor | None, second: str | None
 ) -> tuple[Statistics, Tensor]:
-    of_sample = needed = None
+    second_value = needed = None
     dtype = accumulation_dtype(logits)
     limits = torch.finfo(dtype)
     x = logits if logits.dtype == dtype else logits.to(dtype)
     top = x.amax(-1, keepdim=True)
     if second == "below":  # before the shift, which rounds
-        of_sample, needed = _nearest_below(x, x.gather(-1, index))
+        second_value, needed = _nearest_below(x, x.gather(-1, index))
     e = torch.sub(x, top, out=buffer) if x is logits else x.sub_(top)
     label = e.gather(-1, index)
     if second == "mean":
-        of_sample = (e.scatter_(-1, index, 0.0).sum(-1, keepdim=True) / (logits.shape[-1] - 1)).sub_(label)
+        second_value = (e.scatter_(-1, index, 0.0).sum(-1, keepdim=True) / (logits.shape[-1] - 1)).sub_(label)
         # If the label is masked, u is infinite too, and the loss would be inf - inf.
-        of_sample.nan_to_num_(limits.max, limits.max, -math.inf)
+        second_value.nan_to_num_(limits.max, limits.max, -math.inf)
     # The sum leaves out the label, which keeps all digits of 1 - p, however confident the sample is.
     others = _exp_(e).scatter_(-1, index, 0.0).sum(-1, keepdim=True)
     u = others.log().sub_(label)
     others.clamp_min_(limits.tiny)
     if second == "squares":
-        of_sample = torch.linalg.vector_norm(e, dim=-1, keepdim=True).div_(others).square_()
+        second_value = torch.linalg.vector_norm(e, dim=-1, keepdim=True).div_(others).square_()
         needed = torch.addcmul(e, e, e, value=-1).sum(-1, keepdim=True).div_(others).div_(others)
     if buffer is not None and e is not buffer:
         e = buffer.copy_(e)
-    return Statistics(top, others, u, of_sample, needed), e
+    return Statistics(top, others, u, second_value, needed), e
 
 
 def _exp_(x: Tensor) -> Tensor:
@@ -215,41 +215,41 @@ def _min(x: Tensor, width: int = 64) -> tuple[Tensor, Tensor]:
 
 
 def _coefficients(
-    sample: Statistics, of_margin: Tensor, of_second: Tensor | None, kind: str | None, num_classes: int
+    sample: Statistics, grad_margin: Tensor, grad_second: Tensor | None, kind: str | None, num_classes: int
 ) -> tuple[Any, ...]:
-    """Return linear, label, constant, quadratic, pivot, j, and of_j, which give the gradient: each (N, 1), or None.
+    """Return linear, label, constant, quadratic, pivot, j, and grad_j, which give the gradient: each (N, 1), or None.
 
     The gradient of z_k is ``e_k · (linear + quadratic · (e_k - pivot)) + constant``, and `label` at the label; class j
-    adds `of_j`. `of_margin` and `of_second` are the derivatives of the result by u and by the second statistic.
+    adds `grad_j`. `grad_margin` and `grad_second` are the derivatives of the result by u and by the second statistic.
     """
     # The derivative of u is q_k = e_k / Σ e, and -1 at the label.
-    others, linear, label = sample.others, of_margin / sample.others, -of_margin
-    if of_second is None:
+    others, linear, label = sample.others, grad_margin / sample.others, -grad_margin
+    if grad_second is None:
         return linear, label, None, None, None, None, None
-    constant = quadratic = pivot = j = of_j = None
+    constant = quadratic = pivot = j = grad_j = None
     if kind == "squares":
         # d Σq² / dz_k = 2 q_k (q_k - Σq²). Where one class dominates, this difference cancels; measured from
         # the largest q_k, 1/Σe, it does not: q_k - Σq² = (e_k - 1) / Σe + Σ e (1-e) / (Σe)².
         squares: Any = sample.second
         spread: Any = sample.needed
-        factor, dominated = 2 * of_second / others, squares + squares > 1 / others
+        factor, dominated = 2 * grad_second / others, squares + squares > 1 / others
         linear = linear + factor * torch.where(dominated, spread, -squares)
         quadratic, pivot = factor / others, dominated.to(others.dtype)
     else:
-        label = label - of_second
+        label = label - grad_second
         if kind == "mean":
-            constant = of_second / (num_classes - 1)
+            constant = grad_second / (num_classes - 1)
         else:
-            j, of_j = sample.needed, of_second
-    return linear, label, constant, quadratic, pivot, j, of_j
+            j, grad_j = sample.needed, grad_second
+    return linear, label, constant, quadratic, pivot, j, grad_j
 
 
 def turn_into_gradient(
     buffer: Tensor,
     index: Tensor,
     sample: Statistics,
-    of_margin: Tensor,
-    of_second: Tensor | None,
+    grad_margin: Tensor,
+    grad_second: Tensor | None,
     kind: str | None,
     logits: Tensor | None = None,
 ) -> None:
@@ -257,10 +257,10 @@ def turn_into_gradient(
 
     If `logits` are given, which may be `buffer`, compute the e_k from them.
     """
-    coefficients = _coefficients(sample, of_margin, of_second, kind, buffer.shape[-1])
+    coefficients = _coefficients(sample, grad_margin, grad_second, kind, buffer.shape[-1])
     dtype = sample.top.dtype
     tensors = blocks(_BLOCK_ELEMENTS, buffer, index, logits, sample.top, *coefficients)
-    for target, y, z, top, linear, label, constant, quadratic, pivot, j, of_j in tensors:
+    for target, y, z, top, linear, label, constant, quadratic, pivot, j, grad_j in tensors:
         if z is None:
             e = target if target.dtype == dtype else target.to(dtype)
         else:
@@ -275,7 +275,7 @@ def turn_into_gradient(
             e.add_(constant)
         e.scatter_(-1, y, label)
         if j is not None:
-            e.scatter_add_(-1, j, of_j)
+            e.scatter_add_(-1, j, grad_j)
         if e is not target:
             target.copy_(e)
 
@@ -300,7 +300,7 @@ class _Eager(torch.autograd.Function):
         # float16 has too few digits for small e_k, which a gradient scaler's factor makes large: compute them again.
         keep = needs_grad and logits.dtype != torch.float16
         sample, buffer = statistics(logits, index, second, keep)
-        values, of_margin, of_second = form(sample.u, sample.second, logits.shape[-1])
+        values, grad_margin, grad_second = form(sample.u, sample.second, logits.shape[-1])
         if divisor is not None:
             divisor = at_least_1(divisor, values)
             if values.is_cpu and not isinstance(divisor, Tensor):  # on CPUs, dividing by a number takes twice as long
@@ -308,24 +308,24 @@ class _Eager(torch.autograd.Function):
         if needs_grad:
             # `save_for_backward` takes a microsecond per tensor; those that no caller can change do not need it.
             ctx.save_for_backward(logits)
-            ctx.buffer, ctx.given = buffer, (index, ignored, sample, form, second, divisor, of_margin, of_second)
+            ctx.buffer, ctx.saved = buffer, (index, ignored, sample, form, second, divisor, grad_margin, grad_second)
         values = values if ignored is None else values.masked_fill(ignored, 0.0)
         return values.squeeze(-1) if divisor is None else values.sum() / divisor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (logits,) = ctx.saved_tensors
-        index, ignored, sample, form, second, divisor, of_margin, of_second = ctx.given
+        index, ignored, sample, form, second, divisor, grad_margin, grad_second = ctx.saved
         grad = grad.unsqueeze(-1) if divisor is None else grad / divisor
         grad = grad if ignored is None else grad.masked_fill(ignored, 0.0)
         if torch.is_grad_enabled():  # create_graph=True
             gradient = grad * values_and_gradient(logits, index.squeeze(-1), form, second)[1]
             return gradient.to(logits.dtype), None, None, None, None, None
-        gradient, ctx.buffer, given = ctx.buffer, None, None
+        gradient, ctx.buffer, logits_again = ctx.buffer, None, None
         if gradient is None:
-            gradient, given = torch.empty_like(logits, memory_format=torch.contiguous_format), logits
-        of_second = None if of_second is None else of_second * grad
-        turn_into_gradient(gradient, index, sample, of_margin * grad, of_second, second, given)
+            gradient, logits_again = torch.empty_like(logits, memory_format=torch.contiguous_format), logits
+        grad_second = None if grad_second is None else grad_second * grad
+        turn_into_gradient(gradient, index, sample, grad_margin * grad, grad_second, second, logits_again)
         return gradient, None, None, None, None, None
 
 
@@ -340,30 +340,30 @@ def values_and_gradient(
     e = shifted.exp().scatter(-1, index, 0.0)
     others = e.sum(-1, keepdim=True).clamp_min(limits.tiny)
     u = others.log() - label
-    of_sample = needed = None
+    second_value = needed = None
     if second == "mean":
-        of_sample = shifted.scatter(-1, index, 0.0).sum(-1, keepdim=True) / (num_classes - 1) - label
-        of_sample = of_sample.clamp_max(limits.max)
+        second_value = shifted.scatter(-1, index, 0.0).sum(-1, keepdim=True) / (num_classes - 1) - label
+        second_value = second_value.clamp_max(limits.max)
     elif second == "squares":
-        of_sample = (e / others).square().sum(-1, keepdim=True)
+        second_value = (e / others).square().sum(-1, keepdim=True)
         needed = (e - e * e).sum(-1, keepdim=True) / others / others
     elif second == "below":
         below = z < z.gather(-1, index)  # not of `shifted`, which is rounded
         needed = z.masked_fill(~below, -math.inf).argmax(-1, keepdim=True)
-        of_sample = torch.where(below.any(-1, keepdim=True), z.gather(-1, needed) - z.gather(-1, index), -math.inf)
+        second_value = torch.where(below.any(-1, keepdim=True), z.gather(-1, needed) - z.gather(-1, index), -math.inf)
     # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
-    outputs: Any = tuple(form(u, of_sample, num_classes))
-    value, of_margin, of_second = outputs
-    sample = Statistics(label, others, u, of_sample, needed)
-    coefficients = _coefficients(sample, of_margin, of_second, second, num_classes)
-    linear, at_label, constant, quadratic, pivot, j, of_j = coefficients
+    outputs: Any = tuple(form(u, second_value, num_classes))
+    value, grad_margin, grad_second = outputs
+    sample = Statistics(label, others, u, second_value, needed)
+    coefficients = _coefficients(sample, grad_margin, grad_second, second, num_classes)
+    linear, at_label, constant, quadratic, pivot, j, grad_j = coefficients
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
     gradient = gradient if constant is None else gradient + constant
     gradient = gradient.scatter(-1, index, at_label)
-    return value.squeeze(-1), gradient if j is None else gradient.scatter_add(-1, j, of_j)
+    return value.squeeze(-1), gradient if j is None else gradient.scatter_add(-1, j, grad_j)
 
 
-def with_gradient(formula: ValueAndGradient, x: Tensor, given: Any) -> Tensor:
+def with_gradient(formula: ValueAndGradient, x: Tensor, constant: Any) -> Tensor:
     """Return `value` of ``value, gradient = formula(x, given)``, with `gradient` as its derivative with respect to x.
 
     `value` is (...), and `x` and `gradient` are (..., K); `given` gets no gradient. `formula` must consist of plain
@@ -371,25 +371,25 @@ def with_gradient(formula: ValueAndGradient, x: Tensor, given: Any) -> Tensor:
     gradient can be differentiated again.
     """
     function = _WithGradient if torch.compiler.is_compiling() else _WithGradientAndJvp
-    return function.apply(x, given, formula)
+    return function.apply(x, constant, formula)
 
 
 class _WithGradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, given: Any, formula: ValueAndGradient) -> Tensor:
-        return formula(x, given)[0]
+    def forward(x: Tensor, constant: Any, formula: ValueAndGradient) -> Tensor:
+        return formula(x, constant)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, given, ctx.formula = inputs
-        ctx.save_for_backward(x, given)
+        x, constant, ctx.formula = inputs
+        ctx.save_for_backward(x, constant)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        x, given = ctx.saved_tensors
-        return (grad.unsqueeze(-1) * ctx.formula(x, given)[1]).to(x.dtype), None, None
+        x, constant = ctx.saved_tensors
+        return (grad.unsqueeze(-1) * ctx.formula(x, constant)[1]).to(x.dtype), None, None
 
 
 class _WithGradientAndJvp(_WithGradient):  # torch.compile does not support an autograd function that defines jvp

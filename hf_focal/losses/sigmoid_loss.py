@@ -27,8 +27,8 @@ _BLOCK_ELEMENTS = (1 << 17, 1 << 24)
 
 
 def has_sigmoid(loss: type[Loss]) -> bool:
-    own = issubclass(loss, MarginLoss) and not loss.is_only_form()
-    return hasattr(loss, "form") and getattr(loss, "second", None) != "below" and not own
+    has_own_gradient = issubclass(loss, MarginLoss) and not loss.is_only_form()
+    return hasattr(loss, "form") and getattr(loss, "second", None) != "below" and not has_own_gradient
 
 
 class SigmoidLoss(Loss):
@@ -40,7 +40,7 @@ class SigmoidLoss(Loss):
     "mean" divides by the number of known labels.
 
     Args:
-        of_entries: the loss of each entry (a logit with its label); a `MarginLoss` or `ClassBalanced`. With
+        entry_loss: the loss of each entry (a logit with its label); a `MarginLoss` or `ClassBalanced`. With
             `ClassBalanced`, each of the L labels has one weight, for its ones and its zeros alike, which depends on
             its number of ones (Cui et al. 2019).
         alpha: α in (0, 1), the weight of entries with label 1; those with label 0 have weight 1 - α (Lin et al. 2017).
@@ -53,19 +53,19 @@ class SigmoidLoss(Loss):
     name: ClassVar[str] = "sigmoid"
 
     def __init__(
-        self, of_entries: Loss, alpha: float | None = None, pos_weight: float | Sequence[float] | Tensor | None = None
+        self, entry_loss: Loss, alpha: float | None = None, pos_weight: float | Sequence[float] | Tensor | None = None
     ):
-        expected = f"must be one that has a sigmoid link, got {of_entries.name}: it needs a softmax"
-        require(has_sigmoid(type(of_entries)), "loss", expected)
+        expected = f"must be one that has a sigmoid link, got {entry_loss.name}: it needs a softmax"
+        require(has_sigmoid(type(entry_loss)), "loss", expected)
         valid = alpha is None or 0 < check_number("alpha", alpha) < 1
         require(valid, "alpha", f"must be within (0, 1), got {alpha}")
         weights: Any = pos_weight
         weights = weights.tolist() if hasattr(weights, "tolist") else weights  # of an array or a tensor
-        given = () if weights is None else weights if isinstance(weights, tuple | list) else (weights,)
-        self.of_entries: Any = of_entries
-        self.alpha, self.pos_weight = alpha, tuple(check_number("pos_weight", weight, 0) for weight in given)
-        self.changes_during_training, self.trainer_duty = of_entries.changes_during_training, of_entries.trainer_duty
-        self.policy = getattr(of_entries, "policy", None)
+        numbers = () if weights is None else weights if isinstance(weights, tuple | list) else (weights,)
+        self.entry_loss: Any = entry_loss
+        self.alpha, self.pos_weight = alpha, tuple(check_number("pos_weight", weight, 0) for weight in numbers)
+        self.changes_during_training, self.trainer_duty = entry_loss.changes_during_training, entry_loss.trainer_duty
+        self.policy = getattr(entry_loss, "policy", None)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self._losses(logits, labels, summed=False)[0]
@@ -97,19 +97,19 @@ class SigmoidLoss(Loss):
 
     def _weights(self, logits: Tensor) -> tuple[Any, Any] | None:
         """Return w₀ and w₁ - w₀, where w₀ and w₁ are the weights of labels 0 and 1; None if all weights are 1."""
-        of_label: Any = None
-        if isinstance(self.of_entries, ClassBalanced):
-            of_label = self.of_entries.weights_of_classes(logits)
-        if self.alpha is None and not self.pos_weight and of_label is None:
+        by_label: Any = None
+        if isinstance(self.entry_loss, ClassBalanced):
+            by_label = self.entry_loss.weights_of_classes(logits)
+        if self.alpha is None and not self.pos_weight and by_label is None:
             return None
         ones: Any = 1.0 if self.alpha is None else self.alpha
         zeros: Any = 1.0 if self.alpha is None else 1 - self.alpha
         if self.pos_weight:
-            given, num_labels = len(self.pos_weight), logits.shape[-1]
+            num_weights, num_labels = len(self.pos_weight), logits.shape[-1]
             expected = f"must be one or {num_labels}, as the labels"
-            require(given in (1, num_labels), "pos_weight", f"{expected}, got {given}")
+            require(num_weights in (1, num_labels), "pos_weight", f"{expected}, got {num_weights}")
             ones = ones * constant(self.pos_weight, logits, accumulation_dtype(logits))
-        return (zeros, ones - zeros) if of_label is None else (zeros * of_label, (ones - zeros) * of_label)
+        return (zeros, ones - zeros) if by_label is None else (zeros * by_label, (ones - zeros) * by_label)
 
     def entries(
         self, logits: Tensor, labels: Tensor, weights: Any, out: Tensor | None = None
@@ -121,11 +121,11 @@ class SigmoidLoss(Loss):
         z = logits.to(accumulation_dtype(logits))
         y, sign, unknown = _read_labels(labels, z.dtype)
         u = z * sign
-        kind = getattr(self.of_entries, "second", None)
+        kind = getattr(self.entry_loss, "second", None)
         second = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
-        value, of_margin, of_second = self.of_entries.form(u, second, 2)
-        of_u = of_margin + of_second if kind == "mean" and of_second is not None else of_margin
-        gradient = torch.mul(of_u, sign, out=out)
+        value, grad_margin, grad_second = self.entry_loss.form(u, second, 2)
+        grad_u = grad_margin + grad_second if kind == "mean" and grad_second is not None else grad_margin
+        gradient = torch.mul(grad_u, sign, out=out)
         if weights is not None:
             factor = (y * weights[1]).add_(weights[0])
             value, gradient = value * factor, gradient * factor
@@ -134,10 +134,10 @@ class SigmoidLoss(Loss):
         return value, gradient, unknown
 
     def set_progress(self, fraction: float) -> None:
-        self.of_entries.set_progress(fraction)
+        self.entry_loss.set_progress(fraction)
 
     def end_step(self) -> None:
-        self.of_entries.end_step()
+        self.entry_loss.end_step()
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, pos_weight={self.pos_weight or None}"
@@ -198,30 +198,30 @@ class _InPlace(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         dtype = accumulation_dtype(logits)
         # The range of float16 is too small for gradients that a gradient scaler has not multiplied yet.
-        kept = dtype if logits.dtype == torch.float16 else logits.dtype
-        gradient = torch.empty(logits.shape, dtype=kept, device=logits.device) if ctx.needs_input_grad[0] else None
+        stored = dtype if logits.dtype == torch.float16 else logits.dtype
+        gradient = torch.empty(logits.shape, dtype=stored, device=logits.device) if ctx.needs_input_grad[0] else None
         values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
-        cross_entropy = weights is None and isinstance(loss.of_entries, CrossEntropy)
+        cross_entropy = weights is None and isinstance(loss.entry_loss, CrossEntropy)
         only_sum = cross_entropy and summed and logits.dtype == dtype and logits.is_cpu
         totals: list[Any] = []
         num_unknown = logits.new_zeros((), dtype=torch.int64)
         for z, y, into, losses in blocks(_BLOCK_ELEMENTS, logits, labels, gradient, values):
             total = _cross_entropy_sum(z, y, into) if only_sum else None
             if total is None:
-                value, of_logits, unknown = loss.entries(z, y, weights, into if kept == dtype else None)
-                if into is not None and of_logits is not into:
-                    into.copy_(of_logits)
+                value, grad_logits, unknown = loss.entries(z, y, weights, into if stored == dtype else None)
+                if into is not None and grad_logits is not into:
+                    into.copy_(grad_logits)
                 if losses is None:
                     total = value.sum()
                 else:
                     losses.copy_(value)
                 if unknown is not None:
                     num_unknown = num_unknown + unknown.sum()
-                del value, of_logits, unknown  # before the next block
+                del value, grad_logits, unknown  # before the next block
             totals.append(total)
         num_known = labels.numel() - num_unknown
         ctx.mark_non_differentiable(num_known)
-        ctx.gradient, ctx.given = gradient, (loss, weights)
+        ctx.gradient, ctx.saved = gradient, (loss, weights)
         if gradient is not None:
             ctx.save_for_backward(logits, labels)
         return torch.stack(totals).sum() if values is None else values, num_known
@@ -231,7 +231,7 @@ class _InPlace(torch.autograd.Function):
         logits, labels = ctx.saved_tensors
         gradient, ctx.gradient = ctx.gradient, None
         if torch.is_grad_enabled() or gradient is None:  # create_graph=True, or a backward after the first
-            loss, weights = ctx.given
+            loss, weights = ctx.saved
             gradient = grad * loss.entries(logits, labels, weights)[1]
         else:
             gradient.mul_(grad)

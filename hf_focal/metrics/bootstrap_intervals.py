@@ -32,7 +32,7 @@ from .metric_table import METRICS
 
 # Absolute value, sign, and standard error of each cell's gap, each (C,).
 Hypotheses = tuple[np.ndarray, np.ndarray, np.ndarray]
-Error = Callable[[np.ndarray, np.ndarray], np.ndarray]  # `Metric.of_bins`
+Error = Callable[[np.ndarray, np.ndarray], np.ndarray]  # `Metric.binned`
 
 _STEPS = 14  # of a bisection: an end is off by a few thousandths of a standard error
 _LOWEST = -8.0  # the smallest τ: no gap is found to be so many standard errors larger than the observed one
@@ -72,7 +72,7 @@ class Resamples:
         count = np.diff(starts, append=len(hits)).astype(np.float64)
         mean, rate = (np.add.reduceat(values, starts, dtype=np.float64) / count for values in (confidence, hits))
         if rows is None:
-            return cls.of_independent(count, mean, rate, shares, num_resamples, generator)
+            return cls.from_independent(count, mean, rate, shares, num_resamples, generator)
         size = num_resamples, len(count)
         cell = np.repeat(np.arange(len(count)), count.astype(np.int64))
         residual = confidence - hits - (mean - rate)[cell]
@@ -92,7 +92,7 @@ class Resamples:
         return cls(count, mean, rate, design, shares, drawn, noise)
 
     @classmethod
-    def of_independent(
+    def from_independent(
         cls,
         count: np.ndarray,
         confidence: np.ndarray,
@@ -107,12 +107,12 @@ class Resamples:
         return cls(count, confidence, rate, np.ones(len(count)), shares, drawn, noise)
 
     @classmethod
-    def of_sums(
+    def from_sums(
         cls, sums: np.ndarray, shares: np.ndarray, num_resamples: int, generator: np.random.Generator
     ) -> "Resamples":
         """Summarize cells, (3, C), of independent entries: their number, sum of confidences, and hits."""
         count, confidence, hits = sums
-        return cls.of_independent(count, confidence / count, hits / count, shares, num_resamples, generator)
+        return cls.from_independent(count, confidence / count, hits / count, shares, num_resamples, generator)
 
     def hypotheses(self, flip: bool = False) -> Hypotheses:
         """Return absolute value, sign, and standard error of each cell's gap; if `flip`, small gaps change sign."""
@@ -133,12 +133,12 @@ class Resamples:
         lumps = np.sqrt(self.design / np.maximum(variance, 0.1))  # 1/√variance is the skewness of a Poisson variable
         noise = self.noise + (1 - 2 * rate) * lumps / 6 * (self.noise**2 - 1)
         hits = np.rint(self.drawn * rate + np.sqrt(variance * self.design) * noise)
-        return self._of_bins(error, self.drawn, self.drawn * self.confidence - np.clip(hits, 0, self.drawn))
+        return self._error_of_bins(error, self.drawn, self.drawn * self.confidence - np.clip(hits, 0, self.drawn))
 
     def true_error(self, error: Error, gap: np.ndarray) -> float:
-        return float(self._of_bins(error, self.count, self.count * gap))
+        return float(self._error_of_bins(error, self.count, self.count * gap))
 
-    def _of_bins(self, error: Error, count: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    def _error_of_bins(self, error: Error, count: np.ndarray, gap: np.ndarray) -> np.ndarray:
         return error(count @ self.shares.T, gap @ self.shares.T)
 
     def interval(self, error: Error, tail: float) -> tuple[float, float]:
@@ -214,23 +214,23 @@ def error_intervals_of_sums(
     equal-mass bins have no interval.
     """
     bins = bins[:, bins[0] > 0]
-    equal_width = Resamples.of_sums(bins, np.eye(bins.shape[1]), num_resamples, generator)
+    equal_width = Resamples.from_sums(bins, np.eye(bins.shape[1]), num_resamples, generator)
     if groups is None:
         return _intervals(equal_width, None, level)
     ends = groups[0].cumsum().astype(np.int64)
     ties = ends - groups[0].astype(np.int64)
     starts, shares = _equal_mass_cells(ties, int(ends[-1]), num_bins)
     cells = np.add.reduceat(groups, np.searchsorted(ties, starts), axis=1)
-    return _intervals(equal_width, Resamples.of_sums(cells, shares, num_resamples, generator), level)
+    return _intervals(equal_width, Resamples.from_sums(cells, shares, num_resamples, generator), level)
 
 
 def _intervals(equal_width: Resamples, equal_mass: Resamples | None, level: float) -> dict[str, tuple[float, float]]:
-    found = {}
+    intervals = {}
     for key, metric in METRICS.items():
         resamples = equal_mass if metric.equal_mass else equal_width
-        if metric.of_bins and resamples is not None:
-            found[key] = resamples.interval(metric.of_bins, (1 - level) / 2)
-    return found
+        if metric.binned and resamples is not None:
+            intervals[key] = resamples.interval(metric.binned, (1 - level) / 2)
+    return intervals
 
 
 def _equal_mass_cells(ties: np.ndarray, size: int, num_bins: int) -> tuple[np.ndarray, np.ndarray]:

@@ -96,7 +96,7 @@ def expected_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index)
+    return _binned_error(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def maximum_calibration_error(
@@ -106,7 +106,7 @@ def maximum_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins(largest_gap, num_bins, inputs, logits, labels, ignore_index)
+    return _binned_error(largest_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def average_calibration_error(
@@ -116,7 +116,7 @@ def average_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins(mean_gap, num_bins, inputs, logits, labels, ignore_index)
+    return _binned_error(mean_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def root_mean_squared_calibration_error(
@@ -126,7 +126,7 @@ def root_mean_squared_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins(root_mean_squared_gap, num_bins, inputs, logits, labels, ignore_index)
+    return _binned_error(root_mean_squared_gap, num_bins, inputs, logits, labels, ignore_index)
 
 
 def adaptive_calibration_error(
@@ -140,7 +140,7 @@ def adaptive_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index, equal_mass=True)
+    return _binned_error(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index, equal_mass=True)
 
 
 def classwise_calibration_error(
@@ -229,7 +229,7 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
-def _of_bins(
+def _binned_error(
     error: Callable,
     num_bins: int,
     inputs: str,

@@ -69,6 +69,6 @@ class ConfusionMatrix:
         if self.counts is None:
             raise InputError("counts", "must be of at least one batch, got none")
         counts = self.counts.cpu()
-        found, labeled = counts.diagonal().double(), counts.sum(1)
+        hits, labeled = counts.diagonal().double(), counts.sum(1)
         # 0 / 0 is NaN.
-        return {"accuracy": found / labeled, "iou": found / (labeled + counts.sum(0) - found), "count": labeled}
+        return {"accuracy": hits / labeled, "iou": hits / (labeled + counts.sum(0) - hits), "count": labeled}

@@ -23,14 +23,14 @@ class Metric:
         percent: whether the value is a share, which is shown as a percentage.
         decimals: how many are shown.
         higher_is_better: None if neither higher nor lower values are better.
-        of_decisions: whether it depends on the predictions only, which no temperature changes.
+        is_of_decisions: whether it depends on the predictions only, which no temperature changes.
         is_gap: whether it compares confidence with accuracy: a model that is wrong more often is not the better one
             for a smaller gap.
         in_tables: whether tables of one result show it.
         is_compared: whether tables of several results show it, too.
         in_card: whether the metadata of a model card have it.
         has_interval: whether tables show its interval.
-        of_bins: computes it from `count` and `gap`, (..., M), of bins; see `calibration_errors`.
+        binned: computes it from `count` and `gap`, (..., M), of bins; see `calibration_errors`.
         equal_mass: whether these bins have equal mass, rather than equal width.
         function: computes it from logits and labels; with `source`, its paper.
     """
@@ -41,13 +41,13 @@ class Metric:
     percent: bool = True
     decimals: int = 2
     higher_is_better: bool | None = False
-    of_decisions: bool = False
+    is_of_decisions: bool = False
     is_gap: bool = False
     in_tables: bool = True
     is_compared: bool = True
     in_card: bool = False
     has_interval: bool = False
-    of_bins: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    binned: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     equal_mass: bool = False
     function: Callable[..., float] | None = None
     source: str = ""
@@ -76,7 +76,7 @@ METRICS = {
         "accuracy",
         "share of right predictions",
         higher_is_better=True,
-        of_decisions=True,
+        is_of_decisions=True,
         in_tables=False,
         in_card=True,
     ),
@@ -84,24 +84,24 @@ METRICS = {
         "error",
         "share of wrong predictions",
         "share of wrong yes-or-no answers at a probability of ½",
-        of_decisions=True,
+        is_of_decisions=True,
     ),
     "micro_f1": Metric(
-        "micro F1", "F1 of all answers at a probability of ½", higher_is_better=True, of_decisions=True
+        "micro F1", "F1 of all answers at a probability of ½", higher_is_better=True, is_of_decisions=True
     ),
     "macro_f1": Metric(
         "macro F1",
         "mean F1 of the classes",
         "mean F1 of the labels at a probability of ½",
         higher_is_better=True,
-        of_decisions=True,
+        is_of_decisions=True,
     ),
     "macro_recall": Metric(
         "macro recall",
         "mean share of the samples of a class that are found",
         "mean share of a label's ones that are found at a probability of ½",
         higher_is_better=True,
-        of_decisions=True,
+        is_of_decisions=True,
         is_compared=False,
     ),
     "auroc": Metric(
@@ -109,7 +109,7 @@ METRICS = {
         "how often a positive sample ranks above a negative one; 50% is chance",
         "how often a label that applies ranks above one that does not; 50% is chance",
         higher_is_better=True,
-        of_decisions=True,
+        is_of_decisions=True,
     ),
     "nll": Metric(
         "NLL",
@@ -137,7 +137,7 @@ METRICS = {
         is_gap=True,
         in_card=True,
         has_interval=True,
-        of_bins=functions.weighted_mean_gap,
+        binned=functions.weighted_mean_gap,
         function=functions.expected_calibration_error,
         source="Naeini et al., Obtaining Well Calibrated Probabilities, AAAI 2015",
     ),
@@ -146,7 +146,7 @@ METRICS = {
         "the same in bins with equally many samples",
         is_gap=True,
         in_card=True,
-        of_bins=functions.weighted_mean_gap,
+        binned=functions.weighted_mean_gap,
         equal_mass=True,
         function=functions.adaptive_calibration_error,
         source="Mukhoti et al., Calibrating Deep Neural Networks, NeurIPS 2020",
@@ -172,7 +172,7 @@ METRICS = {
         "MCE",
         "the largest gap of a bin, which may be that of a few samples",
         is_gap=True,
-        of_bins=functions.largest_gap,
+        binned=functions.largest_gap,
         function=functions.maximum_calibration_error,
         source="Naeini et al., Obtaining Well Calibrated Probabilities, AAAI 2015",
     ),
@@ -181,7 +181,7 @@ METRICS = {
         "mean gap of the bins that have samples",
         is_gap=True,
         in_tables=False,
-        of_bins=functions.mean_gap,
+        binned=functions.mean_gap,
         function=functions.average_calibration_error,
         source="Neumann et al., Relaxed Softmax, 2018",
     ),
@@ -190,7 +190,7 @@ METRICS = {
         "root of the mean squared gap of the bins",
         is_gap=True,
         in_tables=False,
-        of_bins=functions.root_mean_squared_gap,
+        binned=functions.root_mean_squared_gap,
         function=functions.root_mean_squared_calibration_error,
         source="Hendrycks et al., Outlier Exposure, ICLR 2019",
     ),
@@ -235,9 +235,9 @@ METRICS = {
 def binned_errors(count: np.ndarray, gap: np.ndarray, equal_mass: bool = False) -> dict[str, np.ndarray]:
     """Compute each error, (...), of bins with `count` and `gap`, (..., M), which have equal width or equal mass."""
     return {
-        key: metric.of_bins(count, gap)
+        key: metric.binned(count, gap)
         for key, metric in METRICS.items()
-        if metric.of_bins and metric.equal_mass == equal_mass
+        if metric.binned and metric.equal_mass == equal_mass
     }
 
 

@@ -128,12 +128,12 @@ class CalibrationMetrics:
         self._keys: list[np.ndarray] = []
         self._ones: list[np.ndarray] = []  # of two classes, which samples are of the second one
         self._evidence = ProbabilityEvidence()
-        self._are_kept = bool(self.keep_samples)
+        self._keeps_samples = bool(self.keep_samples)
 
     @property
     def has_samples(self) -> bool:
         """Whether all samples so far are kept, rather than replaced by a histogram."""
-        return self._are_kept
+        return self._keeps_samples
 
     @property
     def label_counts(self) -> np.ndarray:
@@ -177,8 +177,8 @@ class CalibrationMetrics:
             columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
             columns += [confidence >= 0.99, block.in_top5 if num_classes > 5 else correct]
             table = torch.stack([column.double() for column in columns])
-            of_sides = [table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]
-            sums = {"scores": torch.stack(of_sides).cpu().numpy()}
+            side_sums = [table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]
+            sums = {"scores": torch.stack(side_sums).cpu().numpy()}
             if self.classwise and isinstance(block, SampleBlock):
                 if cells is None:
                     cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
@@ -193,9 +193,9 @@ class CalibrationMetrics:
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
             if self.classwise and isinstance(block, SampleBlock):
                 index = index + block.scores.argmax(1).cpu().numpy() * self.num_bins
-                of_classes = bin_sums(index, confidence, correct, num_classes * self.num_bins)
-                sums["predicted"] = of_classes.reshape(3, num_classes, self.num_bins)
-            if self._are_kept:
+                class_sums = bin_sums(index, confidence, correct, num_classes * self.num_bins)
+                sums["predicted"] = class_sums.reshape(3, num_classes, self.num_bins)
+            if self._keeps_samples:
                 self._keys.append(pack(doubt, correct))
                 if num_classes == 2 and isinstance(block, SampleBlock):
                     self._ones.append(block.labels.cpu().numpy() == 1)
@@ -223,10 +223,10 @@ class CalibrationMetrics:
         self._keys += other._keys
         self._ones += other._ones
         self._evidence += other._evidence
-        all_kept = self._are_kept and other._are_kept
-        if self._keys and (not all_kept or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
+        both_keep = self._keeps_samples and other._keeps_samples
+        if self._keys and (not both_keep or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
             self._replace_samples()
-        self._are_kept &= other._are_kept
+        self._keeps_samples &= other._keeps_samples
         return self
 
     @property
@@ -236,7 +236,7 @@ class CalibrationMetrics:
 
     def limit_samples(self, number: int) -> None:
         """Replace the samples by the histogram if `number`, those of all processes, are too many to keep."""
-        if self.keep_samples is not True and self._are_kept and number > self.keep_samples:
+        if self.keep_samples is not True and self._keeps_samples and number > self.keep_samples:
             self._replace_samples()
 
     def _replace_samples(self) -> None:
@@ -244,7 +244,7 @@ class CalibrationMetrics:
         for keys in self._keys:
             doubt, correct = map(torch.from_numpy, unpack(keys))
             self._accumulate({"histogram": bin_sums(cell_index(doubt), 1 - doubt, correct, NUM_CELLS)})
-        self._keys, self._ones, self._are_kept = [], [], False
+        self._keys, self._ones, self._keeps_samples = [], [], False
 
     def __getstate__(self) -> dict:
         ones = np.concatenate([np.zeros(0, bool), *self._ones])
@@ -268,7 +268,7 @@ class CalibrationMetrics:
         metrics = self._binned_errors() | _means(total)
         if self.classwise:
             metrics["classwise_ece"] = classwise_error(self._sum("cells", 1, 1), int(total[0]))
-        if not self._are_kept:
+        if not self._keeps_samples:
             metrics["adaece_error"] = adaptive_error_bound(groups, self.num_bins)
         metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
         if (self.num_classes or 0) <= 5:
@@ -278,7 +278,7 @@ class CalibrationMetrics:
             metrics |= {f"{name}_{side}": means[name] for name in ("nll", "entropy", "confidence")}
         if len(confusion := self.confusion):
             metrics["macro_recall"] = macro_recall(confusion)
-        if self._are_kept and self.num_classes == 2:
+        if self._keeps_samples and self.num_classes == 2:
             doubt, hit = unpack(joined(self._keys))
             one, sure = np.concatenate([np.zeros(0, bool), *self._ones]), log_odds(doubt.astype(np.float64))
             metrics["auroc"] = auroc(np.where(one == hit, sure, -sure), one)
@@ -303,7 +303,7 @@ class CalibrationMetrics:
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises InputError without kept samples."""
-        confidence, correct = self._unpack(self._kept("samples"))
+        confidence, correct = self._unpack(self._samples_of("samples"))
         return torch.from_numpy(confidence), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
@@ -329,13 +329,13 @@ class CalibrationMetrics:
         return RiskCoverageCurve.of(self._groups())
 
     def _groups(self) -> np.ndarray:
-        if self._are_kept:
+        if self._keeps_samples:
             return grouped(joined(self._keys))
         histogram = self._sum("histogram", 3, 0)
         return histogram[:, histogram[0] > 0]
 
     def _top_labels(self, name: str) -> np.ndarray:
-        return self._kept(name)
+        return self._samples_of(name)
 
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
         """Return the smooth reliability curve with a bootstrap band; raise InputError if samples are not kept."""
@@ -346,7 +346,7 @@ class CalibrationMetrics:
 
         With a sigmoid, there is a pair for each label: the log-odds of its entries, and whether these are ones.
         """
-        doubt, correct = unpack(self._kept("log_odds_and_hits"))
+        doubt, correct = unpack(self._samples_of("log_odds_and_hits"))
         return [(log_odds(doubt.astype(np.float64)), correct)]
 
     def bootstrap(
@@ -387,14 +387,15 @@ class CalibrationMetrics:
         if self.has_independent_sums and clusters is None:
             intervals = error_intervals_of_sums(self._bin_sums(), self._histogram_cells(), *options)
         else:
-            keys, rows = self._resampled(self._kept("bootstrap"), None if clusters is None else np.asarray(clusters))
+            names = None if clusters is None else np.asarray(clusters)
+            keys, rows = self._resampled(self._samples_of("bootstrap"), names)
             intervals = error_intervals(*self._unpack(keys), tie_starts(keys), rows, *options)
         return {name: (min(intervals[name][0], of), max(intervals[name][1], of)) for name, of in estimates.items()}
 
     @property
     def has_independent_sums(self) -> bool:
         """Whether `bootstrap` draws from sums, because samples are not kept and their entries are independent."""
-        return not self._are_kept
+        return not self._keeps_samples
 
     def _histogram_cells(self) -> np.ndarray | None:
         return self._groups()
@@ -407,8 +408,8 @@ class CalibrationMetrics:
         order = np.argsort(keys)[::-1]
         return keys[order], clusters[order]
 
-    def _kept(self, name: str) -> np.ndarray:
-        if not self._are_kept:
+    def _samples_of(self, name: str) -> np.ndarray:
+        if not self._keeps_samples:
             raise InputError("keep_samples", f"must be True for {name}, got {self.keep_samples}")
         return joined(self._keys)
 

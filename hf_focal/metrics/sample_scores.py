@@ -43,8 +43,8 @@ class SampleBlock:
     """
 
     def __init__(self, inputs: str, scores: Tensor, labels: Tensor, tolerance: float) -> None:
-        self.given_logits = inputs == "logits"
-        if not self.given_logits:
+        self.has_logits = inputs == "logits"
+        if not self.has_logits:
             check_probability_range("probabilities", scores, tolerance)
             scores = scores.clamp(0, 1)
         self.scores, self.labels = scores, labels
@@ -54,7 +54,7 @@ class SampleBlock:
         # samples are summed along with it; in float64, that difference is far below anything reported.
         short = scores.device.type == "cpu" and scores.shape[1] < 2**15
         self._sum_dtype = scores.dtype if short else torch.float64
-        if self.given_logits:
+        if self.has_logits:
             check_largest(self.top)
         else:
             check_sums(self._sum(scores), tolerance)
@@ -72,28 +72,28 @@ class SampleBlock:
     @cached_property
     def weights(self) -> Tensor:
         """The probabilities times a factor that is constant within each sample: (N, K), in the dtype of the scores."""
-        return self._shifted().exp_() if self.given_logits else self.scores
+        return self._shifted().exp_() if self.has_logits else self.scores
 
     @cached_property
     def total(self) -> Tensor:
         """The sum of each sample's weights: (N,), float64."""
-        if not self.given_logits:
+        if not self.has_logits:
             return torch.ones_like(self.labels, dtype=torch.float64)
         return self.weights.sum(1, dtype=torch.float64)
 
     @cached_property
     def probabilities(self) -> Tensor:
-        return self.weights / self.total[:, None].to(self.weights.dtype) if self.given_logits else self.weights
+        return self.weights / self.total[:, None].to(self.weights.dtype) if self.has_logits else self.weights
 
     @cached_property
     def confidence(self) -> Tensor:
         """The largest probability of each sample: (N,), in the dtype of the scores."""
-        return 1 - self.doubt if self.given_logits else self.top.squeeze(1)
+        return 1 - self.doubt if self.has_logits else self.top.squeeze(1)
 
     @cached_property
     def doubt(self) -> Tensor:
         """1 - confidence, without cancellation for logits: (N,), in the scores' dtype; float64 for probabilities."""
-        if not self.given_logits:
+        if not self.has_logits:
             return 1 - self.top.squeeze(1).double()
         others = self.total - 1  # the weight of the prediction is 1
         if len(sure := (others < 1e-7).nonzero().squeeze(1)):
@@ -104,14 +104,14 @@ class SampleBlock:
     @cached_property
     def nll(self) -> Tensor:
         """-log p of each sample's label, in nats: (N,)."""
-        if self.given_logits:
+        if self.has_logits:
             return self.total.log() + (self.top - self.label_score).squeeze(1)
         return -self.label_score.squeeze(1).double().log()
 
     @cached_property
     def entropy(self) -> Tensor:
         """The entropy of each sample's probabilities, in nats: (N,)."""
-        if self.given_logits:
+        if self.has_logits:
             return (self.total.log() - self._sum(self._shifted().mul_(self.weights)) / self.total).clamp_(min=0)
         return self._sum(torch.special.entr(self.weights))
 
@@ -167,20 +167,20 @@ def read_samples(
 def _blocks(
     inputs: str, scores: Tensor, labels: Tensor, ignore_index: int, evidence: ProbabilityEvidence | None
 ) -> Iterator[SampleBlock]:
-    found = evidence or ProbabilityEvidence()
+    checked = evidence or ProbabilityEvidence()
     tolerance = probability_tolerance(scores.dtype)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     size = max(1, (_CPU_BLOCK if scores.device.type == "cpu" else _DEVICE_BLOCK) // scores.shape[1])
     for part, part_labels in zip(scores.split(size), labels.split(size), strict=True):
-        kept = part_labels != ignore_index
-        if not kept.all():
-            part, part_labels = part[kept], part_labels[kept]
+        labeled = part_labels != ignore_index
+        if not labeled.all():
+            part, part_labels = part[labeled], part_labels[labeled]
         if not len(part_labels):
             continue
         part = part.to(dtype).contiguous()  # the order of summation follows the memory layout
         block = SampleBlock(inputs, part, part_labels, tolerance)
         if inputs == "logits":
-            found.add(part, block.top, tolerance)
+            checked.add(part, block.top, tolerance)
         yield block
     if evidence is None:
-        found.refuse('use inputs="probabilities"')
+        checked.refuse('use inputs="probabilities"')

@@ -61,12 +61,12 @@ class LabelMetrics(CalibrationMetrics):
         nll = F.softplus(torch.where(one, -z, z))
         predicted = p >= 0.5
         sums = [nll, (p - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
-        of_known = torch.stack([values.double().masked_fill(~known, 0) for values in sums])
+        known_sums = torch.stack([values.double().masked_fill(~known, 0) for values in sums])
         cells = bin_index(p, self.num_bins) + self.num_bins * torch.arange(num_labels)
         bins = bin_sums(cells[known].numpy(), p[known], one[known], num_labels * self.num_bins)
         bins = bins.reshape(3, num_labels, self.num_bins)
-        self._accumulate({"scores": of_known.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
-        if self._are_kept:
+        self._accumulate({"scores": known_sums.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
+        if self._keeps_samples:
             self._keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
@@ -87,9 +87,9 @@ class LabelMetrics(CalibrationMetrics):
         metrics |= {"micro_f1": micro_f1, "macro_f1": _mean(labels["f1"]), "macro_recall": _mean(labels["recall"])}
         if threshold is not None:
             metrics |= {f"{name}_best": value for name, value in self.f1(threshold).items()}
-        for name, of_label in (("map", "average_precision"), ("auroc", "auroc")):
-            if of_label in labels:
-                metrics[name] = _mean(labels[of_label])
+        for name, label_metric in (("map", "average_precision"), ("auroc", "auroc")):
+            if label_metric in labels:
+                metrics[name] = _mean(labels[label_metric])
         metrics |= {"num_samples": self._sum("rows"), "num_entries": count}
         return {name: float(value) for name, value in metrics.items()}
 
@@ -115,7 +115,7 @@ class LabelMetrics(CalibrationMetrics):
             nll, brier, hits, false, missed = self._label_scores()
             values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
             values["recall"] = hits / (hits + missed)
-        if not self._are_kept:
+        if not self._keeps_samples:
             return values
         columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
         ranked = [_ranked_errors(column, self.num_bins) for column in columns]
@@ -138,8 +138,8 @@ class LabelMetrics(CalibrationMetrics):
         p, hit = unpack(np.sort(self._known()))
         if not len(p):
             raise InputError("samples", "must be added before best_threshold, got none")
-        found = hit[::-1].cumsum()  # ones among the k most probable entries
-        scores = 2 * found / (np.arange(1, len(p) + 1) + max(int(hit.sum()), 1))
+        true_positives = hit[::-1].cumsum()  # ones among the k most probable entries
+        scores = 2 * true_positives / (np.arange(1, len(p) + 1) + max(int(hit.sum()), 1))
         last = np.append(p[::-1][:-1] != p[::-1][1:], True)  # a threshold cannot split ties
         return float(p[::-1][np.where(last, scores, -1).argmax()])
 
@@ -150,8 +150,8 @@ class LabelMetrics(CalibrationMetrics):
         known = keys != _UNKNOWN
         predicted = (p >= threshold) & known
         hits, total = (predicted & one).sum(0), predicted.sum(0) + (one & known).sum(0)
-        of_labels = np.divide(2 * hits, total, out=np.full(len(hits), np.nan), where=total > 0)
-        return {"micro_f1": float(2 * hits.sum() / max(total.sum(), 1)), "macro_f1": _mean(of_labels)}
+        label_f1 = np.divide(2 * hits, total, out=np.full(len(hits), np.nan), where=total > 0)
+        return {"micro_f1": float(2 * hits.sum() / max(total.sum(), 1)), "macro_f1": _mean(label_f1)}
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return max(p, 1 - p) of each entry with a known label, and whether predicting 1 if p >= ½ is right."""
@@ -177,7 +177,7 @@ class LabelMetrics(CalibrationMetrics):
     def _binned_errors(self) -> dict[str, float]:
         count, p, ones = self._bin_sums()
         errors = {name: float(error) for name, error in binned_errors(count, p - ones).items()}
-        return errors | (_ranked_errors(self._known(), self.num_bins) if self._are_kept else {})
+        return errors | (_ranked_errors(self._known(), self.num_bins) if self._keeps_samples else {})
 
     def _label_bins(self) -> np.ndarray:
         """Return the number of entries, and the sums of P(label) and of ones, in each bin of each label: (3, L, M)."""
@@ -192,13 +192,13 @@ class LabelMetrics(CalibrationMetrics):
 
     @property
     def has_independent_sums(self) -> bool:
-        return not self._are_kept and self.num_classes == 1
+        return not self._keeps_samples and self.num_classes == 1
 
     def _histogram_cells(self) -> None:
         return None
 
     def _replace_samples(self) -> None:
-        self._keys, self._are_kept = [], False
+        self._keys, self._keeps_samples = [], False
 
     def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         # Whole rows are resampled, because the labels of one sample depend on each other.
@@ -218,7 +218,7 @@ class LabelMetrics(CalibrationMetrics):
 
     def _keys_of_rows(self) -> np.ndarray:
         """Return the keys of the kept entries as (N, L)."""
-        return self._kept("this metric").reshape(-1, self.num_classes or 1)
+        return self._samples_of("this metric").reshape(-1, self.num_classes or 1)
 
     def _known(self) -> np.ndarray:
         keys = self._keys_of_rows().ravel()

@@ -193,7 +193,7 @@ def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
     """
     metric, best = METRICS[key], max if METRICS[key].higher_is_better else min
     changed = [
-        bool(run.method) and not (metric.of_decisions and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
+        bool(run.method) and not (metric.is_of_decisions and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
         for run in results
     ]
     sides = []

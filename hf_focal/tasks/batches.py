@@ -51,10 +51,10 @@ def first_token_labels(tokens: Any, labels: Sequence[Sequence[int]]) -> list[lis
         labels: the labels of the words in each list.
     """
     result = []
-    for row, of_words in enumerate(labels):
+    for row, word_labels in enumerate(labels):
         words = tokens.word_ids(row)
         pairs = zip([None, *words], words, strict=False)
-        result.append([-100 if word is None or word == before else of_words[word] for before, word in pairs])
+        result.append([-100 if word is None or word == before else word_labels[word] for before, word in pairs])
     return result
 
 

@@ -45,11 +45,11 @@ def dataset_location(argument: str, name: str, split: str | None, default: str) 
         raise InputError(argument, f"must be a file, or a dataset[:configuration[:split]], got {name!r}")
     if not path.strip():
         raise InputError(argument, f"must be a file or a dataset, got {name!r}")
-    config, own = [*rest, "", ""][:2]
-    if own and split not in (None, own):
-        given = argument.replace("dataset", "split")
-        raise InputError(argument, f"must name the split that {given} names, {split!r}, got {name!r}")
-    return DatasetLocation(path, config, own or split or default)
+    config, named_split = [*rest, "", ""][:2]
+    if named_split and split not in (None, named_split):
+        split_argument = argument.replace("dataset", "split")
+        raise InputError(argument, f"must name the split that {split_argument} names, {split!r}, got {name!r}")
+    return DatasetLocation(path, config, named_split or split or default)
 
 
 def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:

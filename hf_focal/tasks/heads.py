@@ -95,8 +95,8 @@ def _is_listed(model: nn.Module, mapping: Any) -> bool:
 
 def has_head(auto_class: Any, config: PreTrainedConfig) -> bool:
     """Return whether an Auto class, or the code that comes with a config, has a model for the config."""
-    own_code = auto_class.__name__ in (getattr(config, "auto_map", None) or {})
-    return own_code or type(config) in auto_class._model_mapping
+    has_code = auto_class.__name__ in (getattr(config, "auto_map", None) or {})
+    return has_code or type(config) in auto_class._model_mapping
 
 
 def _class_names(model: nn.Module) -> list[str]:
@@ -138,9 +138,9 @@ def task_of_config(config: PreTrainedConfig, task: str | None = None) -> Task:
         return TASKS["seq2seq-lm"]
     if is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING):  # some are called ...ForSequenceClassification
         return TASKS["audio-classification"]
-    found = task_of_class(name)
-    if found is not None and found.name in TASKS:
-        return found
+    listed = task_of_class(name)
+    if listed is not None and listed.name in TASKS:
+        return listed
     if name.endswith("Segmentation"):
         why = "which labels pixels: for semantic segmentation, use FocalTrainer, with `measure` and `fit_temperature`"
     else:
@@ -157,8 +157,8 @@ def task_of_model(model: Any, head: Head) -> Task:
     if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
         return TASKS["audio-classification"]
     if head is Head.TARGET_TOKENS:
-        of_inputs = {"input_ids": "translation", "pixel_values": "image-to-text"}
-        return PIPELINES[of_inputs.get(model.main_input_name, "automatic-speech-recognition")]
+        input_tasks = {"input_ids": "translation", "pixel_values": "image-to-text"}
+        return PIPELINES[input_tasks.get(model.main_input_name, "automatic-speech-recognition")]
     task = TASKS["causal-lm"] if head is Head.NEXT_TOKENS else task_of_class(name)
     if task is None:
         raise InputError("tasks", f"must be given for a {name}, such as 'text-classification', got None")
@@ -177,13 +177,13 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
 def check_model(model: Any) -> None:
     """Raise InputError unless the loss can tell which label each logit predicts, and the logits have a softmax over
     the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
-    given: Any = unwrap(model)
-    adapter: Any = getattr(given, "active_peft_config", None) if without_adapter(given) is not given else None
+    inner: Any = unwrap(model)
+    adapter: Any = getattr(inner, "active_peft_config", None) if without_adapter(inner) is not inner else None
     prefixed = adapter is not None and adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
-    model = without_adapter(given)
+    model = without_adapter(inner)
     config: Any = getattr(model, "config", None)
     head, name = head_of(model), type(model).__name__
-    if adapter is not None and (names := given.active_adapters) != ["default"]:
+    if adapter is not None and (names := inner.active_adapters) != ["default"]:
         raise InputError(
             "model",
             f"must have one active adapter, named 'default', got {names}: PEFT saves others in subfolders, "
@@ -210,8 +210,8 @@ def check_model(model: Any) -> None:
             f"must be a classifier or a language model of text, got {name}, which generates: it is not "
             "known which labels its logits predict",
         )
-    of_masks = (MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING, MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING)
-    if any(_is_listed(model, mapping) for mapping in of_masks):
+    mask_models = (MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING, MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING)
+    if any(_is_listed(model, mapping) for mapping in mask_models):
         raise InputError(
             "model",
             f"must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
@@ -240,11 +240,11 @@ def check_model(model: Any) -> None:
     if problem_type not in (None, "single_label_classification"):
         expected = f"'single_label_classification' or '{MULTI_LABEL}'"
         raise InputError("model.config.problem_type", f"must be {expected}, got {problem_type!r}")
-    of_pixels = head is Head.PIXELS
-    if (of_pixels or (pretrained and name.endswith("Classification"))) and config.num_labels < 2:
+    has_pixels = head is Head.PIXELS
+    if (has_pixels or (pretrained and name.endswith("Classification"))) and config.num_labels < 2:
         kind = (
             "a sigmoid per pixel is not supported"
-            if of_pixels
+            if has_pixels
             else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
         )
         raise InputError("model.config.num_labels", f"must be at least 2, got {config.num_labels}: {kind}")

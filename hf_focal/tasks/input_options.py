@@ -91,8 +91,8 @@ class InputOptions:
         if self.problem_type not in (None, MULTI_LABEL):
             raise InputError("problem_type", f"must be {MULTI_LABEL!r}, got {self.problem_type!r}")
         if (self.labels is None) != (self.prompt is None):
-            missing, given = ("labels", "prompt") if self.labels is None else ("prompt", "labels")
-            raise InputError(missing, f"must be given with {given}, got None")
+            missing, present = ("labels", "prompt") if self.labels is None else ("prompt", "labels")
+            raise InputError(missing, f"must be given with {present}, got None")
         if self.labels is None and (alone := next((of for of in ("system", "save_as") if getattr(self, of)), None)):
             raise InputError(alone, f"must come with labels and prompt, got {getattr(self, alone)!r} without them")
         if self.system is not None and not self.chat:
@@ -104,5 +104,5 @@ class InputOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return name -> value of the options that differ from their defaults, except `scores_folder`, a path."""
-        kept = [f for f in fields(self) if f.name != "scores_folder"]
-        return {f.name: getattr(self, f.name) for f in kept if getattr(self, f.name) != f.default}
+        options = [f for f in fields(self) if f.name != "scores_folder"]
+        return {f.name: getattr(self, f.name) for f in options if getattr(self, f.name) != f.default}

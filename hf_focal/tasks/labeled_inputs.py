@@ -123,11 +123,11 @@ def check_choices(source: str, choices: list[list[str]]) -> None:
 
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:
     """Raise `InputError` unless each sentence has as many tags as words."""
-    for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True)):
-        if len(words) != len(of_words):
+    for number, (words, labels) in enumerate(zip(sentences, tags, strict=True)):
+        if len(words) != len(labels):
             raise InputError(
                 "tag_column",
-                f"must have one label for each word, got {len(of_words)} for {len(words)} in row {number} of {source}",
+                f"must have one label for each word, got {len(labels)} for {len(words)} in row {number} of {source}",
             )
 
 
@@ -173,7 +173,7 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
         if hot is not None:
             return hot
         sets = tags_of(config, source, split, options, "label_column")
-        return [[float(label in own) for label in range(config.num_labels)] for own in sets]
+        return [[float(label in label_set) for label in range(config.num_labels)] for label_set in sets]
     if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
         raise InputError(
             "label_column",
@@ -350,10 +350,11 @@ def _numbers_of(config: PreTrainedConfig, names: Sequence[str], label_map: Mappi
     mapping = label_map or {}
     plain = [name if name in exact or name in mapping else name.strip() for name in names]
     wanted = [mapping.get(name, name) for name in plain]
-    found = {name: exact.get(name, any_case.get(name.strip().casefold(), -1)) for name in (*wanted, *mapping.values())}
-    if unknown := [name for name in mapping.values() if found[name] < 0]:
+    targets = (*wanted, *mapping.values())
+    indices = {name: exact.get(name, any_case.get(name.strip().casefold(), -1)) for name in targets}
+    if unknown := [name for name in mapping.values() if indices[name] < 0]:
         raise InputError("label_map", f"must map to labels of the model, {some_of(exact)}, got {some_of(unknown)}")
-    return [found[name] for name in wanted]
+    return [indices[name] for name in wanted]
 
 
 def _has_other_integers(config: PreTrainedConfig) -> bool:
@@ -376,13 +377,13 @@ def _numbered(
     where = f"{selected.column!r} of {source}"
     if feature == Value("bool"):
         feature, labels = Value("string"), labels.astype(str)
-    of_classes, are_integers = isinstance(feature, ClassLabel), labels.dtype.kind in "iu" and labels.ndim == 1
+    is_named, are_integers = isinstance(feature, ClassLabel), labels.dtype.kind in "iu" and labels.ndim == 1
     if not (are_integers or feature == Value("string")):
         raise InputError(selected.argument, f"must hold ClassLabel, integers or strings, got {feature} in {where}")
-    unlabeled = np.isin(labels, [-1, -100] if of_classes else [-100]) if are_integers else np.zeros(len(labels), bool)
+    unlabeled = np.isin(labels, [-1, -100] if is_named else [-100]) if are_integers else np.zeros(len(labels), bool)
     values, indices = np.unique(labels[~unlabeled], return_inverse=True)
-    names = [feature.names[value] if of_classes else str(value) for value in values.tolist()]
-    if of_classes:
+    names = [feature.names[value] if is_named else str(value) for value in values.tolist()]
+    if is_named:
         have_names = label_map or any(name != f"LABEL_{i}" for i, name in config.id2label.items())
     else:
         mapped = not {*names}.isdisjoint(label_map or {})

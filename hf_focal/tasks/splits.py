@@ -136,20 +136,20 @@ def _read(
     dataset_name: str | None, config: str | None, files: Mapping[str, str | Path | Dataset | None], test_split: str
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
     """Return the splits by name, and the name of each of them in errors."""
-    given = {split: file for split, file in files.items() if file is not None}
+    sources = {split: file for split, file in files.items() if file is not None}
     if dataset_name is None:
         for split in ("train", "test"):
-            if split not in given:
+            if split not in sources:
                 raise InputError(f"{split}_file", "must be given with the other files, or else dataset_name, got None")
-        loaded = {split for split, file in given.items() if isinstance(file, Dataset)}
+        loaded = {split for split, file in sources.items() if isinstance(file, Dataset)}
         raw = {
             split: file if isinstance(file, Dataset) else load_file(f"{split}_file", Path(file))
-            for split, file in given.items()
+            for split, file in sources.items()
         }
-        names = {split: "" if split in loaded else f" {str(file)!r}" for split, file in given.items()}
+        names = {split: "" if split in loaded else f" {str(file)!r}" for split, file in sources.items()}
         return raw, {split: f"{split}_file{name}" for split, name in names.items()}
-    if given:
-        named = ", ".join(f"{split}_file" for split in given)
+    if sources:
+        named = ", ".join(f"{split}_file" for split in sources)
         raise InputError("dataset_name", f"must be given without files, got {dataset_name!r} and {named}")
     dataset = load_id_or_folder("dataset_name", dataset_name, config)
     for split in ("train", test_split):
@@ -175,8 +175,8 @@ def _labeled(
     Samples without a label and sentences without words are dropped.
     """
     argument, train, options = str(task.labels), raw["train"], InputOptions(label_format=label_format)
-    of_words = argument == "tag_column"
-    several = not of_words and (("," in column and column not in train.column_names) or _has_lists(train, column))
+    are_tags = argument == "tag_column"
+    several = not are_tags and (("," in column and column not in train.column_names) or _has_lists(train, column))
     if several and not _has_lists(train, column):  # a column of 0 and 1 for each label
         names = column.split(",")
     elif several and label_format_of(sources["train"], train, column, label_format) == "multi_hot":
@@ -191,7 +191,7 @@ def _labeled(
         if several:
             sets = label_sets_of(config, source, split, options)
             splits[name] = splits[name].add_column("labels", sets, feature=List(Value("float32")))
-        elif of_words:
+        elif are_tags:
             tags = tags_of(config, source, split, options)
             check_tags(source, splits[name]["tokens"][:], tags)
             splits[name] = splits[name].add_column("labels", tags, feature=List(feature))
@@ -225,17 +225,17 @@ def _names(
     if any(feature != first for feature in features.values()):
         kinds = ", ".join(f"{feature} in {sources[name]}" for name, feature in features.items())
         raise InputError(argument, f"must hold the same in all splits, got {kinds}")
-    of_classes, seen = isinstance(first, ClassLabel), labels["train"]
+    has_class_names, seen = isinstance(first, ClassLabel), labels["train"]
     if several and first == Value("int64"):
         if min(seen, default=0) < 0:
             raise InputError(argument, f"must hold numbers of labels from 0, got {min(seen)} in {where}")
         return [str(number) for number in range(max(seen, default=-1) + 1)]
-    for name, found in labels.items():
-        if new := found - seen - ({-1} if of_classes else set()):
-            shown = {first.names[value] for value in new} if of_classes else new
+    for name, present in labels.items():
+        if new := present - seen - ({-1} if has_class_names else set()):
+            shown = {first.names[value] for value in new} if has_class_names else new
             known = f"must hold labels that train has, got {some_of(shown)} in {column!r} of {sources[name]}"
             raise InputError(argument, known)
-    names = first.names if of_classes else [str(value) for value in sorted(seen)]
+    names = first.names if has_class_names else [str(value) for value in sorted(seen)]
     if len(names) < 2:
         raise InputError(argument, f"must hold at least two labels, got {some_of(seen)} in {where}")
     return names

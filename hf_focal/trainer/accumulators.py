@@ -116,10 +116,10 @@ class StreamedEvaluation:
             metrics["nll_refined"] = self.refined.compute()
         if self.correction is not None and self.after is not None:
             after = self.after.compute()
-            of_temperature = self.correction.method == "temperature"
-            same = _INVARIANT if of_temperature else ("num_samples", "num_entries")
+            is_temperature = self.correction.method == "temperature"
+            same = _INVARIANT if is_temperature else ("num_samples", "num_entries")
             metrics |= {f"{name}_corrected": after[name] for name in after if name not in same}
-            if of_temperature and self.correction.T is not None:
+            if is_temperature and self.correction.T is not None:
                 metrics["temperature"] = self.correction.T
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
@@ -205,9 +205,9 @@ class CollectedLogits:
         if self.link != "sigmoid":
             labels = class_indices(logits, labels)
             if labels.ndim > 1:  # most tokens may be padding
-                kept = labels != -100
-                logits, labels = logits[kept], labels[kept]
-                rows = kept.cpu().nonzero()[:, 0]
+                labeled = labels != -100
+                logits, labels = logits[labeled], labels[labeled]
+                rows = labeled.cpu().nonzero()[:, 0]
         logits = logits.flatten(0, -2)
         self.batch_rows.append((size, rows.numpy()))
         self.num_bytes += logits.nbytes
@@ -248,8 +248,8 @@ class CollectedHits:
     def update(self, logits: Tensor, labels: Tensor) -> None:
         if self.link != "sigmoid":
             labels = class_indices(logits, labels)
-        size, of_row = len(labels), int(np.prod(labels.shape[1:])) if self.link != "sigmoid" else 1
-        numbers = np.repeat(np.arange(size), of_row)
+        size, per_row = len(labels), int(np.prod(labels.shape[1:])) if self.link != "sigmoid" else 1
+        numbers = np.repeat(np.arange(size), per_row)
         samples = samples_of(logits.detach(), labels, self.link)
         known = labels.cpu().reshape(len(numbers), -1).T.numpy()
         rows = [numbers[(of != -100) & (of == of)] for of in known]  # NaN is unknown, too
@@ -270,8 +270,8 @@ class CollectedHits:
 
 def _in_order(batches: list[Any]) -> list[Any]:
     """Return the batches of all processes in the order of the dataset, whose batches the processes took in turn."""
-    of_processes = gather_object([batches])
-    return [batch for batch in chain(*zip_longest(*of_processes)) if batch is not None]
+    process_batches = gather_object([batches])
+    return [batch for batch in chain(*zip_longest(*process_batches)) if batch is not None]
 
 
 def _dataset_rows(batches: list[tuple[int, np.ndarray]]) -> np.ndarray:

@@ -76,8 +76,8 @@ def complete_checkpoints(output_dir: str | Path) -> list[str]:
 
 
 def _newest_first(output_dir: str | Path) -> list[Path]:
-    found = Path(output_dir).glob("checkpoint-*")
-    checkpoints = [path for path in found if re.fullmatch(r"checkpoint-\d+", path.name)]
+    folders = Path(output_dir).glob("checkpoint-*")
+    checkpoints = [path for path in folders if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True)
 
 

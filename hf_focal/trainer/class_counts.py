@@ -44,11 +44,11 @@ def count_labels(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
         problem = f"must be class indices to be counted, got {labels.dtype}"
         require(ones or not labels.is_floating_point(), "labels", problem)
         if ones:
-            of_batch = (labels.reshape(len(labels), -1) == 1).sum(0)
+            batch_counts = (labels.reshape(len(labels), -1) == 1).sum(0)
         else:
             known = labels[labels != -100]
             lowest = int(known.min()) if len(known) else 0
             require(lowest >= 0, "labels", f"must be class indices, or -100 to be ignored, got {lowest}")
-            of_batch = torch.bincount(known)
-        counts = pad_sequence([counts, of_batch], batch_first=True).sum(0)
+            batch_counts = torch.bincount(known)
+        counts = pad_sequence([counts, batch_counts], batch_first=True).sum(0)
     return counts

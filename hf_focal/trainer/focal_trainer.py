@@ -168,13 +168,13 @@ class FocalTrainer(Trainer):
         args = self._arguments("tmp_trainer") if args is None else args
         if not isinstance(args, self._arguments):
             raise TypeError(f"args must be {self._arguments.__name__}, got {type(args).__name__}")
-        self._model_as_given: nn.Module | None = None  # if it has a wrapper
+        self._wrapped_model: nn.Module | None = None  # if it has a wrapper
         model = self._without_wrapper(model)
         set_ddp_default(model, args)
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
         require(self.compute_loss_func is None, "compute_loss_func", "must be None, got one: the loss is args.loss")
         check_setup(self)
-        if self._model_as_given is not None and self.args.world_size > 1:
+        if self._wrapped_model is not None and self.args.world_size > 1:
             message = "on several processes, the model runs without its wrapper: set torch_compile=True to compile it"
             _logger.warning(message)
         self.calibration_dataset = self._evaluation_set("calibration_dataset", calibration_dataset)
@@ -218,7 +218,7 @@ class FocalTrainer(Trainer):
     def _without_wrapper(self, model: Any) -> Any:
         """Return the model inside its wrappers, such as `torch.compile`, and keep the wrapped model to run it."""
         inside = unwrap(model)
-        self._model_as_given = None if inside is model else model
+        self._wrapped_model = None if inside is model else model
         return inside
 
     @property
@@ -269,10 +269,10 @@ class FocalTrainer(Trainer):
         """
         ((unit, now),), args, saved = self._step_size().items(), self.args, self._saved_state
         before = now if saved is None else saved.get(unit, now)
-        of_batch = "max_tokens_per_batch" if unit == "tokens_per_step" else "per_device_train_batch_size"
+        batch_argument = "max_tokens_per_batch" if unit == "tokens_per_step" else "per_device_train_batch_size"
         require(
             before == now or args.max_steps > 0 or args.auto_find_batch_size,
-            f"{of_batch} × gradient_accumulation_steps × number of processes",
+            f"{batch_argument} × gradient_accumulation_steps × number of processes",
             f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat "
             "data; to resume anyway, set max_steps instead of num_train_epochs",
         )
@@ -304,7 +304,7 @@ class FocalTrainer(Trainer):
 
         In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
         """
-        loss, train_dataset = getattr(self.loss, "of_entries", self.loss), self.train_dataset
+        loss, train_dataset = getattr(self.loss, "entry_loss", self.loss), self.train_dataset
         if not isinstance(loss, ClassBalanced) or loss.weights is not None:
             return
         # In an evaluation without training data, or with a stream of them.
@@ -395,7 +395,7 @@ class FocalTrainer(Trainer):
             num_items_in_batch = None  # Trainer counts a soft target once for each class
         if not self._labels_checked:
             self._labels_checked = warn_of_labels(inputs, self.head, self._chosen_problem_type)
-        runs = self._model_as_given if self._model_as_given is not None and model is self.model else model
+        runs = self._wrapped_model if self._wrapped_model is not None and model is self.model else model
         with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(runs, dict(inputs), True, num_items_in_batch)
         if self._unmeasured is not None:
@@ -529,9 +529,9 @@ class FocalTrainer(Trainer):
         check_same_rows(inputs, batch)
         self._unmeasured = None
         self._example = self._example or first_rows(inputs)
-        own = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
+        size = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
         logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
-        self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
+        self._accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
 
     def _new_evaluation(self) -> StreamedEvaluation:
         keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
@@ -578,12 +578,12 @@ class FocalTrainer(Trainer):
     def _whole(self, build: Callable[[Any], DataLoader], dataset: Any, sampling: str) -> DataLoader:
         """Build a loader that drops no samples, with `sampling` in place of `args.train_sampling_strategy`."""
         args = self.args
-        given = args.dataloader_drop_last, args.train_sampling_strategy
+        previous = args.dataloader_drop_last, args.train_sampling_strategy
         args.dataloader_drop_last, args.train_sampling_strategy = False, sampling
         try:
             return build(dataset)
         finally:
-            args.dataloader_drop_last, args.train_sampling_strategy = given
+            args.dataloader_drop_last, args.train_sampling_strategy = previous
 
     def _evaluation_set(self, name: str, dataset: Any) -> Any:
         """Return `dataset`, or the evaluation set with this key; raise InputError if there is none."""
@@ -716,8 +716,8 @@ class FocalTrainer(Trainer):
         """Save the model as it was trained, without a correction. In a checkpoint, also save the state of the loss."""
         folder = Path(output_dir or self.args.output_dir)
         if self.is_world_process_zero():  # remove files of an earlier model in the same folder
-            of_adapter = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
-            for name in ("temperature.json", "correction.json", "calibration.json", *of_adapter):
+            adapter_files = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
+            for name in ("temperature.json", "correction.json", "calibration.json", *adapter_files):
                 (folder / name).unlink(missing_ok=True)
         if self.fit is not None and not _internal_call:
             _logger.warning("%s gets the model without its correction: use save_calibrated to save both", folder)
@@ -757,8 +757,8 @@ class FocalTrainer(Trainer):
         if (fit := self.fit) is not None:  # the files before the fold, which may fail
             if fit.temperature is not None:
                 fit.temperature.save(folder / "temperature.json")
-            of_classes = self.head in (Head.CLASSES, Head.LABELS, Head.PIXELS) and not self._is_multiple_choice
-            write_correction(folder / "correction.json", fit, label_names_of(self.model) if of_classes else ())
+            has_class_names = self.head in (Head.CLASSES, Head.LABELS, Head.PIXELS) and not self._is_multiple_choice
+            write_correction(folder / "correction.json", fit, label_names_of(self.model) if has_class_names else ())
             self._fold_saved(folder, fit.correction, earlier)
         if self._has_one_sigmoid and (folder / "config.json").is_file():
             copy_settings(self.model.config.name_or_path, folder, one_logit=True)
@@ -1060,9 +1060,9 @@ class FocalTrainer(Trainer):
 
 def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     """Return the safetensors files in a folder, each with two numbers that change when the file is rewritten."""
-    found = {path: path.stat() for path in folder.glob("*.safetensors")}
+    stats = {path: path.stat() for path in folder.glob("*.safetensors")}
     # The time alone may stay the same: clocks tick every few milliseconds, on some file systems every second.
-    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
 def same_data(first: Any, second: Any) -> bool:

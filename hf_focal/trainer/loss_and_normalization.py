@@ -115,14 +115,14 @@ def counted_labels(batch: Any, head: Head) -> Any:
 def check_same_rows(inputs: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
     """Raise InputError unless the inputs of a forward pass in an evaluation are those of its `batch`, or begin with
     them, as where an override of `compute_loss` repeats the batch."""
-    seen, own = len(inputs["labels"]), len(batch["labels"])
-    begins = seen == own or all(
-        torch.equal(inputs[name][:own].to(value.device), value)
+    seen, size = len(inputs["labels"]), len(batch["labels"])
+    begins = seen == size or all(
+        torch.equal(inputs[name][:size].to(value.device), value)
         for name, value in batch.items()
         if isinstance(value, Tensor) and isinstance(inputs.get(name), Tensor) and value.ndim
     )
-    problem = f"must get the {own} samples of an evaluation's batch, or inputs that begin with them, got {seen} others"
-    require(begins, "compute_loss", problem)
+    expected = f"must get the {size} samples of an evaluation's batch, or inputs that begin with them"
+    require(begins, "compute_loss", f"{expected}, got {seen} others")
 
 
 def warn_of_labels(batch: Mapping[str, Any], head: Head, chosen: bool) -> bool:
@@ -134,10 +134,10 @@ def warn_of_labels(batch: Mapping[str, Any], head: Head, chosen: bool) -> bool:
     labels, inputs = batch.get("labels"), batch.get("input_ids")
     if head is not Head.CLASSES or not isinstance(labels, Tensor):
         return head is not Head.CLASSES
-    kept = labels != -100
-    if not kept.any():
+    labeled = labels != -100
+    if not labeled.any():
         return False
-    if isinstance(inputs, Tensor) and labels.shape == inputs.shape and torch.equal(labels[kept], inputs[kept]):
+    if isinstance(inputs, Tensor) and labels.shape == inputs.shape and torch.equal(labels[labeled], inputs[labeled]):
         _logger.warning(
             "the labels are the input_ids, and the model is not known as a language model: label i is compared with "
             "logits i, which a language model computes for token i + 1. Give the trainer the model of Transformers "

@@ -19,10 +19,10 @@ def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
     """
     if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
         return batch
-    own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
-    if own < len(batch["labels"]):
+    num_distinct = _num_without_repeats(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
+    if num_distinct < len(batch["labels"]):
         batch["labels"] = batch["labels"].clone()
-        batch["labels"][own:] = -100
+        batch["labels"][num_distinct:] = -100
     return batch
 
 
@@ -35,10 +35,10 @@ def num_measured_samples(num_samples: int, batch_size: int) -> int:
     problem = f"must have one entry per sample to be measured on several processes, {seen}"
     require(num_samples <= batch_size, "labels", problem)
     state = GradientState()
-    return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples
+    return _num_without_repeats(num_samples, state.remainder) if state.end_of_dataloader else num_samples
 
 
-def _num_own_samples(num_samples: int, distinct: int) -> int:
+def _num_without_repeats(num_samples: int, distinct: int) -> int:
     """Return how many of this process's `num_samples` samples are among the first `distinct` samples of the last
     global batch. Return all of them if `distinct` is 0 or less, because the batch then has no repeats."""
     if distinct <= 0:

@@ -62,8 +62,8 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
             return loader
         lengths, processes = token_lengths(self.train_dataset), (self.args.world_size, self.args.process_index)
         batches = TokenBatches(lengths, self.args.max_tokens_per_batch, *processes, self.data_seed)
-        kept = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn")
-        options = {name: getattr(loader, name) for name in kept}
+        names = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn")
+        options = {name: getattr(loader, name) for name in names}
         return DataLoaderShard(loader.dataset, device=self.args.device, batch_sampler=batches, **options)
 
     def evaluate(
@@ -95,8 +95,8 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         if labels is not None or self._labels_required:
             loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
         if labels is not None:  # without labels, these inputs are the beginnings of the sequences to generate
-            of_targets = ("labels", "decoder_input_ids", "decoder_attention_mask")
-            inputs = {name: value for name, value in inputs.items() if name not in of_targets}
+            target_inputs = ("labels", "decoder_input_ids", "decoder_attention_mask")
+            inputs = {name: value for name, value in inputs.items() if name not in target_inputs}
         _, generated, _ = Seq2SeqTrainer.prediction_step(self, model, inputs, False, ignore_keys, **generation)
         return loss, generated, labels
 

@@ -81,9 +81,9 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
             "must be off on several processes (for packing, use packing_strategy='wrapped'), got batches without "
             "padding: the samples that fill up the last batch could not be told apart from real ones",
         )
-        given, self.calibration_dataset = self.calibration_dataset, None
-        if given is not None:
-            self.calibration_dataset = self.held_out_dataset(given)
+        calibration_dataset, self.calibration_dataset = self.calibration_dataset, None
+        if calibration_dataset is not None:
+            self.calibration_dataset = self.held_out_dataset(calibration_dataset)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return super().compute_loss(model, {**inputs, "use_cache": False}, *args, **kwargs)
@@ -97,12 +97,12 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     def _prepared(self, dataset: Any, name: str) -> Any:
         """Return `dataset` with token ids and labels. The trainer's own sets and their keys stay unchanged."""
         sets = self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]
-        own = any(dataset is one for one in (*sets, self.calibration_dataset, None))
+        is_prepared = any(dataset is one for one in (*sets, self.calibration_dataset, None))
         args = self.args
         skips = (args.dataset_kwargs or {}).get("skip_prepare_dataset", False)
         # SFTTrainer's collator prepares images together with their texts.
         skips = skips or not {"image", "images"}.isdisjoint(getattr(dataset, "column_names", None) or ())
-        if own or isinstance(dataset, str | dict) or skips:
+        if is_prepared or isinstance(dataset, str | dict) or skips:
             return dataset
         packing = args.packing if args.eval_packing is None else args.eval_packing
         return self._prepare_dataset(dataset, self.processing_class, args, packing, self.formatting_func, name)

@@ -221,16 +221,16 @@ def _check_size(trainer: Any, dataloader: DataLoader, num_bins: int) -> None:
     """Raise InputError if the calibration set has fewer labels than `num_bins`. Reading one batch usually suffices."""
     # With a separate loader, all processes read the same batches, and none draws from PyTorch's global generator.
     options: Any = {"collate_fn": dataloader.collate_fn, "generator": torch.Generator()}
-    found = 0
+    count = 0
     for batch in DataLoader(dataloader.dataset, trainer.args.eval_batch_size, **options):
         labels = labels_of(trainer.prepare_labels(batch), "calibration_dataset")
-        kept = labels != -100
+        known = labels != -100
         is_soft = labels.is_floating_point() and trainer.link == "softmax"
-        found += int((kept.all(-1) if is_soft else kept).sum())
-        if found >= num_bins:
+        count += int((known.all(-1) if is_soft else known).sum())
+        if count >= num_bins:
             return
     raise InputError(
         "calibration_dataset",
-        f"must hold at least one labeled sample for each of the {num_bins} bins, got {found}: give more of them, or "
+        f"must hold at least one labeled sample for each of the {num_bins} bins, got {count}: give more of them, or "
         "use fewer bins",
     )

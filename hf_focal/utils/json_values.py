@@ -34,9 +34,9 @@ def read(kind: Any, value: Any, place: str) -> Any:
 
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        found, (low, high, *known) = read(arguments[0], value, place), arguments[1:]
-        require(low <= found <= high or (math.isnan(found) and not known), f"a number from {low:g} to {high:g}")
-        return found
+        number, (low, high, *known) = read(arguments[0], value, place), arguments[1:]
+        require(low <= number <= high or (math.isnan(number) and not known), f"a number from {low:g} to {high:g}")
+        return number
     if origin in (UnionType, Union):
         return None if value is None else read(arguments[0], value, place)
     if hasattr(kind, "__dataclass_fields__"):
@@ -63,15 +63,15 @@ def read(kind: Any, value: Any, place: str) -> Any:
 
 
 def _read_fields(kind: Any, value: Mapping, place: str) -> dict[str, Any]:
-    found = {}
+    read_values = {}
     for part in fields(kind):
         if (key := key_of(part)) in value:
-            found[part.name] = read(part.type, value[key], f"{place}.{key}")
+            read_values[part.name] = read(part.type, value[key], f"{place}.{key}")
         elif type(None) in get_args(part.type):
-            found[part.name] = None
+            read_values[part.name] = None
         elif part.default is MISSING and part.default_factory is MISSING:
             raise ValueError(f"{place} must have {key}")
-    return found
+    return read_values
 
 
 def nan_for_null(value: float | None) -> float:

@@ -122,7 +122,7 @@ def test_shapes_that_do_not_match_are_refused():
 
 def test_class_balanced_takes_the_number_of_ones_of_each_label():
     loss = sigmoid_loss("class_balanced")
-    loss.of_entries.set_label_counts([10, 20, 40])
+    loss.entry_loss.set_label_counts([10, 20, 40])
     z, y = samples()
     weights = torch.tensor([4.0, 2, 1]) / (7 / 3)
     expected = sigmoid_loss("cross_entropy")(z, y, reduction="none") * weights
@@ -131,7 +131,7 @@ def test_class_balanced_takes_the_number_of_ones_of_each_label():
 
 def test_a_label_without_ones_learns_from_its_zeros():
     loss = build_loss("class_balanced", "sigmoid")
-    loss.of_entries.set_label_counts([10, 0, 5])
+    loss.entry_loss.set_label_counts([10, 0, 5])
     logits = torch.zeros(1, 3, requires_grad=True)
     loss(logits, torch.tensor([[1.0, 0.0, 1.0]])).backward()
     assert logits.grad is not None and logits.grad[0, 1] > 0
@@ -148,7 +148,7 @@ def test_weights_may_be_any_sequence():
 
 def test_steps_and_the_sum_reach_the_loss_of_the_entries():
     loss, steps = sigmoid_loss("focal"), []
-    loss.of_entries.end_step = lambda: steps.append(1)
+    loss.entry_loss.end_step = lambda: steps.append(1)
     loss.end_step()
     assert steps == [1]
     z, y = torch.randn(4, 3), torch.tensor([[0.0, 1, math.nan]]).expand(4, 3)

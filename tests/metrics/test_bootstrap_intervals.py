@@ -102,7 +102,7 @@ def test_sums_are_distributed_like_those_of_rows_that_are_drawn_one_by_one(size,
     mass = bootstrap_intervals.Resamples.of(*cells, *arguments)
     for name, values in exact.items():
         sums = mass if metric_table.METRICS[name].equal_mass else width
-        found = sums.errors(metric_table.METRICS[name].of_bins, sums.confidence - sums.rate)
+        found = sums.errors(metric_table.METRICS[name].binned, sums.confidence - sums.rate)
         assert found.mean() == pytest.approx(values.mean(), rel=0.04), name
         assert found.std() == pytest.approx(values.std(), rel=0.12), name
 

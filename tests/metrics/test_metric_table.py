@@ -21,7 +21,7 @@ def signed_gap(count, gap):
 @pytest.fixture(params=[False, True], ids=["equal width", "equal mass"])
 def entry(request, monkeypatch):
     meaning = "average gap of the overconfident bins"
-    metric = Metric("overconfidence", meaning, is_gap=True, in_card=True, of_bins=signed_gap, equal_mass=request.param)
+    metric = Metric("overconfidence", meaning, is_gap=True, in_card=True, binned=signed_gap, equal_mass=request.param)
     monkeypatch.setitem(METRICS, "overconfidence", metric)
     return metric
 

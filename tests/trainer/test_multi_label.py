@@ -63,7 +63,7 @@ def test_class_balanced_counts_the_ones_of_each_label(tmp_path):
     trainer = trainer_of(tmp_path, loss="class_balanced")
     trainer.train()
     counts = sum((row["labels"] == 1).double() for row in data(16))
-    assert torch.tensor(trainer.loss.of_entries.weights) == pytest.approx((1 / counts) / (1 / counts).mean())
+    assert torch.tensor(trainer.loss.entry_loss.weights) == pytest.approx((1 / counts) / (1 / counts).mean())
 
 
 def test_adafocal_moves_its_bins_and_a_resumed_training_ends_like_one_that_was_not_interrupted(tmp_path):
