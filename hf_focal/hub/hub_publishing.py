@@ -42,7 +42,7 @@ _PUBLISHED = (
     ),
     *("vocab*.json", "vocab.txt", "*_vocab.json", "merges.txt", "dict.txt", "bpe.codes", "byte_maps.json"),
     *("emoji.json", "normalizer.json", "word_shape.json", "word_pronunciation.json"),
-    # Reports without samples.md, predictions.npz and examples.png, which show samples.
+    # Reports without samples.md and examples.png, which show samples.
     *(f"report/{name}" for name in ("metrics.json", "loss.yaml", "curves.csv", "reliability_*.*", "dynamics*.png")),
     "report/examples.html",  # written only if someone asks to publish samples
     *(f"report/{name}.md" for name in ("table", "shots", "classes", "confidence")),

@@ -120,7 +120,7 @@ class TemperatureArguments:
 class SampleClassifierArguments(TemperatureArguments):
     """Arguments of classifiers that say how to correct them, and what to record during training."""
 
-    calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
+    method: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
     class_weights_steps: int | None = field(
         default=None,
         metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
@@ -142,7 +142,7 @@ class SampleClassifierArguments(TemperatureArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.choice("calibration", self.calibration, (*METHODS, "auto"))
+        check.choice("method", self.method, (*METHODS, "auto"))
         check.at_least(1, self, "class_weights_steps", "dynamics_samples")
         self.drawn_epochs()
 
@@ -157,22 +157,22 @@ class SampleClassifierArguments(TemperatureArguments):
 
     def check_multi_label(self) -> None:
         """Refuse what there is for a softmax only."""
-        check.choice("calibration, for several labels,", self.calibration, ["temperature"])
+        check.choice("method, for several labels,", self.method, ["temperature"])
         check.choice("temperature_objective, for several labels,", self.temperature_objective, STREAM_OBJECTIVES)
 
     def fit_correction(self, trainer: FocalTrainer) -> None:
         """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
-        if self.calibration == "temperature":
+        if self.method == "temperature":
             per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
             trainer.fit_temperature(None, self.temperature_objective, per_label)
         else:
-            trainer.fit_correction(method=self.calibration)
+            trainer.fit_correction(method=self.method)
 
     def reusable(self, result: Any) -> bool:
         fit = result.fit.cross_fit
         if fit is not None:
-            return fit.wanted == self.calibration
-        return self.calibration == "temperature" and super().reusable(result)
+            return fit.wanted == self.method
+        return self.method == "temperature" and super().reusable(result)
 
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any) -> None:
         """Add to a trainer the callbacks that record what these arguments ask for."""

@@ -51,17 +51,17 @@ def run_classifier(
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
     recipe_args.fit_correction(trainer)
-    folder, of_validation = Path(trainer.args.output_dir), None
+    folder, validation_predictions = Path(trainer.args.output_dir), None
     if trainer.head is not Head.LABELS:
-        of_validation = trainer.predict(trainer.eval_dataset)
+        validation_predictions = trainer.predict(trainer.eval_dataset)
     predictions = trainer.predict(test_dataset)
-    result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
+    result = measure_classifier(trainer, trained, predictions, splits, recipe_args.method)
     trainer.save_calibrated()
     trainer.create_model_card(result=result, **card_names)
     if trainer.args.process_index == 0:
-        if of_validation is not None:
+        if validation_predictions is not None:
             arrays: dict[str, Any] = {}
-            for name, output in (("validation", of_validation), ("test", predictions)):
+            for name, output in (("validation", validation_predictions), ("test", predictions)):
                 arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
             np.savez_compressed(folder / "logits.npz", **arrays)
         write_report(folder / "report", result)
@@ -71,7 +71,7 @@ def run_classifier(
 
 
 def measure_classifier(
-    trainer: FocalTrainer, trained: TrainOutput, predictions: PredictionOutput, splits: DatasetDict, calibration: str
+    trainer: FocalTrainer, trained: TrainOutput, predictions: PredictionOutput, splits: DatasetDict, method: str
 ) -> RunResult:
     """Return the result of a classifier of whole samples.
 
@@ -82,7 +82,7 @@ def measure_classifier(
         trained: what the trainer's `train` returned.
         predictions: what the trainer's `predict` returned for the test set.
         splits: "train" with the column "labels", and "test", which may have the true probabilities as "posterior".
-        calibration: the method of correction that the user requested, such as "temperature" or "auto".
+        method: the method of correction that the user requested, such as "temperature" or "auto".
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
     fit = trainer.fit
@@ -97,7 +97,7 @@ def measure_classifier(
         "class_recall": (hits.double() / counts).tolist(),
     }
     if fit.is_cross_fitted:
-        details["calibration"] = fit.to_dict() | {"wanted": calibration}
+        details["calibration"] = fit.to_dict() | {"wanted": method}
     return RunResult.measure(
         str(trainer.loss_config),
         temperature or correction,

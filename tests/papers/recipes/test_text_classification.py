@@ -157,7 +157,7 @@ def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_
 def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     shutil.copytree(compared.folder / "focal_gamma_3", folder)
-    (result,) = run(folder, loss="focal:gamma=3", calibration="vector")
+    (result,) = run(folder, loss="focal:gamma=3", method="vector")
     assert result.fit.cross_fit.method == "vector"
     assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
     assert not result.temperature.is_fitted
@@ -171,10 +171,10 @@ def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path,
     nll = torch.nn.functional.cross_entropy(logits, torch.tensor(test["labels"][:])).item()
     assert nll == pytest.approx(result.post["nll"], abs=1e-5)
     assert nll != pytest.approx(compared.results[1].post["nll"], abs=1e-5)
-    (fitted_again,) = run(folder, loss="focal:gamma=3", calibration="auto")
+    (fitted_again,) = run(folder, loss="focal:gamma=3", method="auto")
     assert {"none", "temperature", "vector", "matrix"} <= fitted_again.fit.cross_fit.scores.keys()
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    (reused,) = run(folder, loss="focal:gamma=3", calibration="auto")
+    (reused,) = run(folder, loss="focal:gamma=3", method="auto")
     assert reused.post == pytest.approx(fitted_again.post, rel=0, abs=0, nan_ok=True)
 
 
@@ -310,8 +310,8 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must not be given, got '/nope': a run"),
         (
-            {"calibration": "vector", "multi_label": "true"},
-            "calibration, for several labels, must be one of temperature, got 'vector'",
+            {"method": "vector", "multi_label": "true"},
+            "method, for several labels, must be one of temperature, got 'vector'",
         ),
         (
             {"temperature_objective": "adaece", "multi_label": "true"},
