@@ -56,10 +56,10 @@ def main() -> None:
             """Give the first token of each word the word's tag, and other tokens -100, which is ignored."""
             tokens = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
             labels = []
-            for row, of_words in enumerate(rows["labels"]):
+            for row, word_labels in enumerate(rows["labels"]):
                 words = tokens.word_ids(row)
                 pairs = zip(words, [None, *words], strict=False)
-                labels.append([-100 if word in (None, before) else of_words[word] for word, before in pairs])
+                labels.append([-100 if word in (None, before) else word_labels[word] for word, before in pairs])
             return {**tokens, "labels": labels}
 
         encoded = splits.map(encode, batched=True, remove_columns=splits["train"].column_names, desc="tokenizing")

@@ -46,13 +46,13 @@ LAYERS = (
 def imported_layers(path: Path) -> set[str]:
     """The folders and modules of the package that a file imports anywhere, except its own."""
     package = ("hf_focal", *path.relative_to(ROOT / "hf_focal").parts[:-1])
-    found = set()
+    layers = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             names = [node.module] if node.module else [alias.name for alias in node.names]
-            found |= {".".join((*base, name)).split(".")[1] for name in names}
-    return found - {*package[1:2]}
+            layers |= {".".join((*base, name)).split(".")[1] for name in names}
+    return layers - {*package[1:2]}
 
 
 def test_folders_import_only_those_above_them():

@@ -159,10 +159,10 @@ def test_links_stay_within_the_documentation_and_exist(page):
 
 def tables(page: Path) -> list[list[list[str]]]:
     """The cells of each table of a page, without the row of dashes."""
-    found = re.findall(r"(?:^\|.*\n)+", without_code(page) + "\n", re.MULTILINE)
+    blocks = re.findall(r"(?:^\|.*\n)+", without_code(page) + "\n", re.MULTILINE)
     return [
         [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.splitlines()]
-        for table in found
+        for table in blocks
     ]
 
 
@@ -250,12 +250,12 @@ def resolve(name: str):
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found = import_module(".".join(parts[:length]))
+            value = import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         for attribute in parts[length:]:
-            found = getattr(found, attribute)
-        return found
+            value = getattr(value, attribute)
+        return value
     raise ModuleNotFoundError(name)
 
 
@@ -269,9 +269,9 @@ def test_every_public_name_is_in_the_reference():
     directives = [re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE) for page in API]
     modules = [resolve(name) for names in directives for name in names]
     documented = [
-        getattr(found, name) for found in modules for name in getattr(found, "__all__", dir(found))
+        getattr(value, name) for value in modules for name in getattr(value, "__all__", dir(value))
     ] + modules
-    missing = [name for name in hf_focal.__all__ if not any(getattr(hf_focal, name) is found for found in documented)]
+    missing = [name for name in hf_focal.__all__ if not any(getattr(hf_focal, name) is value for value in documented)]
     assert missing == []
     product = {"losses", "metrics", "calibration", "trainer", "reports", "hub"}
     assert {f"hf_focal.{package}" for package in product} <= {module.__name__ for module in modules}
@@ -287,17 +287,17 @@ def test_the_reference_shows_each_name_of_a_package(package):
     names = set(import_module(f"hf_focal.{package}").__all__)
     assert names - described <= {"LOSSES", "LossFunction"}  # assigned names
     for name in names:
-        own_line = f"::: hf_focal.{package}.{name}.{name}\n"
-        assert not (folder / f"{name}.py").exists() or own_line in reference
+        directive = f"::: hf_focal.{package}.{name}.{name}\n"
+        assert not (folder / f"{name}.py").exists() or directive in reference
 
 
 def test_the_trainers_own_arguments_are_in_a_table_with_their_defaults():
     rows = {row[0].strip("`"): row[1].strip("`") for row in tables(DOCS / "api" / "trainer.md")[0][2:]}
-    own = {field.name: field.default for field in dataclasses.fields(FocalTrainingArguments)}
+    defaults = {field.name: field.default for field in dataclasses.fields(FocalTrainingArguments)}
     others = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
     assert rows == {
         name: json.dumps(value) if isinstance(value, str) else str(value)
-        for name, value in own.items()
+        for name, value in defaults.items()
         if name not in others or value != others[name]
     }
 

@@ -259,9 +259,9 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     options = {"method": "temperature", "output": tmp_path / "out", **case.options}
     result = calibrate_model(case.folder, str(data), test_split="test", **options)
     files = {"test_dataset": str(case.test), "method": "temperature", **case.options}
-    of_files = calibrate_model(case.folder, str(case.validation), **files)
-    assert result.temperature == of_files.temperature
-    assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
+    from_files = calibrate_model(case.folder, str(case.validation), **files)
+    assert result.temperature == from_files.temperature
+    assert result.post == pytest.approx(from_files.post, rel=0, nan_ok=True)
     assert "split 'validation' of dataset" in result.fit.fitted_on
     assert "split 'test' of test_dataset" in result.data.measured_on
     assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -400,8 +400,8 @@ def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
     texts = {path: path.read_bytes() for path in written}
     assert len(texts) > 5
     assert "samples of validation.parquet, not on the test set" in texts[tmp_path / "out" / "README.md"].decode()
-    for own in (case.folder.parent, tmp_path):
-        assert [path for path, content in texts.items() if str(own).encode() in content] == []
+    for folder in (case.folder.parent, tmp_path):
+        assert [path for path, content in texts.items() if str(folder).encode() in content] == []
 
 
 def test_words_without_tokens_are_said(cases, tmp_path):
@@ -461,12 +461,12 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
     result = calibrate_model(
         case.folder, str(case.validation), test_dataset=str(case.test), method="temperature", **options
     )
-    found, corrected = (of.thresholds.labels[0] for of in (chosen, result))
-    assert abs(found.recall - corrected.recall) < 0.1
+    actual, corrected = (of.thresholds.labels[0] for of in (chosen, result))
+    assert abs(actual.recall - corrected.recall) < 0.1
     assert chosen.thresholds.goal == result.thresholds.goal
     logits, labels = logits_of("texts", case.folder, case.validation)
     expected = fit_thresholds(logits, labels, precision=0.4, link="softmax")
-    assert found.value == pytest.approx(expected.values[0], abs=1e-5)
+    assert actual.value == pytest.approx(expected.values[0], abs=1e-5)
     with pytest.raises(InputError, match="objective must be 'nll' with precision, got 'ece'"):
         calibrate_model(case.folder, str(case.validation), precision=0.4, objective="ece")
 
@@ -474,13 +474,13 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
 def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
     case = cases["texts"]
     rows = load_dataset("parquet", data_files=str(case.validation), split="train")
-    kept = [*range(60)] * 3
-    rows.select(kept).add_column("document", kept).to_parquet(tmp_path / "repeated.parquet")
+    documents = [*range(60)] * 3
+    rows.select(documents).add_column("document", documents).to_parquet(tmp_path / "repeated.parquet")
     data, options = str(tmp_path / "repeated.parquet"), {"test_dataset": str(case.test), **case.options}
-    found = calibrate_model(case.folder, data, precision=0.4, **options)
-    (note,) = [note for note in found.notes if "drawn by these clusters" in note]
+    result = calibrate_model(case.folder, data, precision=0.4, **options)
+    (note,) = [note for note in result.notes if "drawn by these clusters" in note]
     assert "the 180 samples of dataset 'repeated.parquet' have 60 values of 'premise'" in note
-    assert "clusters (60 of them)" in found.thresholds.conditions and "clusters (60" in summary(found)
+    assert "clusters (60 of them)" in result.thresholds.conditions and "clusters (60" in summary(result)
     named = calibrate_model(case.folder, data, precision=0.4, cluster_column="document", **options)
     assert "60 values of 'document'" in " ".join(named.notes)
     with pytest.raises(InputError, match=r"cluster_column must be a column of dataset 'repeated.parquet'.*got 'id'"):
@@ -577,18 +577,18 @@ def test_the_model_runs_once_for_each_dataset(cases, kind, tmp_path, monkeypatch
         return collect(trainer, dataset, accumulator)
 
     monkeypatch.setattr(FocalTrainer, "collect", counted)
-    for given in ({"method": "temperature"}, {"method": "vector"}, {"precision": 0.5}):
+    for options in ({"method": "temperature"}, {"method": "vector"}, {"precision": 0.5}):
         passes.clear()
-        calibrate_model(case.folder, str(case.validation), **given, **case.options)
+        calibrate_model(case.folder, str(case.validation), **options, **case.options)
         assert len(passes) == 1
-        calibrate_model(case.folder, str(case.validation), test_dataset=str(case.test), **given, **case.options)
+        calibrate_model(case.folder, str(case.validation), test_dataset=str(case.test), **options, **case.options)
         assert len(passes) == 3
 
 
 def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
     case = cases["texts"]
-    given = {"method": "temperature", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
-    fitted = calibrate_model(case.folder, str(case.validation), **given, **case.options)
+    options = {"method": "temperature", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
+    fitted = calibrate_model(case.folder, str(case.validation), **options, **case.options)
     result = evaluate_scores(tmp_path / "s.parquet")
     assert result.pre == pytest.approx(fitted.pre, rel=1e-6, nan_ok=True)
     again = calibrate_scores(tmp_path / "s.parquet", method="temperature")
@@ -602,9 +602,9 @@ def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
     languages = [["de", "en"][row % 2] for row in range(len(rows))]
     rows.add_column("language", languages).to_parquet(tmp_path / "test.parquet")
     collect = FocalTrainer.collect
-    monkeypatch.setattr(FocalTrainer, "collect", lambda *given: passes.append(1) or collect(*given))
-    given = {"group": "language", "reference": str(case.validation), "save_scores": tmp_path / "s.parquet"}
-    result = evaluate_model(case.folder, str(tmp_path / "test.parquet"), **given, **case.options)
+    monkeypatch.setattr(FocalTrainer, "collect", lambda *options: passes.append(1) or collect(*options))
+    options = {"group": "language", "reference": str(case.validation), "save_scores": tmp_path / "s.parquet"}
+    result = evaluate_model(case.folder, str(tmp_path / "test.parquet"), **options, **case.options)
     assert len(passes) == 2  # one for each data set
     table = evaluate_scores(tmp_path / "s.parquet", group="group")
     assert result.parts.groups.name == table.parts.groups.name
@@ -630,11 +630,11 @@ def test_a_threshold_is_chosen_on_another_table(cases, tmp_path):
     for name in ("validation", "test"):
         data = str(getattr(case, name))
         evaluate_model(case.folder, data, save_scores=tmp_path / f"{name}.parquet", **case.options)
-    given = {"threshold_scores": tmp_path / "validation.parquet", "coverage": 0.5}
-    of_table = evaluate_scores(tmp_path / "test.parquet", **given).thresholds.labels
+    choice = {"threshold_scores": tmp_path / "validation.parquet", "coverage": 0.5}
+    from_table = evaluate_scores(tmp_path / "test.parquet", **choice).thresholds.labels
     options = {"threshold_dataset": str(case.validation), "coverage": 0.5, **case.options}
-    of_model = evaluate_model(case.folder, str(case.test), **options).thresholds.labels
-    assert [label.value for label in of_table] == pytest.approx([label.value for label in of_model], abs=1e-6)
+    from_model = evaluate_model(case.folder, str(case.test), **options).thresholds.labels
+    assert [label.value for label in from_table] == pytest.approx([label.value for label in from_model], abs=1e-6)
     with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
         evaluate_scores(tmp_path / "test.parquet", coverage=0.5)
 

@@ -122,7 +122,7 @@ def _choices(random: np.random.Generator):
         _sentences(random),
         [random.choice(_WORDS, 4, replace=False).tolist() for _ in range(_NUM_ROWS)],
     )
-    pairs = [text for question in questions for text in [question] * 4], [text for own in options for text in own]
+    pairs = [text for question in questions for text in [question] * 4], [text for row in options for text in row]
     tokens = tokenizer(*pairs, padding=True, return_tensors="pt")
     inputs = {name: values.view(_NUM_ROWS, 4, -1) for name, values in tokens.items()}
     labels = _draw_numbers(model, inputs)

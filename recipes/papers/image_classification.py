@@ -73,7 +73,7 @@ ARGUMENTS = (
 
 def load_data(data_args: ImageDataArguments, seed: int) -> tuple[DatasetDict, list[str]]:
     """Load "train", "validation", and "test" with the columns "image" and "labels", and the names of the classes."""
-    if data_args.given():
+    if data_args.names_data():
         columns = {"image_column": data_args.image_column, "label_column": data_args.label_column}
         splits, names = load_splits("image-classification", **data_args.location(), **columns, seed=seed)
     else:

@@ -131,7 +131,7 @@ def check_models(names: list[str], max_length: int | None) -> dict:
     return configs
 
 
-def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> tuple[Dataset, dict[str, Dataset]]:
+def load_data(ood: OODArguments, configs: dict, are_images: bool, seed: int) -> tuple[Dataset, dict[str, Dataset]]:
     """Load the in-distribution samples with the models' labels, and the out-of-distribution datasets by name."""
 
     def subset(samples: Dataset) -> Dataset:
@@ -140,10 +140,12 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
         return samples.shuffle(seed=seed).select(range(ood.max_samples))
 
     def selected(argument: str, name: str, samples: Dataset, column: str) -> Dataset:
-        kind = ("image_column", column, "image", "images") if of_images else ("text_column", column, "text", "strings")
+        kind = (
+            ("image_column", column, "image", "images") if are_images else ("text_column", column, "text", "strings")
+        )
         return select_columns(f"{argument} {name!r}", samples, Column(*kind))
 
-    column = ood.image_column if of_images else ood.text_column
+    column = ood.image_column if are_images else ood.text_column
     source, name = ("test_file", ood.test_file) if ood.test_file is not None else ("dataset_name", ood.dataset_name)
     labeled = load_one_split(source, name)
     inputs = selected(source, name, labeled, column)
@@ -155,7 +157,7 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
     out = {}
     for name in ood.out:
         if corruption_of(name):
-            if not of_images:
+            if not are_images:
                 raise ValueError(f"out must be a dataset for models of texts, got {name!r}")
             continue
         if Path(name).stem in out:
@@ -182,10 +184,10 @@ class DecodedImages(torch.utils.data.Dataset):
 class Classifier:
     """A trained model and its temperature T."""
 
-    def __init__(self, name: str, of_images: bool, max_length: int | None, args: TrainingArguments):
-        self.loss, self.of_images = loss_of(name), of_images
-        if of_images:
-            self.pixels = PixelFormat.of_pretrained(name)
+    def __init__(self, name: str, are_images: bool, max_length: int | None, args: TrainingArguments):
+        self.loss, self.are_images = loss_of(name), are_images
+        if are_images:
+            self.pixels = PixelFormat.from_pretrained(name)
             model = AutoModelForImageClassification.from_pretrained(name).to(memory_format=torch.channels_last)
             self.trainer = Trainer(model, args, data_collator=lambda batch: batch)
         else:
@@ -199,14 +201,14 @@ class Classifier:
 
     def inputs(self, samples: Dataset) -> Any:
         """Decode the images or tokenize the texts of samples, and return what `logits` takes."""
-        if self.of_images:
+        if self.are_images:
             return decode_images(samples, self.pixels.stored_size)
         tokenize = partial(self.tokenizer, truncation=True, max_length=self.max_length)
         return samples.map(lambda batch: tokenize(batch["text"]), batched=True, remove_columns=samples.column_names)
 
     def logits(self, inputs: Any) -> torch.Tensor:
         """Compute the model's logits before T, float32 (N, K)."""
-        logits = self.trainer.predict(DecodedImages(inputs, self.pixels) if self.of_images else inputs).predictions
+        logits = self.trainer.predict(DecodedImages(inputs, self.pixels) if self.are_images else inputs).predictions
         return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.in_weights
 
 
@@ -215,13 +217,13 @@ def measure(
 ) -> DetectionResult:
     """Measure how a classifier detects each dataset in `out`, and its calibration at each severity of each shift."""
     labels, inputs = torch.tensor(known["label"][:]), classifier.inputs(known)
-    own = classifier.logits(inputs)
+    known_logits = classifier.logits(inputs)
     logits = {name: classifier.logits(classifier.inputs(samples)) for name, samples in out.items()}
     corruptions = {name: corruption_of(name) for name in ood.out if corruption_of(name)}
     wanted = {*corruptions.values(), *((name, severity) for name in ood.shift for severity in SEVERITIES)}
     corrupted = {pair: classifier.logits(corrupt(inputs, *pair, seed)) for pair in sorted(wanted)}
     logits |= {name: corrupted[pair] for name, pair in corruptions.items()}
-    unshifted = calibration(own, labels, classifier.temperature)
+    unshifted = calibration(known_logits, labels, classifier.temperature)
     shift = {
         name: [
             {"severity": 0, **unshifted},
@@ -233,7 +235,7 @@ def measure(
         for name in ood.shift
     }
     return DetectionResult.measure(
-        classifier.loss, classifier.temperature, own, logits, shift=shift, in_distribution=unshifted
+        classifier.loss, classifier.temperature, known_logits, logits, shift=shift, in_distribution=unshifted
     )
 
 
@@ -259,18 +261,18 @@ def main(argv: list[str]) -> list[DetectionResult]:
     args.remove_unused_columns = args.dataloader_drop_last = False
     args.train_sampling_strategy = "random"  # Trainer would reorder the predictions if it grouped by length
     configs = check_models(ood.models, ood.max_length)
-    of_images = is_image_classifier(configs[ood.models[0]])
-    if not of_images and ood.shift:
+    are_images = is_image_classifier(configs[ood.models[0]])
+    if not are_images and ood.shift:
         raise ValueError(f"shift must be left out for models of texts, got {', '.join(ood.shift)}")
 
     with args.main_process_first(desc="loading the data"):
-        known, out = load_data(ood, configs, of_images, args.seed)
+        known, out = load_data(ood, configs, are_images, args.seed)
 
     results = []
     for number, name in enumerate(ood.models, start=1):
         logging.info("%s (%d of %d)", name, number, len(ood.models))
         with after_start(f"measuring {name}"):
-            classifier = Classifier(name, of_images, ood.max_length, args)
+            classifier = Classifier(name, are_images, ood.max_length, args)
             results.append(measure(classifier, ood, known, out, args.seed))
 
     if args.process_index == 0:

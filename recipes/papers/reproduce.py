@@ -118,7 +118,9 @@ def plan_runs(arguments: ReproduceArguments) -> list[CellRun]:
     names = dict.fromkeys(cell.name for cell in cells)
     entries = {name[:2]: row_entry(rows_file, *name[:2]) for name in names}
     files = {row: data_files(entry, row[0], data) for row, entry in entries.items()}
-    digests = {row: contents({name: str(file) for name, file in of_row.items()}) for row, of_row in files.items()}
+    digests = {
+        row: contents({name: str(file) for name, file in row_files.items()}) for row, row_files in files.items()
+    }
     runs = []
     for seed in arguments.seeds:
         for dataset, model, loss in names:
@@ -151,15 +153,15 @@ def select_cells(arguments: ReproduceArguments) -> list[PaperCell]:
         check.choice("losses", loss, list(dict.fromkeys(cell.loss for cell in cells)))
     selected = []
     for table in arguments.table:
-        own = [
+        matching = [
             cell
             for cell in known[table]
             if (arguments.rows is None or set(cell.row_names) & set(arguments.rows))
             and (arguments.losses is None or cell.loss in arguments.losses)
         ]
-        if not own:
+        if not matching:
             raise ValueError(f"rows and losses must leave a cell of {table}, got {arguments.rows}, {arguments.losses}")
-        selected += own
+        selected += matching
     return selected
 
 
@@ -183,9 +185,9 @@ def options_of(
     entry: Mapping[str, Any], model: str, loss: str, overrides: Mapping[str, str], from_hub: bool
 ) -> dict[str, Any]:
     """Return the arguments of a row's runs with a loss, besides their configuration, files, and seed."""
-    of_loss = entry.get("options", {})
+    loss_options = entry.get("options", {})
     options = {**(entry["hub"] if from_hub else {}), **entry["model"]}
-    options |= of_loss.get(loss, {}) | of_loss.get(f"{model} {loss}", {}) | overrides
+    options |= loss_options.get(loss, {}) | loss_options.get(f"{model} {loss}", {}) | overrides
     if (devices := entry.get("devices", 1)) > 1:  # one process accumulates the batches of as many
         configured = yaml.safe_load((RECIPES / "configs" / entry["config"]).read_text(encoding="utf-8"))
         steps = (configured | options).get("gradient_accumulation_steps", 1)

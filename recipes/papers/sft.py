@@ -60,8 +60,8 @@ def encode(texts: Dataset, column: str, tokenizer) -> Dataset:
 
 def settings_of(options: argparse.Namespace, loss: str, seed: int) -> dict:
     """Return the command-line settings that run.json keeps. The folder's name has the number of samples."""
-    given = {name: getattr(options, name) for name in ("epochs", "learning_rate", "vocab_size", "hidden_size")}
-    return {"loss": loss, "seed": seed, **given}
+    values = {name: getattr(options, name) for name in ("epochs", "learning_rate", "vocab_size", "hidden_size")}
+    return {"loss": loss, "seed": seed, **values}
 
 
 def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -> None:

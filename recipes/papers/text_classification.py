@@ -106,7 +106,7 @@ ARGUMENTS = (TextDataArguments, TextModelArguments, SampleClassifierArguments, F
 
 def load_data(data_args: TextDataArguments, seed: int) -> tuple[DatasetDict, list[str]]:
     """Load "train", "validation", and "test" with the columns "text" and "labels", and the names of the labels."""
-    if data_args.given():
+    if data_args.names_data():
         columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
         splits, names = load_splits("text-classification", **data_args.location(), **columns, seed=seed)
         splits = strip_posts(splits, data_args.strip)
@@ -137,8 +137,8 @@ def tokenize(
         tokens = tokenizer(batch["text"], truncation=True, max_length=max_length)
         if model_args.is_official:
             # Keep the words that the network reads: padding to the longest post would take 40% of the time.
-            kept = ([i for i in ids if i != tokenizer.unk_token_id] for ids in tokens["input_ids"])
-            tokens = {"input_ids": [ids[-(model_args.max_length or 1000) :] for ids in kept]}
+            known = ([i for i in ids if i != tokenizer.unk_token_id] for ids in tokens["input_ids"])
+            tokens = {"input_ids": [ids[-(model_args.max_length or 1000) :] for ids in known]}
         return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": batch["labels"]}
 
     return splits.map(encode, batched=True, remove_columns=splits["train"].column_names, desc="tokenizing")

@@ -149,7 +149,7 @@ ARGUMENTS = (TranslationDataArguments, TransformerArguments, TranslationArgument
 
 def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
-    if data_args.given():
+    if data_args.names_data():
         languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
         other_test_file = data_args.other_test_file
         return load_parallel(**data_args.location(), **languages, other_test_file=other_test_file, seed=seed)

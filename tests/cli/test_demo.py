@@ -48,10 +48,10 @@ def test_the_same_seed_gives_the_same_files(tmp_path, monkeypatch):
 
 def test_messages_are_mostly_easy_and_sometimes_ambiguous():
     """Counting the words of the departments' own vocabularies is right for most messages, and not for all."""
-    own = {name: set(text.split()) for name, text in demo_data._WORDS.items()}
+    topic_words = {name: set(text.split()) for name, text in demo_data._WORDS.items()}
     right, messages = 0, demo_data.generate_messages(1000, seed=9)
     for message in messages:
         words = re.findall(r"\w+", message["text"])
-        counts = {name: sum(word in mine for word in words) for name, mine in own.items()}
+        counts = {name: sum(word in mine for word in words) for name, mine in topic_words.items()}
         right += max(counts, key=lambda name: counts[name]) == message["label"]
     assert right / len(messages) == pytest.approx(0.85, abs=0.1)

@@ -21,19 +21,19 @@ def test_the_package_is_the_command():
 
 
 def test_accelerate_launches_it():
-    found = run("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 1, "-m", "hf_focal", "losses")
-    assert found.returncode == 0 and "flsd53: " in found.stdout
+    actual = run("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 1, "-m", "hf_focal", "losses")
+    assert actual.returncode == 0 and "flsd53: " in actual.stdout
 
 
 def test_two_processes_measure_what_one_measures(tmp_path):
     case = trained_models.build("texts", tmp_path)
     line = ["evaluate", case.folder, "--dataset", case.test, *case.arguments, "--output", tmp_path / "out"]
-    found = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "hf_focal", *line)
-    assert found.returncode == 0, found.stderr
+    actual = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "hf_focal", *line)
+    assert actual.returncode == 0, actual.stderr
     saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text(encoding="utf-8"))
     assert saved["details"]["num_processes"] == 2
     expected = evaluate_model(case.folder, str(case.test), **case.options)
     assert {name: value for name, value in saved["pre"].items() if value is not None} == pytest.approx(
         {name: value for name, value in expected.pre.items() if value == value}, rel=1e-5
     )
-    assert found.stdout.count("Written to") == 1
+    assert actual.stdout.count("Written to") == 1

@@ -415,7 +415,7 @@ def test_the_examples_of_the_help_are_valid(capsys, command):
         main([command, "--help"])
     examples = re.findall(f"^  hf-focal ({command} .*)", capsys.readouterr().out, flags=re.MULTILINE)
     parsed = [vars(cli._parser().parse_args(shlex.split(example))) for example in examples]
-    data = [{"dataset", "scores"} & given.keys() for given in parsed]
+    data = [{"dataset", "scores"} & arguments.keys() for arguments in parsed]
     assert {"dataset"} in data and {"scores"} in data and all(len(of) == 1 for of in data)
 
 

@@ -111,8 +111,8 @@ class Fuzz:
     """What the attacks start from: a tiny model and its data, the folder of a run, and reports."""
 
     def __init__(self) -> None:
-        self.given = build("texts", SCRATCH / "given")
-        self.rows = ["--dataset", str(self.given.validation), *self.given.arguments, "--max_samples", "20"]
+        self.trained = build("texts", SCRATCH / "given")
+        self.rows = ["--dataset", str(self.trained.validation), *self.trained.arguments, "--max_samples", "20"]
         labels = torch.arange(40) % 4
         logits = 3.0 * torch.nn.functional.one_hot(labels, 4) + torch.linspace(0, 1, 4)
         noisy = logits + torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
@@ -122,7 +122,7 @@ class Fuzz:
         self.ood = DetectionResult.measure("brier", 1.5, logits, {"other": logits.roll(1, 0)}, shift=shift)
         write_report(SCRATCH / "run" / "report", self.result)
         write_detection_report(SCRATCH / "run" / "report", [self.ood])
-        shutil.copytree(self.given.folder, SCRATCH / "model")
+        shutil.copytree(self.trained.folder, SCRATCH / "model")
         write_report(SCRATCH / "model" / "report", self.result)
         assert self.recipe("--output_dir", str(SCRATCH / "trained")) == 0
         self.scores = SCRATCH / "scores.csv"
@@ -209,11 +209,13 @@ class Fuzz:
     def path(self, random: random.Random, folder: Path) -> int:
         (name, decoy), there = random.choice(PATTERNS), random.random() < 0.7
         self.done = f"{name!r}, {'there' if there else 'not there'}"
-        rows = pandas.read_parquet(self.given.validation)
+        rows = pandas.read_parquet(self.trained.validation)
         for file, count in ((name if there else None, 11), (decoy, 17)):
             if file is not None:
                 rows.iloc[:count].to_csv(folder / file, index=False)
-        code = cli.main(["evaluate", str(self.given.folder), "--dataset", str(folder / name), *self.given.arguments])
+        code = cli.main(
+            ["evaluate", str(self.trained.folder), "--dataset", str(folder / name), *self.trained.arguments]
+        )
         # Refused: `datasets` would take "::" for an archive, and "$" for a variable.
         there = there and not any(part in name for part in ("::", "$"))
         if code != (0 if there else 2) or (there and "On the 11 samples" not in sys.stdout.getvalue()):  # type: ignore[attr-defined]

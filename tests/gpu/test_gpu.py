@@ -37,8 +37,8 @@ def synchronization_is_an_error():
 def test_losses_equal_those_of_the_cpu(name):
     logits, labels = batch()
     exact = value_and_gradient(build_loss(name), logits, labels)
-    found = value_and_gradient(build_loss(name), logits.float().cuda(), labels.cuda())
-    for ours, right in zip(found, exact, strict=True):
+    actual = value_and_gradient(build_loss(name), logits.float().cuda(), labels.cuda())
+    for ours, right in zip(actual, exact, strict=True):
         torch.testing.assert_close(ours.cpu().double(), right, rtol=1e-5, atol=1e-8)
 
 
@@ -96,8 +96,8 @@ def test_focal_loss_of_the_tokens_of_a_fused_kernel(kernel, gamma):
     wide = [tensor.detach().double().requires_grad_() for tensor in (hidden, weight)]
     exact = build_loss(f"focal:gamma={gamma}")(F.linear(*wide), labels, reduction="sum")
     torch.testing.assert_close(value.double(), exact, rtol=1e-3, atol=0)  # the product may use 10 bits
-    found, right = torch.autograd.grad(value, (hidden, weight)), torch.autograd.grad(exact, wide)
-    for ours, theirs in zip(found, right, strict=True):
+    actual, right = torch.autograd.grad(value, (hidden, weight)), torch.autograd.grad(exact, wide)
+    for ours, theirs in zip(actual, right, strict=True):
         assert (ours - theirs).norm() < 2e-3 * theirs.norm()
 
 

@@ -7,9 +7,9 @@ import torch
 
 def mmce(logits, labels, weighted=False):
     """The definition, by the whole matrix of pairs, in float64 torch so that its gradient is autograd's."""
-    kept = [i for i, y in enumerate(labels.tolist()) if y != -100]
-    confidence, prediction = logits[kept].double().softmax(-1).max(-1)
-    correct = (prediction == labels[kept]).double()
+    labeled = [i for i, y in enumerate(labels.tolist()) if y != -100]
+    confidence, prediction = logits[labeled].double().softmax(-1).max(-1)
+    correct = (prediction == labels[labeled]).double()
     if weighted:
         right, wrong = correct.sum().item(), (1 - correct).sum().item()
         weight = sum(
@@ -18,7 +18,7 @@ def mmce(logits, labels, weighted=False):
             if count
         )
     else:
-        weight = (correct - confidence) / len(kept)
+        weight = (correct - confidence) / len(labeled)
     kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / 0.4)
     return (weight[:, None] * weight[None, :] * kernel).sum().sqrt()
 

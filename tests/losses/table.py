@@ -68,10 +68,10 @@ def dual_focal(x: Sample, gamma: mpf) -> mpf:
     return (x.wrong + max(below, default=0)) ** gamma * x.ce
 
 
-def smoothed(x: Sample, of_label: mpf, of_others: mpf) -> mpf:
+def smoothed(x: Sample, label_weight: mpf, other_weight: mpf) -> mpf:
     """Cross-entropy against a target of the label and one of each other class."""
     others = sum(x.ce + x.z[x.y] - z for k, z in enumerate(x.z) if k != x.y)
-    return of_label * x.ce + of_others * others
+    return label_weight * x.ce + other_weight * others
 
 
 def with_mmce(samples: list[Sample], lam: int, weighted: bool) -> list[mpf]:
@@ -141,10 +141,10 @@ def expected(case: Case, logits: Tensor, labels: Tensor, weights: Tensor) -> tup
     `labels` are classes (N,), or soft targets (N, K).
     """
     z, soft = [[mpf(v) for v in row] for row in logits.double().tolist()], labels.is_floating_point()
-    kept = [i for i, y in enumerate(labels.tolist()) if y != -100 and y != [-100] * len(z[0])]
+    labeled = [i for i, y in enumerate(labels.tolist()) if y != -100 and y != [-100] * len(z[0])]
     values, gradient = torch.zeros(len(z), dtype=torch.float64), torch.zeros(logits.shape, dtype=torch.float64)
 
-    def of_sample(row: list[mpf], i: int) -> mpf:
+    def sample_loss(row: list[mpf], i: int) -> mpf:
         if not soft:
             return case.formula(Sample(row, int(labels[i])))
         q = [mpf(v) for v in labels[i].double().tolist()]
@@ -152,17 +152,17 @@ def expected(case: Case, logits: Tensor, labels: Tensor, weights: Tensor) -> tup
             return case.soft(Sample(row, 0), q)
         return sum(share * case.formula(Sample(row, k)) for k, share in enumerate(q) if share)
 
-    def of_batch(row: list[mpf], i: int) -> list[mpf]:
-        return case.formula([Sample(row if j == i else z[j], int(labels[j])) for j in kept])
+    def batch_losses(row: list[mpf], i: int) -> list[mpf]:
+        return case.formula([Sample(row if j == i else z[j], int(labels[j])) for j in labeled])
 
-    for position, i in enumerate(kept):
+    for position, i in enumerate(labeled):
         if case.batch:
-            values[i] = float(of_batch(z[i], i)[position])
-            w = [mpf(weights[j].item()) for j in kept]
-            slopes = _slopes(lambda row, i=i, w=w: sum(map(mp.fmul, w, of_batch(row, i))), z[i])
+            values[i] = float(batch_losses(z[i], i)[position])
+            w = [mpf(weights[j].item()) for j in labeled]
+            slopes = _slopes(lambda row, i=i, w=w: sum(map(mp.fmul, w, batch_losses(row, i))), z[i])
         else:
-            values[i] = float(of_sample(z[i], i))
-            slopes = [weights[i].item() * s for s in _slopes(lambda row, i=i: of_sample(row, i), z[i])]
+            values[i] = float(sample_loss(z[i], i))
+            slopes = [weights[i].item() * s for s in _slopes(lambda row, i=i: sample_loss(row, i), z[i])]
         gradient[i] = torch.tensor(slopes, dtype=torch.float64)
     return values, gradient
 
@@ -173,11 +173,11 @@ def expected_of_sigmoid(case: Case, logits: Tensor, labels: Tensor) -> tuple[Ten
     results = torch.zeros(2, *logits.shape, dtype=torch.float64)
     for i, j in (labels >= 0).nonzero().tolist():
 
-        def of_entry(z: list[mpf], y: int = int(labels[i, j]), column: int = j) -> mpf:
+        def entry_loss(z: list[mpf], y: int = int(labels[i, j]), column: int = j) -> mpf:
             return formula(Sample([mpf(0), *z], y, column))
 
         z = [mpf(logits[i, j].item())]
-        results[0, i, j], results[1, i, j] = float(of_entry(z)), _slopes(of_entry, z)[0]
+        results[0, i, j], results[1, i, j] = float(entry_loss(z)), _slopes(entry_loss, z)[0]
     return results[0], results[1]
 
 

@@ -37,8 +37,8 @@ def batch(shape=(40,), dtype=torch.float64, seed=0):
 
 def recall(logits, labels):
     """By scikit-learn, (K,), 0 for a class without rows."""
-    kept = labels.flatten() != -100
-    labels, predictions = labels.flatten()[kept].numpy(), logits.double().flatten(0, -2).argmax(-1)[kept].numpy()
+    labeled = labels.flatten() != -100
+    labels, predictions = labels.flatten()[labeled].numpy(), logits.double().flatten(0, -2).argmax(-1)[labeled].numpy()
     return torch.tensor(recall_score(labels, predictions, labels=range(K), average=None, zero_division=0.0))
 
 
@@ -177,8 +177,8 @@ def test_weights_are_inverse_effective_numbers_with_mean_1_over_the_rows(beta):
     effective = counts if beta == 1 else (1 - beta ** counts.astype(float)) / (1 - beta)
     weights = np.array(class_balanced_weights(counts.tolist(), beta))
     assert weights[3] == 0
-    kept = counts > 0
-    assert weights[kept] * effective[kept] == pytest.approx(weights[0] * effective[0], rel=1e-12)
+    present = counts > 0
+    assert weights[present] * effective[present] == pytest.approx(weights[0] * effective[0], rel=1e-12)
     assert counts @ weights == pytest.approx(counts.sum(), rel=1e-12)
 
 
@@ -194,8 +194,8 @@ def test_rows_are_weighted_by_their_class(shape, dtype, gamma):
     loss.set_class_counts([30, 20, 10, 0, 1])
     expected = weighted(logits, labels, loss.weights, gamma)
     torch.testing.assert_close(loss(logits, labels, reduction="none"), expected, rtol=1e-6, atol=0)
-    given = build_loss({"name": "class_balanced", "gamma": gamma, "weights": loss.weights})
-    assert torch.equal(given(logits, labels, reduction="none"), loss(logits, labels, reduction="none"))
+    fixed = build_loss({"name": "class_balanced", "gamma": gamma, "weights": loss.weights})
+    assert torch.equal(fixed(logits, labels, reduction="none"), loss(logits, labels, reduction="none"))
 
 
 def test_classes_behind_the_last_with_training_rows_weigh_nothing():
@@ -250,9 +250,9 @@ def test_a_checkpoint_restores_the_weights():
     loss.set_class_counts([3, 2, 1, 1, 5])
     resumed.load_state_dict(json.loads(json.dumps(loss.state_dict())))
     assert resumed.weights == loss.weights
-    given = ClassBalanced(weights=(1.0, 2.0))
-    given.load_state_dict(loss.state_dict())
-    assert list(given.weights) == [1, 2]
+    fixed = ClassBalanced(weights=(1.0, 2.0))
+    fixed.load_state_dict(loss.state_dict())
+    assert list(fixed.weights) == [1, 2]
 
 
 @pytest.mark.parametrize(

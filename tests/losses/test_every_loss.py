@@ -95,8 +95,8 @@ def test_gradients_of_large_vocabularies_are_those_of_float64(case):
     if "weights=" in case.config:
         pytest.skip("its weights are of four classes")
     logits, labels = batch(4, 20_000)
-    found, peer = (results(elementwise(case.build()), logits.float().to(dtype), labels) for dtype in (F32, F64))
-    close(found, peer, 1e-4, 1e-8)
+    actual, peer = (results(elementwise(case.build()), logits.float().to(dtype), labels) for dtype in (F32, F64))
+    close(actual, peer, 1e-4, 1e-8)
 
 
 @every_case
@@ -149,10 +149,15 @@ def test_micro_batches_divided_by_all_items_add_up_to_the_mean(case):
 @every_case
 def test_ignored_samples_leave_the_others_alone_and_may_hold_anything(case):
     logits, labels = batch()
-    kept = labels != -100
+    labeled = labels != -100
     values, gradient = results(elementwise(case.build()), logits, labels)
-    close((values[kept], gradient[kept]), results(elementwise(case.build()), logits[kept], labels[kept]), 1e-12, 1e-15)
-    assert not values[~kept].any() and not gradient[~kept].any()
+    close(
+        (values[labeled], gradient[labeled]),
+        results(elementwise(case.build()), logits[labeled], labels[labeled]),
+        1e-12,
+        1e-15,
+    )
+    assert not values[~labeled].any() and not gradient[~labeled].any()
     logits[3, :2] = -math.inf
     close(results(elementwise(case.build()), logits, labels), (values, gradient), 1e-12, 1e-15)
 
@@ -251,14 +256,14 @@ def soft_targets():
 @pytest.mark.parametrize("dtype", [F64, F32, BF16])
 def test_soft_targets_have_the_loss_of_the_formula(case, dtype):
     logits, targets = batch(dtype=dtype)[0], soft_targets()
-    found = results(elementwise(case.build()), logits, targets)
-    assert found[0].dtype == (F64 if dtype == F64 else F32) and found[1].dtype == dtype
-    peer = expected(case, logits, targets.to(found[0].dtype), torch.ones(8))
+    actual = results(elementwise(case.build()), logits, targets)
+    assert actual[0].dtype == (F64 if dtype == F64 else F32) and actual[1].dtype == dtype
+    peer = expected(case, logits, targets.to(actual[0].dtype), torch.ones(8))
     tolerance = 1e-11 if dtype == F64 else 1e-5
-    close(found[:1], peer[:1], tolerance, tolerance)
-    close(found[1:], peer[1:], 8e-3 if dtype == BF16 else tolerance, tolerance)
+    close(actual[:1], peer[:1], tolerance, tolerance)
+    close(actual[1:], peer[1:], 8e-3 if dtype == BF16 else tolerance, tolerance)
     loss = case.build()
-    close(results(loss, logits, targets), (found[0].sum() / 7, found[1] / 7), 8e-3 if dtype == BF16 else 1e-6, 1e-6)
+    close(results(loss, logits, targets), (actual[0].sum() / 7, actual[1] / 7), 8e-3 if dtype == BF16 else 1e-6, 1e-6)
 
 
 @every_soft
@@ -333,18 +338,18 @@ def test_losses_without_a_sigmoid_link_say_so(case):
 def test_a_linear_head_has_the_loss_of_its_logits(case, reduction, dtype):
     generator, loss = torch.Generator().manual_seed(0), case.build()
     hidden, weight, bias = (torch.randn(*size, generator=generator, dtype=F64) for size in ((8, 6), (4, 6), (4,)))
-    given = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight, bias)]
+    tensors = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight, bias)]
     labels = batch()[1]
     if not is_margin(case):
         with pytest.raises(ValueError, match="loss must depend on one sample at a time"):
-            linear_loss(loss, *given[:2], labels, given[2])
+            linear_loss(loss, *tensors[:2], labels, tensors[2])
         return
-    ours = linear_loss(loss, *given[:2], labels, given[2], reduction=reduction, chunk_size=3)
-    peer = loss(F.linear(*given), labels, reduction=reduction)
+    ours = linear_loss(loss, *tensors[:2], labels, tensors[2], reduction=reduction, chunk_size=3)
+    peer = loss(F.linear(*tensors), labels, reduction=reduction)
     assert ours.dtype == peer.dtype and ours.shape == peer.shape
-    found, expected_gradients = (torch.autograd.grad(value.sum(), given) for value in (ours, peer))
+    actual, expected_gradients = (torch.autograd.grad(value.sum(), tensors) for value in (ours, peer))
     tolerance = 1e-12 if dtype == F64 else 1e-5 if dtype == F32 else 4 * torch.finfo(dtype).eps
-    for a, b in zip((ours, *found), (peer, *expected_gradients), strict=True):
+    for a, b in zip((ours, *actual), (peer, *expected_gradients), strict=True):
         # Relative to the whole tensor: sums over samples and classes cancel in single elements.
         close([a.detach()], [b.detach()], 0, tolerance * max(b.detach().abs().max().item(), 1e-3))
 
@@ -417,8 +422,8 @@ def hard_batch(case, dtype=F64):
 def test_a_compiled_loss_has_no_graph_break_and_the_same_gradient(case, backend, dtype, rtol):
     torch.compiler.reset()
     compiled = torch.compile(case.build(), fullgraph=True, backend=backend)
-    found, peer = (results(loss, *hard_batch(case, dtype)) for loss in (compiled, case.build()))
-    for ours, theirs in zip(found, peer, strict=True):
+    actual, peer = (results(loss, *hard_batch(case, dtype)) for loss in (compiled, case.build()))
+    for ours, theirs in zip(actual, peer, strict=True):
         assert ours.dtype == theirs.dtype
         close([ours], [theirs], rtol, rtol * theirs.abs().max().item())
     with pytest.raises(RuntimeError, match=r"labels must be within \[0, 4\)|index out of bounds"):
@@ -438,8 +443,8 @@ def test_transforms_give_the_gradient_of_eager_code(case):
     loss, (logits, labels) = case.build(), hard_batch(case)
     value, gradient = results(loss, logits, labels)
     tangent = torch.randn(8, 4, generator=torch.Generator().manual_seed(1), dtype=F64)
-    found = jvp(lambda z: loss(z, labels), (logits,), (tangent,))
-    close([grad(loss)(logits, labels), *found], [gradient, value, (gradient * tangent).sum()], 1e-12, 1e-13)
+    actual = jvp(lambda z: loss(z, labels), (logits,), (tangent,))
+    close([grad(loss)(logits, labels), *actual], [gradient, value, (gradient * tangent).sum()], 1e-12, 1e-13)
     for z, y, dims in (
         (torch.stack([logits, logits.flip(0)]), torch.stack([labels, labels.flip(0)]), (0, 0)),
         (logits, torch.stack([labels, labels.roll(2)]), (None, 0)),
@@ -495,8 +500,8 @@ def test_a_device_without_float64_computes_the_same_in_float32(case, monkeypatch
     peer = results(case.build(), logits, labels)
     monkeypatch.setattr(checks, "_APPLE", ("mps", "cpu"))
     with NoFloat64():
-        found = results(case.build(), logits, labels)
-    close(found, peer, 1e-5, 1e-7)
+        actual = results(case.build(), logits, labels)
+    close(actual, peer, 1e-5, 1e-7)
 
 
 # Configs and state

@@ -58,9 +58,9 @@ def test_the_gradient_is_that_of_cross_entropy_times_g(p, gamma):
     g = (1 - p) ** gamma - gamma * p * (1 - p) ** (gamma - 1) * math.log(p)
     logits = torch.tensor([[math.log(p), math.log(1 - p)]], dtype=torch.float64, requires_grad=True)
     label = torch.tensor([0])
-    (of_focal,) = torch.autograd.grad(focal(logits, label, gamma).sum(), logits)
-    (of_cross_entropy,) = torch.autograd.grad(cross_entropy(logits, label).sum(), logits)
-    torch.testing.assert_close(of_focal, g * of_cross_entropy, rtol=1e-8, atol=1e-14)
+    (focal_gradient,) = torch.autograd.grad(focal(logits, label, gamma).sum(), logits)
+    (ce_gradient,) = torch.autograd.grad(cross_entropy(logits, label).sum(), logits)
+    torch.testing.assert_close(focal_gradient, g * ce_gradient, rtol=1e-8, atol=1e-14)
 
 
 distributions = st.lists(st.floats(0.01, 1), min_size=2, max_size=6).map(lambda w: [x / sum(w) for x in w])

@@ -39,7 +39,7 @@ def capped(logits, logit_scale=1.0, soft_cap=None):
     return logits if soft_cap is None else soft_cap * torch.tanh(logits / soft_cap)
 
 
-def of_all_logits(loss, hidden, weight, labels, bias=None, logit_scale=1.0, soft_cap=None, **options):
+def unfused(loss, hidden, weight, labels, bias=None, logit_scale=1.0, soft_cap=None, **options):
     bias = None if bias is None else bias.reshape(-1)
     return loss(capped(F.linear(hidden, weight, bias), logit_scale, soft_cap), labels, **options)
 
@@ -47,14 +47,14 @@ def of_all_logits(loss, hidden, weight, labels, bias=None, logit_scale=1.0, soft
 def assert_same(loss, hidden, weight, labels, bias=None, rtol=1e-12, chunk_size=5, **options):
     """Value and gradients of `linear_loss` are those of the loss of all logits."""
     ours = linear_loss(loss, hidden, weight, labels, bias, chunk_size=chunk_size, **options)
-    peer = of_all_logits(loss, hidden, weight, labels, bias, **options)
+    peer = unfused(loss, hidden, weight, labels, bias, **options)
     assert ours.dtype == peer.dtype and ours.shape == peer.shape
     grad = torch.linspace(-1, 2, peer.numel(), dtype=peer.dtype).reshape(peer.shape)
     if peer.ndim == 0:
         grad = grad * 0 + 0.7
-    given = [tensor for tensor in (hidden, weight, bias) if tensor is not None and tensor.requires_grad]
-    found, expected = (torch.autograd.grad(value, given, grad) for value in (ours, peer))
-    for a, b in zip((ours, *found), (peer, *expected), strict=True):
+    tensors = [tensor for tensor in (hidden, weight, bias) if tensor is not None and tensor.requires_grad]
+    actual, expected = (torch.autograd.grad(value, tensors, grad) for value in (ours, peer))
+    for a, b in zip((ours, *actual), (peer, *expected), strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         # Relative to the whole tensor: sums over rows and classes cancel in single elements.
         # Saturated rows have tiny gradients with the rounding of larger numbers.
@@ -149,7 +149,7 @@ def test_a_tied_weight_gets_both_gradients(reduction):
             loss_of("flsd53"), torch.tanh(F.embedding(tokens, weight)), weight, labels, reduction=reduction
         )
 
-    ours, peer = (torch.autograd.grad(values(f).sum(), weight)[0] for f in (linear_loss, of_all_logits))
+    ours, peer = (torch.autograd.grad(values(f).sum(), weight)[0] for f in (linear_loss, unfused))
     torch.testing.assert_close(ours, peer, rtol=1e-12, atol=1e-14)
 
 
@@ -229,7 +229,7 @@ def test_rows_keep_the_gamma_that_they_were_computed_with():
     loss = loss_of("adafocal:bins=4")
     hidden, weight, bias, labels = head()
     rows = linear_loss(loss, hidden, weight, labels, bias, reduction="none", chunk_size=5)
-    (expected,) = torch.autograd.grad(of_all_logits(loss, hidden, weight, labels, bias, reduction="sum"), weight)
+    (expected,) = torch.autograd.grad(unfused(loss, hidden, weight, labels, bias, reduction="sum"), weight)
     loss.policy.gammas = [1.0, 1.0, 1.0, 1.0]
     (gradient,) = torch.autograd.grad(rows.sum(), weight)
     torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-13)
@@ -270,7 +270,7 @@ def test_memory_beyond_the_gradients_is_that_of_a_chunk(reduction, dtype):
         return most / (num_rows * num_classes * 4)
 
     chunk = chunk_size / num_rows
-    assert peak(of_all_logits) > 0.9  # the measure sees what is there
+    assert peak(unfused) > 0.9  # the measure sees what is there
     # The gradients, in float32 and in their own dtype, a bfloat16 product and its float32 block.
     assert peak(linear_loss, chunk_size=chunk_size) < 2 * chunk + 4 * 16 / num_rows
 

@@ -24,6 +24,6 @@ def test_neither_the_list_nor_help_nor_advice_imports_pytorch():
         f"for line in {lines}:\n    with suppress(SystemExit):\n        main(line)\n"
         "sys.exit([name for name in ('torch', 'numpy', 'transformers') if name in sys.modules] or 0)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert "flsd53: focal" in found.stdout and "loss: " in found.stdout
+    actual = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert actual.returncode == 0, actual.stderr
+    assert "flsd53: focal" in actual.stdout and "loss: " in actual.stdout

@@ -66,8 +66,8 @@ def test_without_gradients_each_process_takes_its_own_rows(two):
     for rank, losses in enumerate(two["evaluated"]):
         features, labels = batch("ignored rows", rank)
         with torch.no_grad():
-            own = build_loss("mmce:lam=3")(model()(features), labels).item()
-        assert losses == pytest.approx([own] * (3 - rank), rel=1e-12)
+            local = build_loss("mmce:lam=3")(model()(features), labels).item()
+        assert losses == pytest.approx([local] * (3 - rank), rel=1e-12)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -140,7 +140,7 @@ def test_a_label_without_ones_learns_from_its_zeros():
 def test_weights_may_be_any_sequence():
     logits, labels = torch.randn(4, 2), torch.randint(2, (4, 2))
     losses = [
-        SigmoidLoss(build_loss("focal"), pos_weight=given) for given in ((1.0, 2.0), [1, 2], torch.tensor([1, 2]))
+        SigmoidLoss(build_loss("focal"), pos_weight=weights) for weights in ((1.0, 2.0), [1, 2], torch.tensor([1, 2]))
     ]
     assert len({float(loss(logits, labels)) for loss in losses}) == 1
     assert ClassBalanced(weights=torch.tensor([1.0, 2.0])).weights == [1, 2]

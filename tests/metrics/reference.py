@@ -130,7 +130,7 @@ class Metric(NamedTuple):
     """
 
     value: Callable
-    of_classes: bool = False
+    needs_classes: bool = False
     highest: float = 1.0
     sees_bias: bool = False
     tolerance: float = 1e-12
@@ -147,10 +147,10 @@ METRICS = {
     "aurc": Metric(aurc),
     "e_aurc": Metric(e_aurc),
     "augrc": Metric(augrc, highest=0.75),
-    "classwise_ece": Metric(classwise_ece, of_classes=True),
-    "nll": Metric(lambda p, y, _: nlls(p, y).mean(), of_classes=True, highest=np.inf),
-    "brier": Metric(brier, of_classes=True, highest=2.0),
-    "entropy": Metric(lambda p, y, _: entropies(p).mean(), of_classes=True, highest=np.inf),
+    "classwise_ece": Metric(classwise_ece, needs_classes=True),
+    "nll": Metric(lambda p, y, _: nlls(p, y).mean(), needs_classes=True, highest=np.inf),
+    "brier": Metric(brier, needs_classes=True, highest=2.0),
+    "entropy": Metric(lambda p, y, _: entropies(p).mean(), needs_classes=True, highest=np.inf),
 }
 
 
@@ -163,18 +163,18 @@ def means(probabilities, labels):
     def mean(values):
         return values.mean() if len(values) else np.nan
 
-    found = {"accuracy": mean(correct), "error": 1 - mean(correct), "confidence": mean(confidence)}
+    results = {"accuracy": mean(correct), "error": 1 - mean(correct), "confidence": mean(confidence)}
     predicted = probabilities.argmax(axis=1)
     recalls = [mean(predicted[labels == label] == label) for label in np.unique(labels)]
     if probabilities.shape[1] <= 256:  # with more, no counts by class are kept
-        found["macro_recall"] = np.mean(recalls) if recalls else np.nan
+        results["macro_recall"] = np.mean(recalls) if recalls else np.nan
     if probabilities.shape[1] == 2:
         log_odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
         pairs = np.sign(log_odds[labels == 1][:, None] - log_odds[labels == 0])
-        found["auroc"] = (1 + pairs.mean()) / 2 if pairs.size else np.nan
+        results["auroc"] = (1 + pairs.mean()) / 2 if pairs.size else np.nan
     if probabilities.shape[1] > 5:
-        found["top5_accuracy"] = mean((top5 == labels[:, None]).any(axis=1))
+        results["top5_accuracy"] = mean((top5 == labels[:, None]).any(axis=1))
     for name, values in (("nll", nll), ("entropy", entropy), ("confidence", confidence)):
-        found |= {f"{name}_correct": mean(values[correct]), f"{name}_incorrect": mean(values[~correct])}
-    found |= {"s99": mean(confidence >= 0.99), "s99_accuracy": mean(correct[confidence >= 0.99])}
-    return found | {"num_samples": len(labels)}
+        results |= {f"{name}_correct": mean(values[correct]), f"{name}_incorrect": mean(values[~correct])}
+    results |= {"s99": mean(confidence >= 0.99), "s99_accuracy": mean(correct[confidence >= 0.99])}
+    return results | {"num_samples": len(labels)}

@@ -25,7 +25,7 @@ def filled(*arguments):
     return metrics
 
 
-def of_confidences(confidence, correct, **options):
+def from_confidences(confidence, correct, **options):
     metrics = CalibrationMetrics(classwise=False, **options)
     metrics.update_from_confidences(confidence.astype(np.float32), correct)
     return metrics
@@ -58,14 +58,14 @@ def test_intervals_of_calibrated_models_hold_zero():
 @pytest.mark.parametrize(("hits", "high"), [(480, 0.023), (481, 0.023), (479, 0.023), (500, 0.04)])
 def test_the_interval_of_a_constant_confidence_is_that_of_the_accuracy(hits, high):
     """The standard error is 0.9%: an estimate of 0 does not show that the error is below 2 standard errors."""
-    metrics = of_confidences(np.full(500, 0.96), np.arange(500) < hits)
-    found = metrics.bootstrap()["ece"]
-    assert found[0] == 0 if hits < 500 else found[0] > 0.03
-    assert found[1] == pytest.approx(high, abs=0.006)
+    metrics = from_confidences(np.full(500, 0.96), np.arange(500) < hits)
+    actual = metrics.bootstrap()["ece"]
+    assert actual[0] == 0 if hits < 500 else actual[0] > 0.03
+    assert actual[1] == pytest.approx(high, abs=0.006)
 
 
 def test_that_all_answers_are_right_does_not_show_that_all_will_be():
-    metrics = of_confidences(np.ones(100), np.ones(100, bool))
+    metrics = from_confidences(np.ones(100), np.ones(100, bool))
     low, high = metrics.bootstrap()["ece"]
     assert low == 0
     assert high == pytest.approx(-np.log(0.025) / 100, rel=0.15)  # so that none among 100 has a probability of 2.5%
@@ -75,12 +75,12 @@ def draws(confidence, correct, rows, resamples, seed):
     """Errors of resamples of rows, drawn one by one."""
     generator = np.random.default_rng(seed)
     members = [np.flatnonzero(rows == row) for row in np.unique(rows)]
-    found = {name: [] for name in ("ece", "rmsce", "adaece")}
+    intervals = {name: [] for name in ("ece", "rmsce", "adaece")}
     for _ in range(resamples):
         drawn = np.concatenate([members[i] for i in generator.integers(len(members), size=len(members))])
-        for name, values in found.items():
+        for name, values in intervals.items():
             values.append(METRICS[name].value(confidence[drawn], correct[drawn], 15))
-    return {name: np.array(values) for name, values in found.items()}
+    return {name: np.array(values) for name, values in intervals.items()}
 
 
 @pytest.mark.parametrize("size", [1, 5])
@@ -94,30 +94,30 @@ def test_sums_are_distributed_like_those_of_rows_that_are_drawn_one_by_one(size,
     exact = draws(confidence, correct, rows, 600, 1)
     keys = bins.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct))
     order = np.argsort(keys)[::-1]
-    entries, of_entries = keys[order], None if size == 1 else rows[order]
-    arguments = *bins.confidences(entries), of_entries, 4000, np.random.default_rng(2)
+    entries, entry_rows = keys[order], None if size == 1 else rows[order]
+    arguments = *bins.confidences(entries), entry_rows, 4000, np.random.default_rng(2)
     starts = np.unique(bins.bin_index(torch.from_numpy(arguments[0]), 15).numpy(), return_index=True)[1]
     cells = bootstrap_intervals._equal_mass_cells(bins.tie_starts(entries), 3000, 15)
     width = bootstrap_intervals.Resamples.of(starts, np.eye(len(starts)), *arguments)
     mass = bootstrap_intervals.Resamples.of(*cells, *arguments)
     for name, values in exact.items():
         sums = mass if metric_table.METRICS[name].equal_mass else width
-        found = sums.errors(metric_table.METRICS[name].binned, sums.confidence - sums.rate)
-        assert found.mean() == pytest.approx(values.mean(), rel=0.04), name
-        assert found.std() == pytest.approx(values.std(), rel=0.12), name
+        actual = sums.errors(metric_table.METRICS[name].binned, sums.confidence - sums.rate)
+        assert actual.mean() == pytest.approx(values.mean(), rel=0.04), name
+        assert actual.std() == pytest.approx(values.std(), rel=0.12), name
 
 
 def test_rows_of_a_cluster_are_drawn_together():
     generator = np.random.default_rng(0)
     confidence = np.repeat(generator.uniform(0.5, 1, 200), 5)
     correct = np.repeat(generator.random(200) < 0.9 * confidence[::5], 5)
-    metrics, order = of_confidences(confidence, correct), generator.permutation(1000)
+    metrics, order = from_confidences(confidence, correct), generator.permutation(1000)
     questions = np.array([f"question {i // 5}" for i in range(1000)])
     apart, together = metrics.bootstrap()["ece"], metrics.bootstrap(clusters=questions)["ece"]
-    once = of_confidences(confidence[::5], correct[::5]).bootstrap()["ece"]
+    once = from_confidences(confidence[::5], correct[::5]).bootstrap()["ece"]
     assert together[1] - together[0] == pytest.approx(once[1] - once[0], rel=0.1)
     assert together[1] > apart[1]
-    shuffled = of_confidences(confidence[order], correct[order]).bootstrap(clusters=questions[order])["ece"]
+    shuffled = from_confidences(confidence[order], correct[order]).bootstrap(clusters=questions[order])["ece"]
     assert shuffled == pytest.approx(together, rel=0.05)
     with pytest.raises(ValueError, match=r"clusters must have the shape \(1000,\), one value a sample, got \(200,\)"):
         metrics.bootstrap(clusters=np.arange(200))
@@ -125,9 +125,9 @@ def test_rows_of_a_cluster_are_drawn_together():
 
 def test_each_row_as_a_cluster_is_as_without_clusters():
     metrics = filled(2000, 5, 0)
-    found, expected = (metrics.bootstrap(4000, clusters=clusters) for clusters in (np.arange(2000), None))
+    actual, expected = (metrics.bootstrap(4000, clusters=clusters) for clusters in (np.arange(2000), None))
     for name in ("ece", "adaece", "rmsce"):
-        assert found[name] == pytest.approx(expected[name], rel=0.05, abs=0.002), name
+        assert actual[name] == pytest.approx(expected[name], rel=0.05, abs=0.002), name
 
 
 def near_constant(accuracy):
@@ -170,7 +170,7 @@ def test_coverage(model, n):
     generator, trials, held, width = np.random.default_rng(n), 150, 0, 0.0
     for trial in range(trials):
         confidence, accuracy = MODELS[model](generator, n)
-        metrics = of_confidences(confidence, generator.random(n) < accuracy)
+        metrics = from_confidences(confidence, generator.random(n) < accuracy)
         low, high = metrics.bootstrap(300, seed=trial)["ece"]
         held += low <= truth + 2e-4 and high >= truth - 2e-4  # the truth itself is from a sample
         width += (high - low) / trials
@@ -192,7 +192,7 @@ def test_coverage_of_clusters(sharpness):
         z = np.repeat(generator.normal(size=120), 5) * 1.5
         shared = np.repeat(generator.random(120), 5)
         uniform = np.where(generator.random(600) < 0.7, shared, generator.random(600))
-        metrics = of_confidences(1 / (1 + np.exp(-sharpness * z)), uniform < 1 / (1 + np.exp(-z)))
+        metrics = from_confidences(1 / (1 + np.exp(-sharpness * z)), uniform < 1 / (1 + np.exp(-z)))
         low, high = metrics.bootstrap(300, seed=trial, clusters=np.arange(600) // 5)["ece"]
         held += low <= truth + 5e-4 and high >= truth - 5e-4
     assert held / trials >= 0.87

@@ -33,10 +33,10 @@ def matrix_of(logits, labels, **options):
 
 def test_means_are_those_of_other_libraries(batch):
     logits, labels = batch
-    found, kept = matrix_of(logits, labels), labels != -100
-    target, prediction = labels[kept], logits[kept].argmax(-1)
-    assert torch.equal(found.counts, multiclass_confusion_matrix(prediction, target, K))
-    means = found.compute()
+    actual, labeled = matrix_of(logits, labels), labels != -100
+    target, prediction = labels[labeled], logits[labeled].argmax(-1)
+    assert torch.equal(actual.counts, multiclass_confusion_matrix(prediction, target, K))
+    means = actual.compute()
     jaccard = multiclass_jaccard_index(prediction, target, K)  # its macro average leaves absent classes out, too
     assert means["mean_iou"] == pytest.approx(float(jaccard), rel=1e-6)
     with pytest.warns(UserWarning, match="y_pred contains classes not in y_true"):
@@ -104,12 +104,12 @@ def test_the_metrics_count_the_same_errors(batch):
         metrics.update(logits[rows], labels[rows])
     merged = parts[0].merge(pickle.loads(pickle.dumps(parts[1])))
     assert merged.confusion.tolist() == matrix_of(logits, labels).counts.tolist()
-    kept = labels != -100
+    labeled = labels != -100
     ties = CalibrationMetrics()
     ties.update(torch.zeros(3, K), torch.tensor([0, 1, 1]))  # the first of equal scores is the prediction
     assert ties.confusion[:, 0].tolist() == [1, 2, 0, 0, 0] and ties.confusion.sum() == 3
     single = CalibrationMetrics(link="sigmoid")
-    z, one = logits[..., :1][kept], (labels[kept] == 0).long()[:, None]
+    z, one = logits[..., :1][labeled], (labels[labeled] == 0).long()[:, None]
     single.update(z, one)
     assert single.confusion.tolist() == sklearn.metrics.confusion_matrix(one, z >= 0).tolist()
 

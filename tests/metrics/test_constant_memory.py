@@ -20,21 +20,21 @@ def batch_of(size, num_classes=6, scale=4.0, seed=0):
 
 
 def both(*batches, num_bins=15):
-    kept, streamed = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins, keep_samples=False)
-    for metrics in (kept, streamed):
+    exact, streamed = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins, keep_samples=False)
+    for metrics in (exact, streamed):
         for batch in batches:
             metrics.update(*batch)
-    return kept, streamed
+    return exact, streamed
 
 
 @pytest.mark.parametrize(("num_bins", "scale"), [(1, 4.0), (15, 0.5), (100, 30.0)])
 def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
-    kept, streamed = (metrics.compute() for metrics in both(batch_of(20_000, scale=scale), num_bins=num_bins))
+    exact, streamed = (metrics.compute() for metrics in both(batch_of(20_000, scale=scale), num_bins=num_bins))
     error = streamed.pop("adaece_error")
-    difference = abs(streamed.pop("adaece") - kept.pop("adaece"))
+    difference = abs(streamed.pop("adaece") - exact.pop("adaece"))
     for name in ("smooth_ece", "aurc", "e_aurc", "augrc"):  # samples in a cell count as ties
-        assert streamed.pop(name) == pytest.approx(kept.pop(name), abs=1e-4)
-    assert streamed == pytest.approx(kept, rel=0, abs=0, nan_ok=True)
+        assert streamed.pop(name) == pytest.approx(exact.pop(name), abs=1e-4)
+    assert streamed == pytest.approx(exact, rel=0, abs=0, nan_ok=True)
     # In units of the last place of the confidences' sums, beside the error.
     assert difference <= error + 1e-9
     assert difference < 2e-3
@@ -45,8 +45,8 @@ def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
 def test_ties_and_few_samples_are_exact(size):
     torch.manual_seed(0)
     batch = torch.tensor([[1.0, 0, 0], [3.0, 0, 0]])[torch.randint(2, (size,))], torch.randint(3, (size,))
-    kept, streamed = both(batch)
-    assert streamed.compute()["adaece"] == pytest.approx(kept.compute()["adaece"], abs=1e-9)
+    exact, streamed = both(batch)
+    assert streamed.compute()["adaece"] == pytest.approx(exact.compute()["adaece"], abs=1e-9)
 
 
 def test_cells_order_samples_and_are_finest_next_to_confidence_1():
@@ -72,25 +72,25 @@ def test_memory_does_not_grow_and_parts_add_up():
 
 
 def test_intervals_come_from_the_sums():
-    kept, streamed = (metrics.bootstrap() for metrics in both(batch_of(20_000)))
-    assert streamed.pop("adaece") == pytest.approx(kept.pop("adaece"), abs=1e-3)
-    assert streamed.keys() == kept.keys()
-    np.testing.assert_allclose([*streamed.values()], [*kept.values()], atol=1e-12)
+    exact, streamed = (metrics.bootstrap() for metrics in both(batch_of(20_000)))
+    assert streamed.pop("adaece") == pytest.approx(exact.pop("adaece"), abs=1e-3)
+    assert streamed.keys() == exact.keys()
+    np.testing.assert_allclose([*streamed.values()], [*exact.values()], atol=1e-12)
 
 
 def test_intervals_of_one_logit_come_from_the_sums():
     torch.manual_seed(0)
     logits = 2 * torch.randn(5000, 1)
     ones = (torch.rand_like(logits) < torch.sigmoid(logits / 2)).double()
-    found = []
+    intervals = []
     for keep_samples in (True, False):
         metrics = CalibrationMetrics(link="sigmoid", keep_samples=keep_samples)
         metrics.update(logits, ones)
-        found.append(metrics.bootstrap())
-    kept, streamed = found
-    del kept["adaece"]
-    assert streamed.keys() == kept.keys()
-    np.testing.assert_allclose([*streamed.values()], [*kept.values()], atol=1e-12)
+        intervals.append(metrics.bootstrap())
+    exact, streamed = intervals
+    del exact["adaece"]
+    assert streamed.keys() == exact.keys()
+    np.testing.assert_allclose([*streamed.values()], [*exact.values()], atol=1e-12)
 
 
 def test_without_samples_there_are_no_intervals():
@@ -98,7 +98,7 @@ def test_without_samples_there_are_no_intervals():
 
 
 def test_what_needs_samples_is_refused():
-    kept, streamed = both(batch_of(100))
+    exact, streamed = both(batch_of(100))
     with pytest.raises(ValueError, match="keep_samples must be True for bootstrap, got False"):
         streamed.bootstrap(clusters=np.zeros(90))
     several = CalibrationMetrics(link="sigmoid", keep_samples=False)
@@ -108,12 +108,12 @@ def test_what_needs_samples_is_refused():
     with pytest.raises(ValueError, match="keep_samples must be True for samples, got False"):
         streamed.samples()
     with pytest.raises(ValueError, match="keep_samples must be the same to add samples, got False for True"):
-        kept.merge(streamed)
+        exact.merge(streamed)
 
 
 def test_a_limit_keeps_few_samples_and_counts_many():
     batches = [batch_of(400, seed=seed) for seed in range(5)]  # of which 360 have labels
-    kept, streamed = both(*batches)
+    exact, streamed = both(*batches)
     for order in ([0, 1, 2, 3, 4], [4, 2, 0, 1, 3]):
         limited = CalibrationMetrics(keep_samples=1000)
         for i, number in enumerate(order):
@@ -121,16 +121,16 @@ def test_a_limit_keeps_few_samples_and_counts_many():
             assert limited.has_samples == (i < 2)
         assert limited.compute() == pytest.approx(streamed.compute(), abs=1e-12)
     parts = [CalibrationMetrics(keep_samples=limit) for limit in (1000, 1000)]
-    for part, own in zip(parts, (batches[:3], batches[3:]), strict=True):
-        for batch in own:
+    for part, part_batches in zip(parts, (batches[:3], batches[3:]), strict=True):
+        for batch in part_batches:
             part.update(*batch)
     assert [part.has_samples for part in parts] == [False, True]
     merged = pickle.loads(pickle.dumps(parts[1])).merge(parts[0])
     assert not merged.has_samples
     assert merged.compute() == pytest.approx(streamed.compute(), abs=1e-12)
-    all_kept = CalibrationMetrics(keep_samples=10_000)
+    unlimited = CalibrationMetrics(keep_samples=10_000)
     for batch in batches:
-        all_kept.update(*batch)
-    assert all_kept.compute() == kept.compute()
-    all_kept.limit_samples(20_000)
-    assert not all_kept.has_samples
+        unlimited.update(*batch)
+    assert unlimited.compute() == exact.compute()
+    unlimited.limit_samples(20_000)
+    assert not unlimited.has_samples

@@ -73,7 +73,7 @@ def test_each_function_has_an_entry():
     assert METRICS.keys() == FUNCTIONS.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in METRICS if not METRICS[name].of_classes])
+@pytest.mark.parametrize("name", [name for name in METRICS if not METRICS[name].needs_classes])
 @pytest.mark.parametrize("case", CONFIDENCES)
 def test_from_confidences(case, name):
     metric, (confidence, hits) = METRICS[name], CONFIDENCES[case]
@@ -81,16 +81,16 @@ def test_from_confidences(case, name):
     confidence, correct = confidence[some], hits(confidence)[some]
     exact = confidence.double().clamp(0, 1).numpy()
     for num_bins in (1, 15, 100) if name in BINNED else (None,):
-        found = FUNCTIONS[name](confidence, correct, **bins(name, num_bins), inputs="confidences")
+        actual = FUNCTIONS[name](confidence, correct, **bins(name, num_bins), inputs="confidences")
         expected = metric.value(exact, correct.numpy(), num_bins)
-        assert found == pytest.approx(expected, abs=metric.tolerance, nan_ok=True)
+        assert actual == pytest.approx(expected, abs=metric.tolerance, nan_ok=True)
 
 
 def test_edges_belong_to_the_bin_below():
     # .5 is alone in (.4, .5]: its gap counts by itself. In [.5, .6) it would cancel with .55's.
     confidence, options = torch.tensor([0.5, 0.55]), {"num_bins": 10, "inputs": "confidences"}
-    found = expected_calibration_error(confidence, torch.tensor([True, False]), **options)
-    assert found == pytest.approx((0.5 + 0.55) / 2)
+    actual = expected_calibration_error(confidence, torch.tensor([True, False]), **options)
+    assert actual == pytest.approx((0.5 + 0.55) / 2)
     assert expected_calibration_error(confidence, torch.tensor([False, True]), **options) == pytest.approx(0.475)
 
 
@@ -110,8 +110,8 @@ def test_half_precision_counts_beyond_its_range(dtype, tolerance):
     exact = reference.ece(confidence.numpy(), correct.numpy())
     assert exact == pytest.approx(0.1, abs=5e-3)
     for name in ("ece", "adaece"):
-        found = FUNCTIONS[name](confidence.to(dtype), correct, inputs="confidences")
-        assert found == pytest.approx(exact, abs=tolerance)
+        actual = FUNCTIONS[name](confidence.to(dtype), correct, inputs="confidences")
+        assert actual == pytest.approx(exact, abs=tolerance)
 
 
 @pytest.mark.slow
@@ -144,10 +144,10 @@ def check_against_reference(logits, labels, num_bins=15, tolerance=2e-6):
     expected = reference.means(probabilities, y)
     for name, metric in METRICS.items():
         if metric.samples >= len(y):
-            inputs = (probabilities, y) if metric.of_classes else (confidence, correct)
+            inputs = (probabilities, y) if metric.needs_classes else (confidence, correct)
             expected[name] = metric.value(*inputs, num_bins)
-        found = FUNCTIONS[name](logits, labels, **bins(name, num_bins))
-        assert found == pytest.approx(computed[name], abs=1e-12, rel=1e-12, nan_ok=True), name
+        actual = FUNCTIONS[name](logits, labels, **bins(name, num_bins))
+        assert actual == pytest.approx(computed[name], abs=1e-12, rel=1e-12, nan_ok=True), name
     assert computed.keys() == expected.keys() | METRICS.keys()
     for name, value in expected.items():
         assert computed[name] == pytest.approx(value, abs=tolerance, rel=tolerance, nan_ok=True), name
@@ -249,7 +249,7 @@ def test_no_samples():
     assert all(math.isnan(bound) for interval in metrics.bootstrap(5).values() for bound in interval)
     for name, metric in METRICS.items():
         assert math.isnan(FUNCTIONS[name](torch.empty(0, 10), torch.empty(0, dtype=torch.long))), name
-        if not metric.of_classes:
+        if not metric.needs_classes:
             assert math.isnan(FUNCTIONS[name](torch.empty(0), torch.empty(0, dtype=torch.bool), inputs="confidences"))
 
 

@@ -92,7 +92,7 @@ def test_bad_probabilities(probabilities, message):
 )
 def test_bad_confidences(confidence, correct, error, message):
     for name, metric in METRICS.items():
-        refused = "inputs must be .* for metrics of the predicted label alone" if metric.of_classes else message
+        refused = "inputs must be .* for metrics of the predicted label alone" if metric.needs_classes else message
         with pytest.raises(error, match=refused):
             FUNCTIONS[name](confidence, correct, inputs="confidences")
 
@@ -103,8 +103,8 @@ def test_bad_num_bins():
         CalibrationMetrics(num_bins)
     for name, function in FUNCTIONS.items():
         if "num_bins" in inspect.signature(function).parameters:
-            of_classes = METRICS[name].of_classes
-            for inputs in ("logits",) if of_classes else ("logits", "confidences"):
+            needs_classes = METRICS[name].needs_classes
+            for inputs in ("logits",) if needs_classes else ("logits", "confidences"):
                 arguments = (LOGITS, LABELS) if inputs == "logits" else (LOGITS.amax(1).sigmoid(), LABELS == 0)
                 with pytest.raises(InputError, match="num_bins"):
                     function(*arguments, num_bins, inputs=inputs)

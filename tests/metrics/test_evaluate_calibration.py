@@ -33,8 +33,8 @@ def test_each_configuration_computes_what_its_function_does(name):
     for part in (slice(30), slice(30, None)):
         metric.add_batch(predictions=LOGITS[part].tolist(), references=LABELS[part].tolist())
     options = {"num_bins": 7} if takes_bins else {}
-    found = metric.compute(inputs="logits", **options)[name]
-    assert found == pytest.approx(function(LOGITS, LABELS, **options), abs=1e-12)
+    actual = metric.compute(inputs="logits", **options)[name]
+    assert actual == pytest.approx(function(LOGITS, LABELS, **options), abs=1e-12)
     assert ("num_bins:" in metric.inputs_description) == takes_bins
     assert f"{name}: a float" in metric.inputs_description and metric.description and metric.citation
 
@@ -56,6 +56,6 @@ def test_the_card_of_the_space_describes_each_configuration_and_its_examples_run
     assert Requirement((SPACE / "requirements.txt").read_text(encoding="utf-8").strip()).name == "hf_focal"
     assert all(f"| `{name}` |" in text for name in NAMES)
     examples = re.sub("^```.*$", "", text, flags=re.MULTILINE)
-    found, report = doctest.DocTestParser().get_doctest(examples, {}, "card", "README.md", 0), []
-    failed, attempted = doctest.DocTestRunner(verbose=False).run(found, out=report.append)
+    actual, report = doctest.DocTestParser().get_doctest(examples, {}, "card", "README.md", 0), []
+    failed, attempted = doctest.DocTestRunner(verbose=False).run(actual, out=report.append)
     assert attempted >= 10 and failed == 0, "".join(report)

@@ -30,13 +30,13 @@ def entry(request, monkeypatch):
 def test_accumulators_compute_it_with_its_interval(entry, link):
     metrics = CalibrationMetrics(link=link)
     metrics.update(LOGITS, LABELS if link == "softmax" else torch.eye(3)[LABELS])
-    found = metrics.compute()
+    actual = metrics.compute()
     low, high = metrics.bootstrap(num_resamples=50)["overconfidence"]
-    assert 0 < found["overconfidence"] <= found["adaece" if entry.equal_mass else "ece"]
-    assert 0 <= low <= found["overconfidence"] <= high
+    assert 0 < actual["overconfidence"] <= actual["adaece" if entry.equal_mass else "ece"]
+    assert 0 <= low <= actual["overconfidence"] <= high
     if link == "sigmoid":
         labels = metrics.per_label()["overconfidence"]
-        assert labels.shape == (3,) and found["macro_overconfidence"] == pytest.approx(labels.mean())
+        assert labels.shape == (3,) and actual["macro_overconfidence"] == pytest.approx(labels.mean())
 
 
 def test_console_table_page_and_card_show_it(entry, tmp_path):
@@ -49,9 +49,10 @@ def test_console_table_page_and_card_show_it(entry, tmp_path):
     page = comparison_page([tmp_path], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Overconfidence %" in page and entry.meaning in page and after in page
     card = model_card(result, CardModel("user/model", "text-classification"))
-    of_card = {of.metric_name: of.metric_value for of in card.data.eval_results if of.metric_type == "overconfidence"}
-    assert of_card["Overconfidence"] == result.post["overconfidence"]
-    assert of_card["Overconfidence before temperature scaling"] == result.pre["overconfidence"]
+    entries = [result for result in card.data.eval_results if result.metric_type == "overconfidence"]
+    card_values = {entry.metric_name: entry.metric_value for entry in entries}
+    assert card_values["Overconfidence"] == result.post["overconfidence"]
+    assert card_values["Overconfidence before temperature scaling"] == result.pre["overconfidence"]
 
 
 def test_entries_are_complete():

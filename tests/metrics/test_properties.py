@@ -98,10 +98,10 @@ def test_any_confidences(samples, num_bins):
     confidence = torch.tensor([sample[0] for sample in samples])
     correct = torch.tensor([sample[1] for sample in samples])
     for name, metric in METRICS.items():
-        if not metric.of_classes and metric.tolerance < 1e-9:
+        if not metric.needs_classes and metric.tolerance < 1e-9:
             expected = metric.value(confidence.double().numpy(), correct.numpy(), num_bins)
-            found = FUNCTIONS[name](confidence, correct, **bins(name, num_bins), inputs="confidences")
-            assert found == pytest.approx(expected, abs=metric.tolerance, nan_ok=True), name
+            actual = FUNCTIONS[name](confidence, correct, **bins(name, num_bins), inputs="confidences")
+            assert actual == pytest.approx(expected, abs=metric.tolerance, nan_ok=True), name
 
 
 # --- the object ----------------------------------------------------------------------------------------------------
@@ -152,13 +152,13 @@ def test_samples_are_what_was_measured(batch):
     metrics = CalibrationMetrics()
     metrics.update(logits, labels)
     confidence, correct = metrics.merge(CalibrationMetrics()).samples()
-    kept = labels != -100
-    exact = logits[kept].to(torch.promote_types(logits.dtype, torch.float32))
+    labeled = labels != -100
+    exact = logits[labeled].to(torch.promote_types(logits.dtype, torch.float32))
     assert confidence.dtype == exact.dtype
     assert correct.dtype == torch.bool
     torch.testing.assert_close(confidence, exact.softmax(-1).amax(-1), rtol=1e-5, atol=0)
     first = torch.from_numpy(exact.numpy().argmax(-1))  # of equal logits the first
-    assert torch.equal(correct, first == labels[kept])
+    assert torch.equal(correct, first == labels[labeled])
 
 
 def test_bins_of_a_reliability_diagram():

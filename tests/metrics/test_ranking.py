@@ -32,18 +32,18 @@ def test_of_two_classes_it_is_that_of_the_second_ones_logit(dtype):
         part.update(logits[rows], labels[rows])
     merged = pickle.loads(pickle.dumps(parts[1])).merge(parts[0])
     z, y = logits[20:], labels[20:]
-    found = merged.compute()
-    assert found["auroc"] == pytest.approx(roc_auc_score(y, z[:, 1].astype(float) - z[:, 0]), abs=1e-5)
-    assert found["macro_recall"] == pytest.approx(balanced_accuracy_score(y, z.argmax(1)))
+    actual = merged.compute()
+    assert actual["auroc"] == pytest.approx(roc_auc_score(y, z[:, 1].astype(float) - z[:, 0]), abs=1e-5)
+    assert actual["macro_recall"] == pytest.approx(balanced_accuracy_score(y, z.argmax(1)))
 
 
 def test_mean_recall_is_of_the_classes_that_occur():
     logits, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 3
     metrics = CalibrationMetrics()
     metrics.update(logits, labels)
-    found = metrics.compute()
-    assert found["macro_recall"] == pytest.approx(balanced_accuracy_score(labels, logits.argmax(1)))
-    assert "auroc" not in found and np.isnan(CalibrationMetrics().compute().get("macro_recall", np.nan))
+    actual = metrics.compute()
+    assert actual["macro_recall"] == pytest.approx(balanced_accuracy_score(labels, logits.argmax(1)))
+    assert "auroc" not in actual and np.isnan(CalibrationMetrics().compute().get("macro_recall", np.nan))
 
 
 def test_labels_have_recalls():

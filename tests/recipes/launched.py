@@ -22,9 +22,9 @@ from hf_focal import FocalTrainer, FocalTrainingArguments, fold_correction
 
 
 def main(folder: Path, num_processes: int) -> None:
-    found = results(folder, num_processes)
+    actual = results(folder, num_processes)
     if PartialState().process_index == 0:
-        (folder / "result.json").write_text(json.dumps(found), encoding="utf-8")
+        (folder / "result.json").write_text(json.dumps(actual), encoding="utf-8")
     leave()
 
 

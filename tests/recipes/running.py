@@ -47,7 +47,9 @@ def text_files(folder: Path, count: int = 40, **columns: Any) -> dict[str, str]:
     """Write train.jsonl and test.jsonl, of `texts` and other columns, each a function of the row's number."""
     files = {}
     for seed, name in enumerate(("train", "test")):
-        rows = texts(count, seed) | {column: [of_row(i) for i in range(count)] for column, of_row in columns.items()}
+        rows = texts(count, seed) | {
+            column: [value_of(i) for i in range(count)] for column, value_of in columns.items()
+        }
         files[f"{name}_file"] = str(folder / f"{name}.jsonl")
         Dataset.from_dict(rows).to_json(files[f"{name}_file"])
     return files

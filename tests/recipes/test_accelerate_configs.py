@@ -93,14 +93,14 @@ def test_two_processes_train_and_measure_as_one(name, distributed_type, toleranc
     two = launch(name, tmp_path / "out", 2)
     assert two.keys() == one_process.keys()
     for loss, expected in one_process.items():
-        found = two[loss]
-        assert found["distributed_type"] == distributed_type
-        assert bool(found["sharded"]) == (name in ("fsdp2", "deepspeed_zero3"))
-        assert found["folds"] == (not found["sharded"])
-        np.testing.assert_allclose(found["weights"], expected["weights"], rtol=0, atol=tolerance)
-        assert found["metrics"].keys() == expected["metrics"].keys()
-        assert found["metrics"]["eval_num_samples"] == 19
+        actual = two[loss]
+        assert actual["distributed_type"] == distributed_type
+        assert bool(actual["sharded"]) == (name in ("fsdp2", "deepspeed_zero3"))
+        assert actual["folds"] == (not actual["sharded"])
+        np.testing.assert_allclose(actual["weights"], expected["weights"], rtol=0, atol=tolerance)
+        assert actual["metrics"].keys() == expected["metrics"].keys()
+        assert actual["metrics"]["eval_num_samples"] == 19
         for metric, value in expected["metrics"].items():
             if "preparation_time" not in metric:
-                assert found["metrics"][metric] == pytest.approx(value, rel=0, abs=10 * tolerance), metric
-        assert found["temperature"] == pytest.approx(expected["temperature"], rel=100 * tolerance)
+                assert actual["metrics"][metric] == pytest.approx(value, rel=0, abs=10 * tolerance), metric
+        assert actual["temperature"] == pytest.approx(expected["temperature"], rel=100 * tolerance)

@@ -71,11 +71,11 @@ ROWS = {
 )
 def test_every_task_reads_the_file_that_is_named(task, ending, tmp_path):
     rows = Dataset.from_dict(ROWS[task])
-    for name, kept in ((f"train[1].{ending}", rows), (f"train1.{ending}", rows.select([0, 1]))):
+    for name, part in ((f"train[1].{ending}", rows), (f"train1.{ending}", rows.select([0, 1]))):
         if ending == "parquet":
-            kept.to_parquet(tmp_path / name)
+            part.to_parquet(tmp_path / name)
         else:
-            lines = [{key: "a.png" if value == PIXEL else value for key, value in row.items()} for row in kept]
+            lines = [{key: "a.png" if value == PIXEL else value for key, value in row.items()} for row in part]
             (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
     splits, _ = load_splits(
         task, train_file=tmp_path / f"train[1].{ending}", test_file=tmp_path / f"train1.{ending}", validation_size=2

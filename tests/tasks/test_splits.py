@@ -36,8 +36,8 @@ def load(folder, train, test, **options):
     ],
 )
 def test_labels_are_numbered_in_order(tmp_path, values, names):
-    splits, found = load(tmp_path, [*values] * 10, [*values] * 3)
-    assert found == names
+    splits, actual = load(tmp_path, [*values] * 10, [*values] * 3)
+    assert actual == names
     assert splits["train"].features["labels"] == ClassLabel(names=names)
     assert splits["test"]["labels"][:] == [0, 1] * 3
     assert {name: len(split) for name, split in splits.items()} == {"train": 18, "validation": 2, "test": 6}

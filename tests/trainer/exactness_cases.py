@@ -359,11 +359,11 @@ def orders(trainer: FocalTrainer) -> list[list[int]]:
     """The indices of each epoch."""
     batches = trainer.get_train_dataloader().batch_sampler
     sampler = getattr(batches, "batch_sampler", batches).sampler
-    found = []
+    actual = []
     for epoch in range(int(trainer.args.num_train_epochs)):
         sampler.set_epoch(epoch)
-        found.append(list(sampler))
-    return found
+        actual.append(list(sampler))
+    return actual
 
 
 def batch_of(samples: list[dict]) -> tuple[Tensor, Tensor]:
@@ -428,8 +428,8 @@ def by_hand(
             ids, labels = batch_of(held_out(case.labels))
             with torch.no_grad():
                 confidence, prediction = forward(model.eval(), ids).softmax(-1).max(-1)
-            kept = labels != -100
-            loss.policy.update(confidence[kept], (prediction == labels)[kept])
+            labeled = labels != -100
+            loss.policy.update(confidence[labeled], (prediction == labels)[labeled])
             result["gammas"].append([*loss.policy.gammas, *loss.policy.edges])
         ids, labels = batch_of(samples)
         value = step_loss(loss, forward(model.train(), ids), labels)
@@ -486,23 +486,23 @@ def evaluate_few(folder: Path, num_processes: int) -> dict:
     tokens = samples_of("tokens", 9)
     for index in (4, 5, 6, 7):  # of the second process
         tokens[index]["labels"] = torch.full_like(tokens[index]["labels"], -100)
-    found = {}
+    actual = {}
     for name, model, data in (("spans", spans, answers), ("tokens", TokenLogits(), tokens)):
         sets = {"9": data, "1": data[:1]}
         size = 8 // num_processes
         trainer = tiny_models.trainer_of(folder, model, eval_dataset=sets, per_device_eval_batch_size=size)
-        found[name] = untimed(trainer.evaluate()) | {"T": trainer.fit_temperature(sets["9"]).value}
-    return found
+        actual[name] = untimed(trainer.evaluate()) | {"T": trainer.fit_temperature(sets["9"]).value}
+    return actual
 
 
 def results(num_processes: int, folder: Path) -> dict:
     """Of all cases of that many processes, by name, and of the evaluation."""
     cases = [case for group in CASES.values() for case in group if case.split[2] == num_processes]
-    found = {repr(case): train(case, folder) for case in cases}
-    found["evaluation"] = evaluate(folder, num_processes)
-    found["labels"] = evaluate_labels(folder, num_processes)
-    found["few"] = evaluate_few(folder, num_processes)
-    return found
+    actual = {repr(case): train(case, folder) for case in cases}
+    actual["evaluation"] = evaluate(folder, num_processes)
+    actual["labels"] = evaluate_labels(folder, num_processes)
+    actual["few"] = evaluate_few(folder, num_processes)
+    return actual
 
 
 if __name__ == "__main__":

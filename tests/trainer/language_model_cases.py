@@ -30,7 +30,7 @@ class Seen:
 
 
 def results(num_processes: int, folder: Path) -> dict:
-    found = {}
+    actual = {}
     options = {"loss": "flsd53", "per_device_eval_batch_size": 8 // num_processes}
     for family, rows in TRAIN.items():
         model = build(family)
@@ -38,24 +38,24 @@ def results(num_processes: int, folder: Path) -> dict:
         trainer = trainer_of(model, folder, train_dataset=rows, **options, **split)
         assert trainer.args.world_size == num_processes, trainer.args.world_size
         trainer.train()
-        found[f"{family} step"] = {"weights": weights(model).tolist(), "losses": logged(trainer)}
+        actual[f"{family} step"] = {"weights": weights(model).tolist(), "losses": logged(trainer)}
     for family, rows in EVAL.items():
         trainer = trainer_of(build(family), folder, eval_dataset=rows, **options)
         temperature = trainer.fit_temperature()
         metrics = trainer.evaluate() | {"temperature": temperature.value, "fitted_to": temperature.num_samples}
-        found[f"{family} metrics"] = untimed(metrics)
+        actual[f"{family} metrics"] = untimed(metrics)
 
     model, seen = build("marian"), Seen()
     by_tokens = {"max_tokens_per_batch": 36, "gradient_accumulation_steps": 2, "loss": "flsd53"}
     trainer_of(model, folder, train_dataset=BY_TOKENS, data_collator=seen, **by_tokens).train()
-    found["by tokens"] = {"weights": weights(model).tolist(), "batches": seen.batches}
+    actual["by tokens"] = {"weights": weights(model).tolist(), "batches": seen.batches}
 
     rows = translations(11, seed=3)
     trainer = trainer_of(build("bart"), folder, predict_with_generate=True, **options)
     output = trainer.predict(rows, num_beams=2)
     metrics = {name: output.metrics[f"test_{name}"] for name in ("ece", "nll", "num_samples")}
-    found["generated"] = {"ids": output.predictions.tolist(), "labels": output.label_ids.tolist(), "metrics": metrics}
-    return found
+    actual["generated"] = {"ids": output.predictions.tolist(), "labels": output.label_ids.tolist(), "metrics": metrics}
+    return actual
 
 
 if __name__ == "__main__":

@@ -49,11 +49,11 @@ class UnknownForCausalLM(LlamaForCausalLM):
 
 def rows(seq2seq: bool) -> list[dict]:
     """21 texts, of whose first step's 8 a process has no labels, and of the second's a single one."""
-    found = translations(21) if seq2seq else texts(21)
+    actual = translations(21) if seq2seq else texts(21)
     for number in (2, 3, 6, 7, 10, 11, 14, 15):
-        labels = found[number]["labels"]
+        labels = actual[number]["labels"]
         labels[:] = [-100] * (len(labels) - 1) + [labels[-1] if number == 10 else -100]
-    return found
+    return actual
 
 
 def results(folder: Path, stage: str | None, cases: dict[str, dict]) -> dict:

@@ -14,16 +14,16 @@ def test_a_histogram_replaces_many_tokens(monkeypatch, most, are_kept):
     monkeypatch.setattr(accumulators, "MAX_KEPT_TOKENS", most)
     torch.manual_seed(0)
     head = Head.NEXT_TOKENS
-    found = []
+    actual = []
     for keep_samples in (kept_samples(head), True):
         evaluation = StreamedEvaluation(build_loss("cross_entropy"), 15, None, head, keep_samples)
         generator = torch.Generator().manual_seed(0)
         for _ in range(5):
             logits = 3 * torch.randn(4, 15, 20, generator=generator)
             evaluation.update(logits, torch.randint(20, (4, 15), generator=generator))
-        found.append(evaluation.compute())
+        actual.append(evaluation.compute())
     assert evaluation.before.has_samples
-    limited, kept = found
+    limited, kept = actual
     assert ("adaece_error" in limited) == (not are_kept)
     for name in ("ece", "nll", "accuracy", "loss"):
         assert limited[name] == pytest.approx(kept[name], abs=1e-12)

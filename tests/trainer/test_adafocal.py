@@ -73,14 +73,14 @@ def test_training_is_that_of_the_plain_loop(options, steps, tmp_path):
     trainer = trained(tmp_path, **options)
     expected, updates = by_hand(steps)
     assert_exact(weights(trainer.model), expected)
-    found = history(trainer)
+    actual = history(trainer)
     assert steps_of_updates(trainer) == steps
     if "max_steps" not in options:
-        assert [entry["epoch"] for entry in found] == [step / 5 for step in steps]
-    for entry, update in zip(found, updates, strict=True):
+        assert [entry["epoch"] for entry in actual] == [step / 5 for step in steps]
+    for entry, update in zip(actual, updates, strict=True):
         assert entry["gammas"] == pytest.approx(update["gammas"], rel=0, abs=1e-12)
         assert entry["edges"] == pytest.approx(update["edges"], rel=0, abs=1e-12)
-    assert max(abs(gamma - 1) for gamma in found[-1]["gammas"]) > 0.1
+    assert max(abs(gamma - 1) for gamma in actual[-1]["gammas"]) > 0.1
     # Each set is measured by itself, also where workers keep a set from one evaluation to the next.
     assert trainer.fit_temperature().num_samples == 33
     assert [trainer.evaluate(*data)["eval_num_samples"] for data in ([], [rows(7)], [])] == [21, 7, 21]

@@ -123,12 +123,12 @@ def test_a_plain_load_of_an_adapter_has_the_slopes_and_intercepts(tmp_path):
 
     trainer = trainer_of(model, tmp_path, labeled)
     trainer.train()
-    found = trainer.fit_correction(labeled(400, seed=3), "platt", per_label=True)
+    actual = trainer.fit_correction(labeled(400, seed=3), "platt", per_label=True)
     trainer.save_calibrated()
-    assert adapter_calibration(tmp_path / "adapter")["A"] == torch.as_tensor(found.correction.A).tolist()
+    assert adapter_calibration(tmp_path / "adapter")["A"] == torch.as_tensor(actual.correction.A).tolist()
     ids = torch.stack([row["input_ids"] for row in rows(5, seed=2)])
     with torch.no_grad():
-        expected = found.correction.apply(trainer.model.eval()(input_ids=ids).logits).softmax(-1).float()
+        expected = actual.correction.apply(trainer.model.eval()(input_ids=ids).logits).softmax(-1).float()
         original = base.eval()(input_ids=ids).logits.float()
     plain, merged, untouched = in_a_plain_process("SequenceClassification", tmp_path / "adapter", ids)
     torch.testing.assert_close(plain, expected, rtol=0, atol=1e-6)
@@ -205,8 +205,8 @@ def test_virtual_tokens(tmp_path, name):
         trainer_of(model, tmp_path, texts, data_collator=padded)
     sequence = torch.tensor([[3, 4, 5]])
     expected = model(input_ids=sequence).logits[0, -1]
-    found = next_token_logits(model, sequence, torch.ones_like(sequence), torch.tensor([0]), torch.tensor([2]))
-    torch.testing.assert_close(found[0], expected)
+    actual = next_token_logits(model, sequence, torch.ones_like(sequence), torch.tensor([0]), torch.tensor([2]))
+    torch.testing.assert_close(actual[0], expected)
 
 
 def test_an_encoder_decoders_adapter_generates(tmp_path):

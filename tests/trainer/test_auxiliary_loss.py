@@ -66,11 +66,11 @@ def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
         steps = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     else:
         steps = [split_step(1, tmp_path, linear_loss=linear_loss)]
-    for found in steps:
-        after = torch.tensor(found["weights"], dtype=torch.float64)
+    for actual in steps:
+        after = torch.tensor(actual["weights"], dtype=torch.float64)
         torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
-        assert found["loss"] == pytest.approx(float(loss.detach() + auxiliary.detach()), rel=1e-6)
-        assert found["aux_loss"] == pytest.approx(float(auxiliary.detach()), rel=1e-6)
+        assert actual["loss"] == pytest.approx(float(loss.detach() + auxiliary.detach()), rel=1e-6)
+        assert actual["aux_loss"] == pytest.approx(float(auxiliary.detach()), rel=1e-6)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -80,12 +80,12 @@ def test_a_soft_target_counts_as_one_item(reduction):
 
     outputs = {"logits": torch.randn(3, 4), "aux_loss": torch.tensor(0.5)}
     hard = torch.tensor([0, 3, 1])
-    found = [
+    actual = [
         LossFunction(build_loss("cross_entropy"), reduction, auxiliary=AuxiliaryLoss(Model()))(outputs, labels, 3)
         for labels in (hard, F.one_hot(hard, 4).float())
     ]
-    torch.testing.assert_close(*found)
-    auxiliary = found[0] - F.cross_entropy(outputs["logits"], hard, reduction=reduction)
+    torch.testing.assert_close(*actual)
+    auxiliary = actual[0] - F.cross_entropy(outputs["logits"], hard, reduction=reduction)
     assert auxiliary.item() == pytest.approx(1.0 if reduction == "mean" else 3.0, rel=1e-5)
 
 

@@ -292,7 +292,7 @@ def test_metrics_temperature_and_predictions_are_those_of_one_process(both):
 )
 def test_bytes_that_a_process_gives_to_the_others(dtype, sizes, tmp_path, monkeypatch):
     def sent(num_rows):
-        trainer, objects, found = trainer_of(tmp_path, BagOfWords().to(dtype), eval_dataset=rows(num_rows)), [], {}
+        trainer, objects, actual = trainer_of(tmp_path, BagOfWords().to(dtype), eval_dataset=rows(num_rows)), [], {}
         monkeypatch.setattr(
             evaluation, "gather_object", lambda given: objects.append(len(pickle.dumps(given))) or given
         )
@@ -300,13 +300,13 @@ def test_bytes_that_a_process_gives_to_the_others(dtype, sizes, tmp_path, monkey
         def measure(name, action):
             objects.clear()
             action()
-            found[name] = sum(objects)
+            actual[name] = sum(objects)
 
         measure("evaluation", trainer.evaluate)
         measure("calibration pass", trainer.measure_confidences)
         trainer.fit_temperature()
         measure("evaluation with temperature", trainer.evaluate)
-        return found
+        return actual
 
     less, more = sent(200), sent(1000)
     for name, size in sizes.items():

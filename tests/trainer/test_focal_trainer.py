@@ -169,9 +169,9 @@ def test_tokens_that_are_ignored_count_for_nothing(tmp_path):
     logits = logits_of(model, EVAL)
     expected = CalibrationMetrics()
     expected.update(logits, labels)
-    kept = labels != -100
-    loss = build_loss("focal:gamma=2")(logits[kept], labels[kept])
-    assert metrics["eval_num_samples"] == kept.sum() == 21 * 6 - 12
+    labeled = labels != -100
+    loss = build_loss("focal:gamma=2")(logits[labeled], labels[labeled])
+    assert metrics["eval_num_samples"] == labeled.sum() == 21 * 6 - 12
     assert metrics["eval_ece"] == pytest.approx(expected.compute()["ece"], rel=0, abs=1e-12)
     assert metrics["eval_loss"] == pytest.approx(loss.item(), rel=0, abs=1e-12)
     assert trainer.fit_temperature().value == fit_temperature(logits, labels, "nll").value
@@ -324,8 +324,8 @@ def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, capl
     expected = fit_temperature(logits_of(trainer.model, EVAL), tensors(EVAL)[1], objective=objective, num_bins=10)
     assert list(fitted.to_dict()) == list(expected.to_dict())
     for name, value in expected.to_dict().items():
-        found = fitted.to_dict()[name]
-        assert found == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
+        actual = fitted.to_dict()[name]
+        assert actual == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
     assert trainer.fit.temperature is fitted
     test = rows(30, seed=3)
     metrics, logits = trainer.evaluate(test), logits_of(trainer.model, test)

@@ -83,9 +83,9 @@ def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
 )
 def test_classes_of_ones_own_are_what_they_are_derived_from(base, head):
     model = shell(base)
-    own = type("OfMyOwn", (type(model),), {}).__new__(type("OfMyOwn", (type(model),), {}))
-    own.__dict__.update(model.__dict__)
-    assert head_of(own) is head_of(model) is head
+    derived = type("OfMyOwn", (type(model),), {}).__new__(type("OfMyOwn", (type(model),), {}))
+    derived.__dict__.update(model.__dict__)
+    assert head_of(derived) is head_of(model) is head
 
 
 def test_a_decoder_alone_in_transformers_list_of_encoder_decoders():
@@ -129,23 +129,23 @@ def test_sounds_and_images_are_trained_and_measured_by_their_text(build, tmp_pat
     def samples(count):
         labels = torch.randint(3, 30, (count, 5))
         labels[::2, 3:] = torch.tensor([2, -100])  # shorter ones
-        return [{model.main_input_name: torch.randn(shape), "labels": own} for own in labels]
+        return [{model.main_input_name: torch.randn(shape), "labels": row} for row in labels]
 
-    def own(rows):
+    def model_outputs(rows):
         """The loss that the model itself computes, with its own decoder inputs, its logits, and the labels."""
         batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         with torch.no_grad():
-            found = model.eval()(**batch)
-        return found.loss.item(), found.logits, batch["labels"]
+            actual = model.eval()(**batch)
+        return actual.loss.item(), actual.logits, batch["labels"]
 
     train, test = samples(8), samples(20)
-    expected = own(train)[0]
+    expected = model_outputs(train)[0]
     options = {"loss": "cross_entropy", "max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 8}
     trainer = trainer_of(tmp_path, model, FocalSeq2SeqTrainer, train_dataset=train, eval_dataset=test, **options)
     trainer.train()
     losses = logged(trainer)
     assert losses[0] == pytest.approx(expected, rel=1e-5) and losses[1] < losses[0]
-    metrics, (loss, logits, labels) = trainer.evaluate(), own(test)
+    metrics, (loss, logits, labels) = trainer.evaluate(), model_outputs(test)
     reference = CalibrationMetrics(classwise=False)
     reference.update(logits.double(), labels)
     assert metrics["eval_num_samples"] == 90 and metrics["eval_nll"] == pytest.approx(loss, rel=1e-5)

@@ -72,9 +72,9 @@ def test_a_step_is_the_mean_over_all_predicted_tokens_however_it_is_cut(family, 
         assert_same_change(model, expected, before=weights(build(family)))
         assert logged(trainer) == [pytest.approx(value, rel=1e-6)]
     with torch.no_grad():
-        own = build(family)(**padded(rows)).loss
+        model_loss = build(family)(**padded(rows)).loss
         assert float(mean_loss("cross_entropy", *tokens_of(build(family), rows))) == pytest.approx(
-            float(own), rel=1e-6
+            float(model_loss), rel=1e-6
         )
 
 
@@ -168,9 +168,9 @@ def test_a_step_is_that_of_one_process(family, both):
     assert first == second
     expected = build(family)
     step_by_hand(expected, "flsd53", TRAIN[family])
-    for found in (first, one):
-        assert len(found["losses"]) == 1
-        assert_same_change(with_weights(family, found["weights"]), expected, before=weights(build(family)))
+    for actual in (first, one):
+        assert len(actual["losses"]) == 1
+        assert_same_change(with_weights(family, actual["weights"]), expected, before=weights(build(family)))
     assert first["losses"] == pytest.approx(one["losses"], rel=1e-6)
 
 

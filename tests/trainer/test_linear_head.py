@@ -81,11 +81,11 @@ def test_gradients_are_those_of_the_logits(name, loss, reduction, tmp_path, neve
     model, scaling = model_of(name), {"num_items_in_batch": torch.tensor(20.0)}
     options = {"loss_reduction": reduction}
     expected_loss, expected = gradients(trainer_of(model, tmp_path, loss, linear_loss="off", **options), **scaling)
-    found_loss, found = gradients(trainer_of(model, tmp_path, loss, linear_loss="on", **options), **scaling)
-    torch.testing.assert_close(found_loss, expected_loss, rtol=1e-12, atol=0)
-    assert found.keys() == expected.keys()
+    actual_loss, actual = gradients(trainer_of(model, tmp_path, loss, linear_loss="on", **options), **scaling)
+    torch.testing.assert_close(actual_loss, expected_loss, rtol=1e-12, atol=0)
+    assert actual.keys() == expected.keys()
     for weight, gradient in expected.items():
-        torch.testing.assert_close(found[weight], gradient, rtol=1e-9, atol=1e-13, msg=weight)
+        torch.testing.assert_close(actual[weight], gradient, rtol=1e-9, atol=1e-13, msg=weight)
     assert "forward" not in vars(model.get_output_embeddings())
 
 
@@ -97,7 +97,7 @@ def test_a_compiled_backbone_trains_as_itself(name, tmp_path):
     counters.clear()
     data = {key: torch.cat([value] * 4) for key, value in batch().items()}
     rows = [{key: value[row] for key, value in data.items()} for row in range(24)]
-    found = []
+    actual = []
     for options in ({}, {"torch_compile": True, "torch_compile_backend": "aot_eager"}):
         options |= {"linear_loss": "on", "per_device_train_batch_size": 6, "data_collator": None}
         trainer = trainer_of(model_of(name), tmp_path, train_dataset=rows, **options)
@@ -105,11 +105,11 @@ def test_a_compiled_backbone_trains_as_itself(name, tmp_path):
             trainer.train()
         assert called.call_count == 4
         assert isinstance(trainer.model_wrapped, torch._dynamo.OptimizedModule) == ("torch_compile" in options)
-        found.append(weights(trainer.model))
+        actual.append(weights(trainer.model))
     # Not another one in each step. Older releases break the graphs more often.
     assert 1 <= counters["stats"]["unique_graphs"] <= (3 if Version(torch.__version__) >= Version("2.13") else 8)
-    assert (found[0] - weights(model_of(name))).abs().max() > 1e-3
-    assert_exact(*found)
+    assert (actual[0] - weights(model_of(name))).abs().max() > 1e-3
+    assert_exact(*actual)
 
 
 def test_evaluation_computes_logits(tmp_path):
@@ -180,10 +180,10 @@ def test_a_model_that_does_something_unknown_gets_logits():
     head, hidden = head_and_hidden()
     for function in (*UNKNOWN, *KNOWN):
         with deferred(head):
-            found = function(head(hidden))
-        assert isinstance(found, DeferredLogits if function in KNOWN else torch.Tensor)
-        found = found.tensor() if function in KNOWN else found
-        torch.testing.assert_close(found, function(head(hidden)).double(), rtol=1e-6, atol=1e-7)
+            actual = function(head(hidden))
+        assert isinstance(actual, DeferredLogits if function in KNOWN else torch.Tensor)
+        actual = actual.tensor() if function in KNOWN else actual
+        torch.testing.assert_close(actual, function(head(hidden)).double(), rtol=1e-6, atol=1e-7)
 
 
 UNARY = [operator.abs, operator.neg, operator.pos]
@@ -198,9 +198,9 @@ def test_operators_are_those_of_the_computed_logits(function):
     calls = [function] if function in UNARY else [lambda z: function(z, other), lambda z: function(other, z)]
     for call in calls:
         with deferred(head):
-            found = call(head(hidden))
-        found = found.tensor() if isinstance(found, DeferredLogits) else found
-        torch.testing.assert_close(found, call(head(hidden)), rtol=1e-5, atol=1e-6, equal_nan=True)
+            actual = call(head(hidden))
+        actual = actual.tensor() if isinstance(actual, DeferredLogits) else actual
+        torch.testing.assert_close(actual, call(head(hidden)), rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def test_the_loss_is_that_of_rows_and_of_logits_that_are_changed_in_place():

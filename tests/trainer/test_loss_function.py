@@ -14,9 +14,9 @@ CUT = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 
 
 def trained(folder, model, data, compute_loss_func, **options):
-    own = {"data_collator": options.pop("data_collator", None), "compute_loss_func": compute_loss_func}
+    trainer_options = {"data_collator": options.pop("data_collator", None), "compute_loss_func": compute_loss_func}
     args = TrainingArguments(**settings(folder, **options))
-    trainer = Trainer(model=model, args=args, train_dataset=data, **own)
+    trainer = Trainer(model=model, args=args, train_dataset=data, **trainer_options)
     trainer.train()
     return trainer
 
@@ -106,8 +106,8 @@ def test_several_labels_a_row_are_refused_or_those_of_the_models_own_loss(tmp_pa
     assert torch.equal(weights(model), before)
     ids, labels = tensors(rows(8))[0], torch.stack([row["labels"] for row in one_hot(8)])
     expected = model(input_ids=ids, labels=labels).loss
-    found = loss_func("cross_entropy", link="sigmoid")(model(input_ids=ids), labels)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+    actual = loss_func("cross_entropy", link="sigmoid")(model(input_ids=ids), labels)
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 ONES = torch.ones(2, 4, dtype=torch.long)

@@ -23,7 +23,7 @@ def samples(model, count, length):
     masked = torch.rand(ids.shape, generator=generator) < 1 / 6
     probabilities = (model(input_ids=ids).logits[masked] / 2).softmax(-1)
     labels[masked] = probabilities.multinomial(1, generator=generator)[:, 0]
-    return [{"input_ids": row, "labels": of_row} for row, of_row in zip(ids, labels, strict=True)]
+    return [{"input_ids": row, "labels": row_labels} for row, row_labels in zip(ids, labels, strict=True)]
 
 
 def trainer_of(folder, vocabulary, count, length, scale):
@@ -43,21 +43,21 @@ def masked_tokens(model, rows):
 @pytest.mark.slow
 def test_a_vocabulary_takes_little_memory_and_the_figures_are_right(tmp_path):
     trainer, rows = trainer_of(tmp_path, VOCABULARY, 40, 64, 2.0)
-    found, temperature = {}, []
-    evaluation = peak_bytes(lambda: found.update(trainer.evaluate()))
+    actual, temperature = {}, []
+    evaluation = peak_bytes(lambda: actual.update(trainer.evaluate()))
     fit = peak_bytes(lambda: temperature.append(trainer.fit_temperature()))
     assert 60 < evaluation / 2**20 < 300  # the logits of a batch are 60 MB
     assert 60 < fit / 2**20 < 300
-    assert trainer.confusion is None and "eval_mean_iou" not in found
+    assert trainer.confusion is None and "eval_mean_iou" not in actual
     logits, labels = masked_tokens(trainer.model, rows)
     probabilities = reference.softmax(logits)
     confidence, correct = reference.top_label(probabilities, labels.numpy())
-    assert found["eval_num_samples"] == len(labels)
-    assert found["eval_ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-6)
+    assert actual["eval_num_samples"] == len(labels)
+    assert actual["eval_ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-6)
     nll = -np.log(probabilities[range(len(labels)), labels])
-    assert found["eval_nll"] == pytest.approx(nll.mean(), rel=1e-5)
-    assert found["eval_loss"] == pytest.approx(nll.mean(), rel=1e-5)
-    assert 0.1 < found["eval_accuracy"] < 0.9 and found["eval_accuracy"] == pytest.approx(correct.mean())
+    assert actual["eval_nll"] == pytest.approx(nll.mean(), rel=1e-5)
+    assert actual["eval_loss"] == pytest.approx(nll.mean(), rel=1e-5)
+    assert 0.1 < actual["eval_accuracy"] < 0.9 and actual["eval_accuracy"] == pytest.approx(correct.mean())
     curves = trainer.fit.curves
     expected = [torch.nn.functional.cross_entropy(logits / value, labels) for value in curves.temperatures[4::10]]
     np.testing.assert_allclose(curves.nll[4::10], expected, rtol=1e-5)

@@ -37,8 +37,8 @@ def test_a_step_is_that_of_the_loss_however_it_is_cut(num_labels, text, tmp_path
     logits = model.eval()(input_ids=ids).logits
     loss = build_loss(text, "sigmoid")(logits, labels.view_as(logits))
     if num_labels == 1:
-        own = F.binary_cross_entropy_with_logits(logits, labels.view_as(logits))
-        assert float(loss) == pytest.approx(float(own), rel=1e-9)
+        expected = F.binary_cross_entropy_with_logits(logits, labels.view_as(logits))
+        assert float(loss) == pytest.approx(float(expected), rel=1e-9)
     loss.backward()
     sgd_step(model)
     for cut in ({"per_device_train_batch_size": 16}, {"gradient_accumulation_steps": 8}):

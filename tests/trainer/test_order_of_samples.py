@@ -23,13 +23,13 @@ SAMPLES = st.lists(st.integers(0, 40), min_size=1, max_size=120)
 
 def processes(lengths, max_tokens, num_processes, epoch=0, seed=0):
     """The batches of each process."""
-    found = []
+    batches_by_process = []
     for rank in range(num_processes):
         batches = TokenBatches(lengths, max_tokens, num_processes, rank, seed)
         batches.set_epoch(epoch)
-        found.append(list(batches))
-        assert len(found[-1]) == len(batches)
-    return found
+        batches_by_process.append(list(batches))
+        assert len(batches_by_process[-1]) == len(batches)
+    return batches_by_process
 
 
 @settings(max_examples=300, deadline=None)
@@ -37,7 +37,7 @@ def processes(lengths, max_tokens, num_processes, epoch=0, seed=0):
 def test_batches(lengths, max_tokens, num_processes, epoch):
     assume(len(lengths) >= num_processes)
     try:
-        found = processes(lengths, max_tokens, num_processes, epoch)
+        actual = processes(lengths, max_tokens, num_processes, epoch)
     except ValueError as error:
         # Only where there is no such split: the next multiple of the processes is more than there are samples.
         assert "max_tokens must let more samples share a batch" in str(error)
@@ -45,8 +45,8 @@ def test_batches(lengths, max_tokens, num_processes, epoch):
         assert singles > len(lengths) - 2 * num_processes
         assert len(lengths) % num_processes
         return
-    assert len({len(batches) for batches in found}) == 1
-    batches = [batch for process in found for batch in process]
+    assert len({len(batches) for batches in actual}) == 1
+    batches = [batch for process in actual for batch in process]
     assert all(batches)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -161,15 +161,15 @@ def loader_of(num_samples, rank, batch_size=4):
 
 @pytest.mark.parametrize("num_samples", range(5, 14))
 def test_each_sample_of_an_epoch_has_its_label_once(num_samples, state):
-    kept = []
+    labels_seen = []
     for rank in range(2):
         state.process_index, loader = rank, loader_of(num_samples, rank)
         batches = list(loader)
         for number, batch in enumerate(batches):
             state.end_of_dataloader = number == len(batches) - 1
             labels = without_repeats({"labels": batch.clone()}, loader, range(num_samples))["labels"]
-            kept += labels[labels != -100].tolist()
-    assert sorted(kept) == list(range(num_samples))
+            labels_seen += labels[labels != -100].tolist()
+    assert sorted(labels_seen) == list(range(num_samples))
 
 
 def test_batches_that_are_not_filled_up_stay_as_they_are(state):

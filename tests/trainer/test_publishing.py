@@ -293,10 +293,10 @@ def test_what_is_published_is_calibrated_for_whoever_loads_it(hub, tmp_path):
     for name, content in published.items():
         (tmp_path / "loaded" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "loaded" / name).write_bytes(content)
-    found = pipeline("text-classification", str(tmp_path / "loaded"), top_k=None)(samples)
+    actual = pipeline("text-classification", str(tmp_path / "loaded"), top_k=None)(samples)
     expected = torch.softmax(logits.double() / temperature.value, -1)
     assert (torch.softmax(logits.double(), -1) - expected).abs().max() > 1e-3
-    for row, scores in zip(expected, found, strict=True):
+    for row, scores in zip(expected, actual, strict=True):
         by_label = {score["label"]: score["score"] for score in scores}
         assert [by_label[f"LABEL_{label}"] for label in range(NUM_LABELS)] == pytest.approx(row.tolist(), abs=1e-6)
     # What is here is as it was.

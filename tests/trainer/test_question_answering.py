@@ -54,14 +54,14 @@ def test_a_batch_without_samples_of_its_own_is_measured_as_nothing():
 def rows(count, seed=0):
     """Texts of 4 to 12 tokens. Of every fifth the answer is beyond the sequence, of every seventh negative: at 0."""
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    samples = []
     for number in range(count):
         length = int(torch.randint(4, 13, (1,), generator=generator))
         start, end = sorted(torch.randint(length, (2,), generator=generator).tolist())
         start, end = (40, 50) if number % 5 == 2 else (-1, -1) if number % 7 == 3 else (start, end)
         ids = torch.randint(3, 30, (length,), generator=generator)
-        found.append({"input_ids": ids, "start_positions": start, "end_positions": end})
-    return found
+        samples.append({"input_ids": ids, "start_positions": start, "end_positions": end})
+    return samples
 
 
 def padded(rows):
@@ -86,9 +86,9 @@ def samples(model, data, batch_size=8):
         for side in ("start", "end"):
             positions = batch[f"{side}_positions"].clamp(min=0)
             logits = getattr(outputs, f"{side}_logits")
-            kept = positions < logits.shape[1]
-            parts.append(F.pad(logits[kept], (0, 16 - logits.shape[1]), value=-torch.inf))
-            labels.append(positions[kept])
+            selected = positions < logits.shape[1]
+            parts.append(F.pad(logits[selected], (0, 16 - logits.shape[1]), value=-torch.inf))
+            labels.append(positions[selected])
     return torch.cat(parts), torch.cat(labels)
 
 
@@ -96,13 +96,13 @@ def samples(model, data, batch_size=8):
 def test_cross_entropy_is_the_models_own_loss(name, tmp_path):
     model = model_of(name)
     trainer = trainer_of(model, tmp_path, remove_unused_columns=False)
-    own = model(**padded(rows(16))).loss
-    found = trainer.compute_loss(model.train(), trainer.prepare_labels(padded(rows(16))))
-    torch.testing.assert_close(found, own, rtol=1e-12, atol=0)
-    found.backward()
+    model_loss = model(**padded(rows(16))).loss
+    actual = trainer.compute_loss(model.train(), trainer.prepare_labels(padded(rows(16))))
+    torch.testing.assert_close(actual, model_loss, rtol=1e-12, atol=0)
+    actual.backward()
     gradients = {key: weight.grad.clone() for key, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
-    own.backward()
+    model_loss.backward()
     for key, gradient in gradients.items():
         torch.testing.assert_close(dict(model.named_parameters())[key].grad, gradient, rtol=1e-9, atol=1e-13, msg=key)
 
@@ -131,8 +131,8 @@ def test_it_trains_and_measures(name, loss, tmp_path):
     for key, value in expected.items():
         assert metrics[f"eval_{key}"] == pytest.approx(value, rel=1e-6), key
     if loss.startswith("focal"):
-        of_label = p.gather(1, labels[:, None])
-        assert metrics["eval_loss"] == pytest.approx(float((-((1 - of_label) ** 2) * of_label.log()).mean()), rel=1e-9)
+        label_p = p.gather(1, labels[:, None])
+        assert metrics["eval_loss"] == pytest.approx(float((-((1 - label_p) ** 2) * label_p.log()).mean()), rel=1e-9)
         tuples = trainer_of(model, tmp_path, loss=loss)
         model.config.return_dict = False
         assert tuples.evaluate()["eval_loss"] == metrics["eval_loss"]
@@ -172,9 +172,9 @@ def test_the_temperature_is_in_the_saved_model(tmp_path):
     loaded = AutoModelForQuestionAnswering.from_pretrained(tmp_path).eval()
     assert loaded.config.calibration["temperature"] == temperature.value
     ids = torch.tensor([[5, 6, 7, 8, 9]])
-    found, plain = loaded(input_ids=ids), model(input_ids=ids)
+    actual, plain = loaded(input_ids=ids), model(input_ids=ids)
     for side in ("start_logits", "end_logits"):
-        torch.testing.assert_close(found[side], plain[side] / temperature.value, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(actual[side], plain[side] / temperature.value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["recall", "class_balanced:beta=0.9"])

@@ -51,13 +51,13 @@ def test_sigkill(name, num_processes, tmp_path):
     resumed = start("resume.py", num_processes, tmp_path / "killed", *options)
     output_of(whole)
     output_of(resumed)
-    expected, found = (
+    expected, actual = (
         json.loads((tmp_path / folder / "result.json").read_text(encoding="utf-8")) for folder in ("whole", "killed")
     )
-    assert found["weights"] == expected["weights"]
-    assert found["logs"] == expected["logs"]
-    assert found["loss"] == expected["loss"]
+    assert actual["weights"] == expected["weights"]
+    assert actual["logs"] == expected["logs"]
+    assert actual["loss"] == expected["loss"]
     if "recall" in options[1]:
-        assert all(0 < recall < 1 for recall in found["loss"]["_extra_state"]["recall"])
+        assert all(0 < recall < 1 for recall in actual["loss"]["_extra_state"]["recall"])
     if "adafocal" in options[1]:
-        assert len([entry for entry in found["logs"] if "gamma_0" in entry]) >= 3
+        assert len([entry for entry in actual["logs"] if "gamma_0" in entry]) >= 3

@@ -64,12 +64,12 @@ def test_two_processes_are_one(tmp_path):
     one = train(tmp_path / "one", 1)
     output_of(two)
     for rank in range(2):
-        found = json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8"))
-        assert found["weights"] == pytest.approx(one["weights"], rel=0, abs=1e-12)
-        assert found["counts"] == one["counts"]
+        actual = json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8"))
+        assert actual["weights"] == pytest.approx(one["weights"], rel=0, abs=1e-12)
+        assert actual["counts"] == one["counts"]
         for name in one["metrics"].keys() - {"epoch"}:
-            assert found["metrics"][name] == pytest.approx(one["metrics"][name], rel=0, abs=1e-9), name
-        assert found["temperature"] == one["temperature"]
+            assert actual["metrics"][name] == pytest.approx(one["metrics"][name], rel=0, abs=1e-9), name
+        assert actual["temperature"] == one["temperature"]
 
 
 def test_class_weights_and_gammas_are_those_of_pixels(tmp_path):
@@ -100,21 +100,21 @@ def reference(model, samples, temperature=1.0):
 def test_evaluate_measures_each_pixel(samples, tmp_path):
     """The labels have the images' size, or that of the logits, which are then not interpolated."""
     trainer = trainer_of(tmp_path, loss="focal:gamma=2", eval_dataset=samples)
-    found = trainer.evaluate()
+    actual = trainer.evaluate()
     logits, labels, expected = reference(tiny_segformer(), samples)
-    assert found["eval_num_samples"] == (labels >= 0).sum() < labels.numel()
+    assert actual["eval_num_samples"] == (labels >= 0).sum() < labels.numel()
     for name in ("ece", "nll", "brier", "classwise_ece", "accuracy", "confidence_incorrect"):
-        assert found[f"eval_{name}"] == pytest.approx(expected[name], rel=0, abs=1e-12), name
-    assert found["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=2e-3)
-    kept = labels >= 0
-    loss_rows = build_loss("focal:gamma=2")(logits[kept], labels[kept], reduction="none")
-    assert found["eval_loss"] == pytest.approx(float(loss_rows.mean()), rel=0, abs=1e-12)
-    target, prediction = labels[kept], logits[kept].argmax(-1)
+        assert actual[f"eval_{name}"] == pytest.approx(expected[name], rel=0, abs=1e-12), name
+    assert actual["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=2e-3)
+    labeled = labels >= 0
+    loss_rows = build_loss("focal:gamma=2")(logits[labeled], labels[labeled], reduction="none")
+    assert actual["eval_loss"] == pytest.approx(float(loss_rows.mean()), rel=0, abs=1e-12)
+    target, prediction = labels[labeled], logits[labeled].argmax(-1)
     mean_iou = peer.multiclass_jaccard_index(prediction, target, NUM_CLASSES)
-    assert found["eval_mean_iou"] == pytest.approx(float(mean_iou), rel=1e-6)
+    assert actual["eval_mean_iou"] == pytest.approx(float(mean_iou), rel=1e-6)
     recall = peer.multiclass_recall(prediction, target, NUM_CLASSES, average=None)
     assert trainer.confusion.by_class()["accuracy"].tolist() == pytest.approx(recall.tolist(), rel=1e-6)
-    assert found["eval_mean_accuracy"] == pytest.approx(float(recall.mean()), rel=1e-6)
+    assert actual["eval_mean_accuracy"] == pytest.approx(float(recall.mean()), rel=1e-6)
 
 
 def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monkeypatch):
@@ -128,9 +128,9 @@ def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monk
     assert not before.keep_samples and not after.keep_samples
     scaled = reference(tiny_segformer(), EVAL, temperature.value)[-1]
     assert after.compute()["ece"] == pytest.approx(scaled["ece"], rel=0, abs=1e-12)
-    found = trainer.evaluate()
-    assert found["eval_ece_corrected"] == pytest.approx(scaled["ece"], rel=0, abs=1e-12)
-    assert "eval_mean_iou_corrected" not in found
+    actual = trainer.evaluate()
+    assert actual["eval_ece_corrected"] == pytest.approx(scaled["ece"], rel=0, abs=1e-12)
+    assert "eval_mean_iou_corrected" not in actual
 
 
 def test_labels_of_tokens_have_means_over_classes_and_labels_of_rows_have_none(tmp_path):
@@ -140,12 +140,12 @@ def test_labels_of_tokens_have_means_over_classes_and_labels_of_rows_have_none(t
     labels = torch.where(ids % 5 == 4, -100, ids % 5)
     data = [{"input_ids": row, "labels": target} for row, target in zip(ids, labels, strict=True)]
     trainer = tiny_models.trainer_of(tmp_path, model, eval_dataset=data)
-    found = trainer.evaluate()
+    actual = trainer.evaluate()
     with torch.no_grad():
         prediction = model.eval()(input_ids=ids).logits.argmax(-1)
-    kept = labels >= 0
-    expected = peer.multiclass_jaccard_index(prediction[kept], labels[kept], 4)
-    assert found["eval_mean_iou"] == pytest.approx(float(expected), rel=1e-6)
+    labeled = labels >= 0
+    expected = peer.multiclass_jaccard_index(prediction[labeled], labels[labeled], 4)
+    assert actual["eval_mean_iou"] == pytest.approx(float(expected), rel=1e-6)
     assert trainer.measure(data)[0].keep_samples
     trainer = tiny_models.trainer_of(tmp_path)
     assert "eval_mean_iou" not in trainer.evaluate()

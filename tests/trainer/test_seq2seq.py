@@ -105,11 +105,11 @@ def stripped(generated):
 
 def generated_by(model, rows, **options):
     """By batches of 8, as the trainer's are."""
-    found = []
+    outputs = []
     for start in range(0, len(rows), 8):
         batch = padded([{"input_ids": row["input_ids"]} for row in rows[start : start + 8]])
-        found += stripped(model.generate(**batch, **options))
-    return found
+        outputs += stripped(model.generate(**batch, **options))
+    return outputs
 
 
 def assert_has(metrics, expected, prefix="eval_"):

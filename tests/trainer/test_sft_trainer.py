@@ -45,7 +45,7 @@ def completions(count, seed=0):
 
 
 def trainer_of(folder, kind=FocalSFTTrainer, model=None, **options):
-    own = {name: options.pop(name) for name in ("peft_config", "calibration_dataset") if name in options}
+    trainer_options = {name: options.pop(name) for name in ("peft_config", "calibration_dataset") if name in options}
     plain = {"bf16": False, "gradient_checkpointing": False, "train_sampling_strategy": "sequential"}
     config = FocalSFTConfig if issubclass(kind, FocalSFTTrainer) else trl.SFTConfig
     return kind(
@@ -54,7 +54,7 @@ def trainer_of(folder, kind=FocalSFTTrainer, model=None, **options):
         train_dataset=completions(32),
         eval_dataset=completions(20, seed=1),
         processing_class=tokenizer(),
-        **own,
+        **trainer_options,
     )
 
 
@@ -80,12 +80,12 @@ def test_without_gamma_it_is_sft_trainer_in_one_forward_a_micro_batch(tmp_path, 
     options = {"gradient_accumulation_steps": 2, "packing": packing, "max_length": 16}
     stock = trainer_of(tmp_path, trl.SFTTrainer, **options)
     ours = trainer_of(tmp_path, loss=loss, **options)
-    expected, found = Recorded(stock), Recorded(ours)
+    expected, actual = Recorded(stock), Recorded(ours)
     stock.train()
     ours.train()
-    assert found.forwards == 4 and ours.deferred_head is not None
-    for own, other in zip(found.gradients, expected.gradients, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)  # in float32
+    assert actual.forwards == 4 and ours.deferred_head is not None
+    for actual_gradient, other in zip(actual.gradients, expected.gradients, strict=True):
+        torch.testing.assert_close(actual_gradient, other, rtol=1e-5, atol=1e-6)  # in float32
     torch.testing.assert_close(weights(ours.model), weights(stock.model), rtol=1e-6, atol=1e-6)
     assert logged(ours) == pytest.approx(logged(stock), abs=1e-5) and len(logged(ours)) == 2
 
@@ -108,15 +108,15 @@ def test_evaluation_and_temperature_are_those_of_completion_tokens(tmp_path, pac
     trainer = trainer_of(tmp_path, model=build("llama"), **options)
     held_out = completions(24, seed=2)
     temperature = trainer.fit_temperature(held_out)
-    found = trainer.evaluate()
+    actual = trainer.evaluate()
     logits, labels = completion_tokens(trainer.model, completions(20, seed=1))
     probabilities = reference.softmax(logits)
-    assert found["eval_num_samples"] == len(labels)
-    assert found["eval_ece"] == pytest.approx(reference.ece(*reference.top_label(probabilities, labels.numpy())))
+    assert actual["eval_num_samples"] == len(labels)
+    assert actual["eval_ece"] == pytest.approx(reference.ece(*reference.top_label(probabilities, labels.numpy())))
     after = reference.softmax(logits / temperature.value)
-    assert found["eval_ece_corrected"] == pytest.approx(reference.ece(*reference.top_label(after, labels.numpy())))
+    assert actual["eval_ece_corrected"] == pytest.approx(reference.ece(*reference.top_label(after, labels.numpy())))
     assert temperature.num_samples == len(completion_tokens(trainer.model, held_out)[1])
-    assert trainer.evaluate(trainer.eval_dataset)["eval_ece"] == pytest.approx(found["eval_ece"])
+    assert trainer.evaluate(trainer.eval_dataset)["eval_ece"] == pytest.approx(actual["eval_ece"])
 
 
 def test_the_saved_model_is_calibrated_and_has_a_card(tmp_path):
@@ -157,13 +157,13 @@ def test_a_raw_calibration_set_is_prepared_and_must_be_held_out(tmp_path):
 
 
 def test_the_defaults_are_those_of_sft_config():
-    plain, own = TrainingArguments.__dataclass_fields__, FocalTrainingArguments.__dataclass_fields__
+    plain, focal = TrainingArguments.__dataclass_fields__, FocalTrainingArguments.__dataclass_fields__
     ours = {field.name: field.default for field in fields(FocalSFTConfig)}
     for field in fields(trl.SFTConfig):
         if field.name not in plain or field.default != plain[field.name].default:
             assert ours[field.name] == field.default, field.name
         else:
-            assert ours[field.name] == own[field.name].default, field.name
+            assert ours[field.name] == focal[field.name].default, field.name
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_two_processes_train_and_measure_as_one(tmp_path):
     launch("launched_sft.py", ["--multi_gpu", "--num_machines", "1", "--dynamo_backend", "no"], tmp_path, 2)
     import launched_sft
 
-    found = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    actual = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     expected = launched_sft.results(tmp_path / "one", 1)
     assert [case["deferred"] for case in expected.values()] == [True, True, False]
     for name, case in expected.items():
-        own = found[name]
-        np.testing.assert_allclose(own["weights"], case["weights"], rtol=0, atol=1e-12, err_msg=name)
-        assert own["losses"] == pytest.approx(case["losses"], rel=1e-9) and len(case["losses"]) == 2
-        assert own["metrics"] == pytest.approx(case["metrics"], rel=1e-9)
-        assert own["temperature"] == case["temperature"] and own["deferred"] == case["deferred"]
+        process = actual[name]
+        np.testing.assert_allclose(process["weights"], case["weights"], rtol=0, atol=1e-12, err_msg=name)
+        assert process["losses"] == pytest.approx(case["losses"], rel=1e-9) and len(case["losses"]) == 2
+        assert process["metrics"] == pytest.approx(case["metrics"], rel=1e-9)
+        assert process["temperature"] == case["temperature"] and process["deferred"] == case["deferred"]

@@ -13,24 +13,28 @@ from torch.distributed.fsdp import FSDPModule
 
 def assert_as_one_process(folder, sharded, cases, tolerance):
     """What the processes wrote is what one process finds in float64."""
-    found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    actual = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     expected = launched_sharded.results(folder / "one", None, cases)
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, case in expected.items():
-        own = found[name]
-        assert own["sharded"] == sharded and not case["sharded"]
-        assert own["deferred"] == case["deferred"] == (name != "gpt2 with logits")
-        assert own["computed"] == case["computed"] == (name == "unknown")
-        assert own["losses"] == pytest.approx(case["losses"], rel=max(tolerance, 1e-6)) and len(case["losses"]) == 3
-        assert own["metrics"] == pytest.approx(case["metrics"], rel=10 * tolerance, abs=10 * tolerance)
+        process = actual[name]
+        assert process["sharded"] == sharded and not case["sharded"]
+        assert process["deferred"] == case["deferred"] == (name != "gpt2 with logits")
+        assert process["computed"] == case["computed"] == (name == "unknown")
+        assert (
+            process["losses"] == pytest.approx(case["losses"], rel=max(tolerance, 1e-6)) and len(case["losses"]) == 3
+        )
+        assert process["metrics"] == pytest.approx(case["metrics"], rel=10 * tolerance, abs=10 * tolerance)
         expected_weights = case["weights"]
-        found_weights = {name: own["weights"][name] for name in own["weights"].keys() & expected_weights.keys()}
+        actual_weights = {
+            name: process["weights"][name] for name in process["weights"].keys() & expected_weights.keys()
+        }
         for weight, values in expected_weights.items():
-            if weight in found_weights:
+            if weight in actual_weights:
                 message = f"{name} {weight}"
-                np.testing.assert_allclose(found_weights[weight], values, rtol=0, atol=tolerance, err_msg=message)
+                np.testing.assert_allclose(actual_weights[weight], values, rtol=0, atol=tolerance, err_msg=message)
             else:  # shared, and saved under another name
-                assert values in [expected_weights[other] for other in found_weights], weight
+                assert values in [expected_weights[other] for other in actual_weights], weight
 
 
 @pytest.mark.skipif(

@@ -132,9 +132,9 @@ def test_an_auto_class_knows_its_configurations(auto, config, has, tmp_path):
         config().save_pretrained(tmp_path)
         with pytest.raises(ValueError, match="Unrecognized configuration class"):
             auto.from_pretrained(tmp_path)
-    own_code = BertConfig()
-    own_code.auto_map = {"AutoModelForCausalLM": "own.Model"}
-    assert heads.has_head(transformers.AutoModelForCausalLM, own_code)
+    config = BertConfig()
+    config.auto_map = {"AutoModelForCausalLM": "own.Model"}
+    assert heads.has_head(transformers.AutoModelForCausalLM, config)
 
 
 def test_remote_code_is_asked_for_in_one_function(tmp_path):

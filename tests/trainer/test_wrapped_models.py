@@ -48,16 +48,16 @@ def test_a_language_model_is_known_in_its_wrapper(wrap, tmp_path):
         for model in (build("gpt2"), wrap(build("gpt2")))
     )
     assert wrapped.head is Head.NEXT_TOKENS
-    expected, found = plain.evaluate(), wrapped.evaluate()
-    assert found["eval_nll"] == pytest.approx(expected["eval_nll"], rel=1e-6)
-    assert found["eval_num_samples"] == expected["eval_num_samples"]
+    expected, actual = plain.evaluate(), wrapped.evaluate()
+    assert actual["eval_nll"] == pytest.approx(expected["eval_nll"], rel=1e-6)
+    assert actual["eval_num_samples"] == expected["eval_num_samples"]
 
 
 def test_the_wrapper_runs_the_model_and_training_is_as_without_it(wrap, tmp_path):
-    plain, given = trainer_of(tmp_path, tiny_bert(), loss="flsd53"), wrap(tiny_bert())
+    plain, wrapper = trainer_of(tmp_path, tiny_bert(), loss="flsd53"), wrap(tiny_bert())
     calls = []
-    given.register_forward_hook(lambda *_: calls.append(1))
-    wrapped = trainer_of(tmp_path, given, loss="flsd53")
+    wrapper.register_forward_hook(lambda *_: calls.append(1))
+    wrapped = trainer_of(tmp_path, wrapper, loss="flsd53")
     plain.train()
     wrapped.train()
     assert isinstance(wrapped.model, BertForSequenceClassification)

@@ -81,10 +81,10 @@ EVAL = rows(21, seed=1)  # two batches of 8 and one of 5
 def trainer_of(folder, model=None, trainer_class=FocalTrainer, **options) -> FocalTrainer:
     """A trainer of 16 rows, measured by 21 others. Options that are no training arguments go to the trainer itself."""
     arguments_class = trainer_class._arguments
-    own = {name: options.pop(name) for name in set(options) - set(arguments_class.__dataclass_fields__)}
+    trainer_options = {name: options.pop(name) for name in set(options) - set(arguments_class.__dataclass_fields__)}
     data = {"train_dataset": rows(16), "eval_dataset": EVAL}
     model = tiny_bert() if model is None else model
-    return trainer_class(model, arguments_class(**settings(folder, **options)), **data | own)
+    return trainer_class(model, arguments_class(**settings(folder, **options)), **data | trainer_options)
 
 
 class Stream(IterableDataset):

@@ -21,9 +21,9 @@ def test_the_values_are_those_of_arrow(type, values):
         pa.array([numbers[-1:], *[numbers] * 2][1:], pa.list_(type))[1:].flatten(),
     ):
         expected = column.to_numpy(zero_copy_only=False)
-        found = numpy_values(column)
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == (np.float64 if column.null_count else expected.dtype)
+        actual = numpy_values(column)
+        np.testing.assert_array_equal(actual, expected)
+        assert actual.dtype == (np.float64 if column.null_count else expected.dtype)
 
 
 def test_a_table_is_measured_without_pandas_scipy_and_the_hub(tmp_path):
@@ -34,5 +34,5 @@ def test_a_table_is_measured_without_pandas_scipy_and_the_hub(tmp_path):
         "sys.exit([name for name in ('pandas', 'scipy.special', 'scipy.optimize', 'transformers', 'huggingface_hub', "
         "'matplotlib') if name in sys.modules] or 0)"
     )
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
+    actual = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert actual.returncode == 0, actual.stderr

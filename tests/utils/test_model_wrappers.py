@@ -34,8 +34,8 @@ def test_what_is_no_wrapper_stays():
             super().__init__()
             self.module = module
 
-    own = Own(nn.Linear(2, 2))
-    assert unwrap(own) is own
+    module = Own(nn.Linear(2, 2))
+    assert unwrap(module) is module
     assert unwrap(None) is None and unwrap(1.5) == 1.5
 
 

@@ -48,7 +48,7 @@ def generate_topic_sets(
     frequency = most_frequent * imbalance ** (np.arange(num_topics) / max(num_topics - 1, 1))
     # Axes: topic; without or with the topic; word.
     seeds = range(language_seed, language_seed + num_topics)
-    distributions = np.stack([topic_distributions(2, words_per_topic, topic_share, own) for own in seeds])
+    distributions = np.stack([topic_distributions(2, words_per_topic, topic_share, set_seed) for set_seed in seeds])
     rng = np.random.default_rng(seed)
     labels = (rng.random((num_samples, num_topics)) < frequency).astype(np.int64)
     ends = rng.integers(min_words, max_words + 1, size=num_samples).cumsum()

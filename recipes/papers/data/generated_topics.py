@@ -143,8 +143,8 @@ def topic_distributions(num_topics: int, vocab_size: int, topic_share: float, la
     zipf = 1 / np.arange(1, vocab_size + 1)
     zipf /= zipf.sum()
     rng = np.random.default_rng(language_seed)
-    own = np.stack([rng.permutation(zipf) for _ in range(num_topics)])
-    return (1 - topic_share) * zipf + topic_share * own
+    by_topic = np.stack([rng.permutation(zipf) for _ in range(num_topics)])
+    return (1 - topic_share) * zipf + topic_share * by_topic
 
 
 def draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:

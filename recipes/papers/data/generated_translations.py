@@ -232,7 +232,9 @@ def generate_translations(
         {
             "source": sources,
             "target": targets,
-            "target_log_probability": [sum(map(math.log, of_target)) for of_target in probabilities],
+            "target_log_probability": [
+                sum(map(math.log, token_probabilities)) for token_probabilities in probabilities
+            ],
         },
         features=Features(source=Value("string"), target=Value("string"), target_log_probability=Value("float64")),
     )
@@ -289,13 +291,13 @@ def true_translation_errors(
         batch, encoded = zip(*samples[start : start + batch_size], strict=True)
         inputs = collate(list(encoded)).to(model.device)
         logits = model(**inputs).logits[inputs["labels"] != -100].float()
-        for kept, scores in zip(confidences, (logits, temperature.correction.apply(logits)), strict=True):
-            kept += scores.softmax(-1).max(-1).values.tolist()
+        for confidence, scores in zip(confidences, (logits, temperature.correction.apply(logits)), strict=True):
+            confidence += scores.softmax(-1).max(-1).values.tolist()
         truth = (p for pair in batch for p in grammar.next_word_distributions(pair["source"], pair["target"]))
         for predicted, distribution in zip(logits.argmax(-1).tolist(), truth, strict=True):
             expected.append({token(word): p for word, p in distribution.items()}.get(predicted, 0.0))
     # One column is enough: the error depends only on the predicted words.
-    before, after = (true_calibration_error(np.c_[kept], np.c_[expected]) for kept in confidences)
+    before, after = (true_calibration_error(np.c_[confidence], np.c_[expected]) for confidence in confidences)
     return before, after
 
 

@@ -38,5 +38,5 @@ def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     ranks = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    kept = by_class[ranks < np.repeat(sizes, counts)]
-    return dataset.select(np.sort(kept))
+    selected = by_class[ranks < np.repeat(sizes, counts)]
+    return dataset.select(np.sort(selected))

@@ -28,7 +28,7 @@ class PixelFormat:
         return round(self.size / self.crop_pct)
 
     @classmethod
-    def of_timm(cls, settings: Mapping[str, Any]) -> "PixelFormat":
+    def from_timm(cls, settings: Mapping[str, Any]) -> "PixelFormat":
         """Return the format that `settings`, a timm model's `pretrained_cfg`, describes.
 
         The margins around the square are rounded to whole pixels, because half pixels would be ambiguous: torchvision
@@ -39,7 +39,7 @@ class PixelFormat:
         return cls(size, size / stored, tuple(settings["mean"]), tuple(settings["std"]))
 
     @classmethod
-    def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
+    def from_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
         """Return the format that a saved model's image processor uses.
 
         Raises:
@@ -47,7 +47,7 @@ class PixelFormat:
         """
         config = AutoConfig.from_pretrained(model_name_or_path)
         if config.model_type == "timm_wrapper":
-            return cls.of_timm(config.pretrained_cfg)
+            return cls.from_timm(config.pretrained_cfg)
         processor = AutoImageProcessor.from_pretrained(model_name_or_path)
         if not getattr(processor, "do_normalize", True) or getattr(processor, "do_flip_channel_order", False):
             raise ValueError(

@@ -227,17 +227,17 @@ def encode_trees(
     """
     if num_labels not in (2, 5):
         raise ValueError(f"num_labels must be 2 or 5, got {num_labels}")
-    kept = [tree for tree in _parsed(trees) if num_labels == 5 or tree.labels[-1] != 2]
-    words, labels = [tree.words for tree in kept], [tree.labels for tree in kept]
+    selected = [tree for tree in _parsed(trees) if num_labels == 5 or tree.labels[-1] != 2]
+    words, labels = [tree.words for tree in selected], [tree.labels for tree in selected]
     ids = tokenizer(words, is_split_into_words=True, add_special_tokens=False)["input_ids"] if words else []
-    for given, got in zip(words, ids, strict=True):
-        if len(got) != len(given):
-            raise ValueError(f"tokenizer must give every word one id, got {len(got)} ids of the words {given}")
+    for sentence, got in zip(words, ids, strict=True):
+        if len(got) != len(sentence):
+            raise ValueError(f"tokenizer must give every word one id, got {len(got)} ids of the words {sentence}")
     if num_labels == 2:
         binary = (0, 0, 2, 1, 1) if neutral_class else _BINARY
         labels = [[binary[label] for label in nodes] for nodes in labels]
     columns = {"input_ids": ids}
-    columns |= {name: [getattr(tree, name) for tree in kept] for name in ("left", "right", "height")}
+    columns |= {name: [getattr(tree, name) for tree in selected] for name in ("left", "right", "height")}
     features = Features({name: List(Value("int32")) for name in columns})
     features["labels"] = Value("int64") if roots_only else List(Value("int64"))
     columns["labels"] = [nodes[-1] for nodes in labels] if roots_only else labels

@@ -69,11 +69,11 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     figures = {"dynamics": dynamics_figure(history, title)}
-    if kept := [entry for entry in history if "train_bins" in entry]:
+    if drawn := [entry for entry in history if "train_bins" in entry]:
         for split in ("train", "test"):
-            figures[f"dynamics_{split}"] = reliability_by_epoch(kept, split, title)
-        if "gradient_norms" in kept[0]:
-            figures["dynamics_gradients"] = gradient_norm_figure({title or "all samples": kept})
+            figures[f"dynamics_{split}"] = reliability_by_epoch(drawn, split, title)
+        if "gradient_norms" in drawn[0]:
+            figures["dynamics_gradients"] = gradient_norm_figure({title or "all samples": drawn})
     return _save(folder, figures)
 
 
@@ -100,9 +100,9 @@ def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, Histor
         "dynamics_gaps": equal_mass_figure(histories, "gap"),
         "dynamics_confidence": equal_mass_figure(histories, "confidence"),
     }
-    kept = {name: [entry for entry in history if "gradient_norms" in entry] for name, history in histories.items()}
-    if any(kept.values()):
-        figures["dynamics_gradients"] = gradient_norm_figure({name: kept[name] for name in kept if kept[name]})
+    drawn = {name: [entry for entry in history if "gradient_norms" in entry] for name, history in histories.items()}
+    if any(drawn.values()):
+        figures["dynamics_gradients"] = gradient_norm_figure({name: drawn[name] for name in drawn if drawn[name]})
     return _save(folder, figures)
 
 
@@ -183,10 +183,10 @@ def equal_mass_figure(histories: Mapping[str, History], measure: str) -> "Figure
     for row, index in zip(axes, bins, strict=True):
         for panel, split in zip(row, ("train", "test"), strict=True):
             for number, (run, history) in enumerate(histories.items()):
-                of_bins = [entry[f"{split}_equal_mass"] for entry in history]
-                values = np.array([fields["confidence"][index] for fields in of_bins])
+                masses = [entry[f"{split}_equal_mass"] for entry in history]
+                values = np.array([fields["confidence"][index] for fields in masses])
                 if measure == "gap":
-                    values -= [fields["accuracy"][index] for fields in of_bins]
+                    values -= [fields["accuracy"][index] for fields in masses]
                 entries = [entry | {measure: value} for entry, value in zip(history, values, strict=True)]
                 _draw(panel, entries, measure, *_look(number), 100, label=wrapped(run, 40))
             if measure == "gap":

@@ -41,7 +41,7 @@ class TranslationResult(RunResult):
     validation_ece: dict[float, float]
 
     @classmethod
-    def of_tokens(
+    def from_tokens(
         cls,
         loss: str,
         temperature: Temperature,

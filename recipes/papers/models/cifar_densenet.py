@@ -79,9 +79,9 @@ class CifarDenseNetForImageClassification(CifarPreTrainedModel):
         self.stages = nn.Sequential()
         for i, num_layers in enumerate(config.layers):
             if i:
-                kept = max(math.floor(channels * config.compression), 1)
-                self.stages.append(nn.Sequential(*_norm_conv(channels, kept, 1), nn.AvgPool2d(2)))
-                channels = kept
+                compressed = max(math.floor(channels * config.compression), 1)
+                self.stages.append(nn.Sequential(*_norm_conv(channels, compressed, 1), nn.AvgPool2d(2)))
+                channels = compressed
             block = nn.Sequential()
             for _ in range(num_layers):
                 block.append(_DenseLayer(channels, config.growth_rate, config.bottleneck))

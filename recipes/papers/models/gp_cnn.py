@@ -286,12 +286,12 @@ def load_embeddings(
                     raise ValueError(f"{path}, line {number} must hold finite values, got {' '.join(values)!r}")
     if not ids:
         raise ValueError(f"{path} must contain words of the tokenizer, got none of its {len(vocabulary)}")
-    found = torch.tensor(vectors)
+    pretrained = torch.tensor(vectors)
     if zero_unknown:
         matrix = torch.zeros(len(tokenizer), embedding_size)
     else:
-        matrix = torch.randn(len(tokenizer), embedding_size) * found.std(correction=0) + found.mean()
-    matrix[ids] = found
+        matrix = torch.randn(len(tokenizer), embedding_size) * pretrained.std(correction=0) + pretrained.mean()
+    matrix[ids] = pretrained
     if tokenizer.pad_token_id is not None:
         matrix[tokenizer.pad_token_id] = 0
     return matrix

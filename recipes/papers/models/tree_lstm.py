@@ -90,8 +90,8 @@ class _Compose(torch.autograd.Function):
             linear = linear.view(size, num_gates, width)
             update = torch.tanh(linear[:, 0], out=gates[inner, 0])
             input_, _, _, *output = torch.sigmoid(linear[:, 1:], out=gates[inner, 1:]).unbind(1)
-            kept = cell.index_select(0, pairs).view(size, 2, width).mul_(gates[inner, 2:4])
-            memory = torch.sum(kept, dim=1, out=cell[rows]).addcmul_(input_, update)
+            remembered = cell.index_select(0, pairs).view(size, 2, width).mul_(gates[inner, 2:4])
+            memory = torch.sum(remembered, dim=1, out=cell[rows]).addcmul_(input_, update)
             torch.tanh(memory, out=hidden[rows])
             for gate in output:
                 hidden[rows] *= gate

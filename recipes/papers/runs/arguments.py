@@ -39,7 +39,7 @@ class DatasetArguments(DataArguments):
         """Return the files that are given, by the name of the argument."""
         return files_of(self)
 
-    def given(self) -> bool:
+    def names_data(self) -> bool:
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
@@ -200,9 +200,9 @@ def parse_experiment(
     Raises:
         ValueError: an argument is out of range, or the losses are invalid or compared under DeepSpeed.
     """
-    *own_types, training_arguments = dataclass_types
+    *recipe_types, training_arguments = dataclass_types
     title = (description or "").partition("\n")[0]
-    recipe, runs = parse_recipe(own_types, training_arguments, title, argv)
+    recipe, runs = parse_recipe(recipe_types, training_arguments, title, argv)
     args = runs[0]
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     if not recipe[-1].verbose:

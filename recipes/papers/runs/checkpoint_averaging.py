@@ -23,8 +23,8 @@ def check_averaging(number: int, args: TrainingArguments) -> None:
         "load_best_model_at_end": args.load_best_model_at_end,  # the mean would replace that model
         "DeepSpeed or FSDP": args.deepspeed_plugin is not None or sharded,  # which shard the model
     }
-    for problem, found in problems.items():
-        if found and number > 1:
+    for problem, applies in problems.items():
+        if applies and number > 1:
             raise ValueError(f"average_checkpoints must be 1 with {problem}, got {number}")
 
 

@@ -31,12 +31,12 @@ def choice(argument: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
 
 
-def model_name(name: str, own: Sequence[str]) -> None:
+def model_name(name: str, known: Sequence[str]) -> None:
     """Raise `ValueError` if a model name is a path that does not exist, or a misspelling of a name in `own`."""
     check_id_or_folder("model_name_or_path", name)
-    near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
-    if name not in own and near and not Path(name).exists():
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.75)
+    if name not in known and near and not Path(name).exists():
         raise ValueError(
-            f"model_name_or_path must be {' or '.join(map(repr, own))} or a Hub id or folder, got {name!r}; "
+            f"model_name_or_path must be {' or '.join(map(repr, known))} or a Hub id or folder, got {name!r}; "
             f"did you mean {near[0]!r}?"
         )

@@ -70,7 +70,7 @@ class ImageModelArguments:
     def pixel_format(self) -> PixelFormat:
         """Return the format of the images. Given arguments replace the defaults of a network trained from scratch."""
         if self.is_pretrained:
-            return PixelFormat.of_pretrained(self.model_name_or_path)
+            return PixelFormat.from_pretrained(self.model_name_or_path)
         if self.model_name_or_path in CIFAR_NAMES:
             mean: Any = tuple(self.image_mean or (0.5, 0.5, 0.5))
             std: Any = tuple(self.image_std or (0.5, 0.5, 0.5))
@@ -80,8 +80,8 @@ class ImageModelArguments:
         name, _ = TIMM_VARIANTS.get(self.model_name_or_path, (self.model_name_or_path, {}))
         settings = get_pretrained_cfg(name).to_dict()
         settings |= {"input_size": (3, self.image_size, self.image_size)} if self.image_size else {}
-        given = {"crop_pct": self.crop_pct, "mean": self.image_mean, "std": self.image_std}
-        return PixelFormat.of_timm(settings | {key: value for key, value in given.items() if value})
+        overrides = {"crop_pct": self.crop_pct, "mean": self.image_mean, "std": self.image_std}
+        return PixelFormat.from_timm(settings | {key: value for key, value in overrides.items() if value})
 
     def new_model(self, labels: Mapping[str, Any]) -> PreTrainedModel:
         """Create or load the network, given what `label_options` returns."""

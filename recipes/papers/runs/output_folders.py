@@ -87,7 +87,7 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
     return settings | {"mixed_precision": args.mixed_precision}
 
 
-def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
+def run_settings(args: TrainingArguments, *recipe_arguments: Any) -> dict[str, Any]:
     """Return the settings of a run for `claim_output_dir`, from the recipe's own settings and the training arguments.
 
     Args:
@@ -97,7 +97,7 @@ def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
             the suffixes to append to the name of each file.
     """
     settings: dict[str, Any] = {}
-    for part in own:
+    for part in recipe_arguments:
         if is_dataclass(part) and not isinstance(part, type):
             suffixes = part.file_suffixes() if hasattr(part, "file_suffixes") else ("",)
             settings |= asdict(part) | contents(files_of(part), suffixes)

@@ -167,12 +167,12 @@ class DynamicsCallback(TrainerCallback):
             state.log_history.append(logs | where)
         else:
             trainer.log(logs)
-        kept = {"train_equal_mass": train.equal_mass(), "test_equal_mass": test.equal_mass()}
+        distributions = {"train_equal_mass": train.equal_mass(), "test_equal_mass": test.equal_mass()}
         if self._keeps_diagrams():
-            kept |= {"train_bins": train.bins(), "test_bins": test.bins()}
+            distributions |= {"train_bins": train.bins(), "test_bins": test.bins()}
             if "gradient_norm" in values:
-                kept["gradient_norms"] = {"edges": _EDGES.tolist(), "count": train.histogram.tolist()}
-        state.log_history.append({_DISTRIBUTIONS: kept} | where)
+                distributions["gradient_norms"] = {"edges": _EDGES.tolist(), "count": train.histogram.tolist()}
+        state.log_history.append({_DISTRIBUTIONS: distributions} | where)
 
     def _keeps_diagrams(self) -> bool:
         epoch, last = math.ceil(self.trainer.state.epoch), self.trainer.state.num_train_epochs
@@ -228,9 +228,9 @@ class _Sums:
         if output.shape != logits.shape or not torch.equal(output.to(logits.dtype), logits):
             self.outputs_differ = True
             return
-        kept = classes != -100
+        labeled = classes != -100
         wide = torch.promote_types(logits.dtype, torch.float32)
-        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[kept].cpu().double()
+        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[labeled].cpu().double()
         self.num_samples += len(feature_norms)
         self.feature_norm += float(feature_norms.sum())
         if not self.has_gradients:
@@ -239,13 +239,13 @@ class _Sums:
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
             (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
-        gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
+        gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[labeled].cpu().double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
         self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
 
     def gather(self) -> "_Sums":
         """Add up the sums of all processes, and return this object."""
-        own = (
+        sums = (
             self.metrics,
             self.num_samples,
             self.feature_norm,
@@ -253,7 +253,7 @@ class _Sums:
             self.histogram,
             self.outputs_differ,
         )
-        metrics, *all_sums, histograms, differ = zip(*gather_object([own]), strict=True)
+        metrics, *all_sums, histograms, differ = zip(*gather_object([sums]), strict=True)
         self.metrics = reduce(lambda mine, other: mine.merge(other), metrics)
         self.num_samples, self.feature_norm, self.gradient_norm = map(sum, all_sums)
         self.histogram, self.outputs_differ = sum(histograms), any(differ)

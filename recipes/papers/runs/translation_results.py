@@ -79,7 +79,7 @@ def measure_translator(
         details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
     assert after is not None and trainer.fit is not None and trainer.fit.curves is not None  # T was fitted
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
-    result = TranslationResult.of_tokens(
+    result = TranslationResult.from_tokens(
         trainer.args.loss, temperature, trainer.fit.curves, before, after, scores, str(bleu.get_signature()), details
     )
     keys = ("source", "reference", "before", "after")
@@ -114,10 +114,10 @@ def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq
         One translation for each sample, in the order of the samples.
     """
     path = Path(trainer.args.output_dir) / _FOLDER / f"{name}_T{temperature}.txt"
-    kept: list[list[str] | None] = [None]  # from the first process only: others might look after it wrote the file
+    stored: list[list[str] | None] = [None]  # from the first process only: others might look after it wrote the file
     if trainer.args.process_index == 0 and path.exists():
-        kept = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
-    (lines,) = broadcast_object_list(kept)
+        stored = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+    (lines,) = broadcast_object_list(stored)
     if lines is not None:
         return lines
     logging.info("translating %s at temperature %g", name, temperature)

@@ -87,8 +87,8 @@ def test_impulses_are_a_share_of_the_values_half_of_them_white(severity):
     values = corrupt(grey(77, 300), "impulse_noise", severity)
     assert set(values.unique().tolist()) == {0, 77, 255}
     for value in (0, 255):
-        found = (values == value).double().mean().item()
-        assert found == pytest.approx(share / 2, abs=5 * np.sqrt(share / 2 / values.numel()))
+        actual = (values == value).double().mean().item()
+        assert actual == pytest.approx(share / 2, abs=5 * np.sqrt(share / 2 / values.numel()))
     # Each channel by itself.
     all_three = ((values != 77).all(3)).double().mean().item()
     assert all_three < share**3 + 5 * np.sqrt(share**3 / values[..., 0].numel())

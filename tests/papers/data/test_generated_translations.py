@@ -20,12 +20,12 @@ def corpus():
 
 
 def sources(grammar, count, max_words=11, seed=0):
-    rng, found = np.random.default_rng(seed), []
-    while len(found) < count:
+    rng, actual = np.random.default_rng(seed), []
+    while len(actual) < count:
         source = grammar.sample_source(rng)
         if len(source.split()) <= max_words:
-            found.append(source)
-    return found
+            actual.append(source)
+    return actual
 
 
 def walk(grammar, source, prefix=""):

@@ -114,9 +114,9 @@ def test_the_same_pixels_as_an_image_processor(size, crop_pct, in_memory):
     )
     images = [PILImage.fromarray(noise(*sides)) for sides in SIZES]
     dataset = ImageDataset(split_of(list(map(png, images))), pixels, in_memory=in_memory)
-    found = prepare_batch(dataset.__getitems__(range(len(SIZES))), pixels)["pixel_values"]
+    actual = prepare_batch(dataset.__getitems__(range(len(SIZES))), pixels)["pixel_values"]
     expected = torch.stack([torch.as_tensor(processor(image)["pixel_values"][0]) for image in images])
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("augmentation", "in_memory"), [("none", True), ("crop", False), ("resized_crop", True)])
@@ -170,7 +170,7 @@ def test_crop_is_padding_cutting_and_flipping(size, crop_pct):
     batch, result = augmented(list(map(png, images)), pixels, "crop")
     assert result.keys() == {"pixel_values", "labels"}
     margin, padding, shifts = (stored - size) // 2, stored, Counter()
-    for image, box, found in zip(images, batch["boxes"].tolist(), result["pixel_values"], strict=True):
+    for image, box, actual in zip(images, batch["boxes"].tolist(), result["pixel_values"], strict=True):
         left, top = box[0] - size / 2, box[1] - size / 2
         assert (left, top, abs(box[2]), box[3]) == (int(left), int(top), size, size)
         shifts[left - margin] += 1
@@ -179,7 +179,7 @@ def test_crop_is_padding_cutting_and_flipping(size, crop_pct):
         left, top = int(left) + padding, int(top) + padding
         cut = padded[top : top + size, left : left + size]
         cut = cut[:, ::-1] if box[2] < 0 else cut
-        np.testing.assert_allclose(found.permute(1, 2, 0), normalised(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
+        np.testing.assert_allclose(actual.permute(1, 2, 0), normalised(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
     assert shifts.keys() == set(range(-(margin + 4), margin + 5))
 
 
@@ -214,14 +214,14 @@ def test_boxes_of_any_size_show_what_is_there():
     ramp = np.stack([10 * x, 10 * y, 4 * x + 6 * y], 2).astype(np.uint8)
     batch, result = augmented([png(ramp)] * 50, pixels, "resized_crop")
     places = (np.arange(10) + 0.5) / 10 - 0.5
-    for (middle_x, middle_y, width, height), found in zip(
+    for (middle_x, middle_y, width, height), actual in zip(
         batch["boxes"].tolist(), result["pixel_values"], strict=True
     ):
         at_x = (middle_x + width * places - 0.5)[None, :].repeat(10, 0)
         at_y = (middle_y + height * places - 0.5)[:, None].repeat(10, 1)
         inner = (at_x >= 0) & (at_x <= stored - 1) & (at_y >= 0) & (at_y <= stored - 1)  # the rim fades to 0
         expected = normalised(np.stack([10 * at_x, 10 * at_y, 4 * at_x + 6 * at_y], 2))
-        np.testing.assert_allclose(found.permute(1, 2, 0)[inner], expected[inner], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(actual.permute(1, 2, 0)[inner], expected[inner], rtol=0, atol=1e-4)
         assert inner.mean() > 0.5
 
 
@@ -238,10 +238,10 @@ def test_digits():
     source = sklearn_digits()
     values = np.concatenate([decode_images(split, 8)[..., 0] for split in splits.values()])
     labels = np.concatenate([split["label"][:] for split in splits.values()])
-    found = Counter(zip((row.tobytes() for row in np.rint(values / 255 * 16).astype(np.uint8)), labels, strict=True))
+    actual = Counter(zip((row.tobytes() for row in np.rint(values / 255 * 16).astype(np.uint8)), labels, strict=True))
     wanted = zip((row.tobytes() for row in source.images.astype(np.uint8)), source.target, strict=True)
-    assert found == Counter(wanted)
-    assert max(found.values()) == 1
+    assert actual == Counter(wanted)
+    assert max(actual.values()) == 1
     assert load_digits(seed=1)["test"]["label"][:] != splits["test"]["label"][:]
 
 

@@ -33,10 +33,10 @@ def sizes(data, num_classes, column="labels"):
 )
 def test_class_sizes_fall_exponentially(counts, imbalance, expected):
     data = dataset(counts)
-    kept = long_tailed(data, imbalance)
-    assert sizes(kept, len(counts)) == expected
-    assert kept["row"][:] == sorted(set(kept["row"][:])) and kept.features == data.features
-    assert [data[row]["labels"] for row in kept["row"][:50]] == kept["labels"][:50]
+    selected = long_tailed(data, imbalance)
+    assert sizes(selected, len(counts)) == expected
+    assert selected["row"][:] == sorted(set(selected["row"][:])) and selected.features == data.features
+    assert [data[row]["labels"] for row in selected["row"][:50]] == selected["labels"][:50]
 
 
 def test_the_seed_draws_the_rows_and_a_smaller_share_keeps_some_of_them():

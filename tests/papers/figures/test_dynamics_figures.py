@@ -37,12 +37,12 @@ def entry(epoch, **values):
     return {"step": 10 * epoch, "epoch": float(epoch), **measures, **masses, **norms, **values}
 
 
-def kept(epoch):
+def with_bins(epoch):
     norms = {"edges": [0.001, 0.01, 0.1, 1.0], "count": [0, 3, 1]}
     return entry(epoch, train_bins=BINS, test_bins=BINS, gradient_norms=norms)
 
 
-HISTORY = [entry(0), kept(1), entry(2), kept(3)]
+HISTORY = [entry(0), with_bins(1), entry(2), with_bins(3)]
 
 
 def lines_of(panel):
@@ -108,8 +108,8 @@ def test_runs_over_each_other():
         pytest.approx([70, 71, 72, 73]),
         pytest.approx([70, 71]),
     ]
-    (of_equal_mass, _) = figure.axes[labels.index("Test AdaECE, %")].lines
-    assert of_equal_mass.get_ydata() == pytest.approx([80, 81, 82, 83])
+    (line, _) = figure.axes[labels.index("Test AdaECE, %")].lines
+    assert line.get_ydata() == pytest.approx([80, 81, 82, 83])
     assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cross_entropy", "focal: gamma=3"]
 
@@ -128,7 +128,7 @@ def test_bins_of_equal_mass_training_beside_test():
 
 
 def test_histograms_of_gradient_norms():
-    other = [kept(3) | {"gradient_norms": {"edges": [0.001, 0.01, 0.1, 1.0], "count": [2, 2, 0]}}]
+    other = [with_bins(3) | {"gradient_norms": {"edges": [0.001, 0.01, 0.1, 1.0], "count": [2, 2, 0]}}]
     figure = gradient_norm_figure({"one": [HISTORY[1], HISTORY[3]], "other": other})
     assert [axes.get_title() for axes in figure.axes] == ["Epoch 1", "Epoch 3"]
     assert [len(axes.patches) for axes in figure.axes] == [1, 2]

@@ -68,9 +68,7 @@ def recursive(model, row: dict) -> torch.Tensor:
         else:
             h_left, c_left = state(row["left"][node])
             h_right, c_right = state(row["right"][node])
-            u, i, f_left, f_right, *o = (
-                of_left @ h_left + of_right @ h_right + bias for (of_left, of_right), bias in gates
-            )
+            u, i, f_left, f_right, *o = (left @ h_left + right @ h_right + bias for (left, right), bias in gates)
             c = torch.sigmoid(i) * torch.tanh(u) + torch.sigmoid(f_left) * c_left + torch.sigmoid(f_right) * c_right
             h = torch.sigmoid(o[0]) * torch.tanh(c) if gated else torch.tanh(c)
         hidden[node] = h

@@ -76,10 +76,10 @@ def test_figure_6_is_the_minimum_of_equation_5(gamma, written):
 
     for index in range(0, 99, 7):
         q = columns["q"][index]
-        found = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), args=(q,), method="bounded", options={"xatol": 1e-10})
-        assert columns[f"gamma_{gamma}"][index] == pytest.approx(found.x, abs=2e-6)
+        actual = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), args=(q,), method="bounded", options={"xatol": 1e-10})
+        assert columns[f"gamma_{gamma}"][index] == pytest.approx(actual.x, abs=2e-6)
         # No other minimum is lower.
-        assert found.fun <= min(loss(x, q) for x in np.linspace(0.001, 0.999, 999)) + 1e-12
+        assert actual.fun <= min(loss(x, q) for x in np.linspace(0.001, 0.999, 999)) + 1e-12
 
 
 @pytest.mark.slow

@@ -109,8 +109,8 @@ def test_what_all_runs_share_is_in_a_file_of_its_own(tmp_path):
 def test_a_t_of_equal_mass_needs_no_logits(folder):
     path, result, _ = folder
     (path / "logits.npz").unlink()
-    of_equal_mass = dataclasses.replace(result.temperature, objective="adaece", value=1.3)
-    dataclasses.replace(result, temperature=of_equal_mass).save(path / "report" / "metrics.json")
+    temperature = dataclasses.replace(result.temperature, objective="adaece", value=1.3)
+    dataclasses.replace(result, temperature=temperature).save(path / "report" / "metrics.json")
     record = record_of(path)
     expected = {"temperature": 1.3, "before": result.pre["adaece"], "after": result.post["adaece"]}
     assert record["equal_mass"] == pytest.approx(expected)

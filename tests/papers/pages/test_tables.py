@@ -9,8 +9,8 @@ from papers.pages.tables import fill_page, mean_and_deviation, rows_table
 
 def test_a_cell_has_the_mean_and_the_deviation():
     values = [0.2, 0.25, math.nan, 0.21]
-    own = [20, 25, 21]
-    assert mean_and_deviation(values, 1, 100) == f"{np.mean(own):.1f} ± {np.std(own, ddof=1):.1f}"
+    measured = [20, 25, 21]
+    assert mean_and_deviation(values, 1, 100) == f"{np.mean(measured):.1f} ± {np.std(measured, ddof=1):.1f}"
     assert mean_and_deviation([math.nan, 0.5]) == "0.50"
     assert mean_and_deviation([math.nan]) == "–"
 

@@ -25,9 +25,9 @@ class BoxesTrainer(recipe.ImageClassifierTrainer):
 
     def training_step(self, model, inputs, *args, **kwargs):
         # A sample that only fills up the last global batch has its label ignored.
-        own = inputs["labels"] != -100
+        known = inputs["labels"] != -100
         boxes = self.cut.setdefault(int(self.state.epoch), [])
-        boxes += inputs["boxes"][own].tolist()
+        boxes += inputs["boxes"][known].tolist()
         return super().training_step(model, inputs, *args, **kwargs)
 
 

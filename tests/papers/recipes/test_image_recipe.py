@@ -184,12 +184,12 @@ def check_saved(folder, logits, split, images=None):
     model = AutoModelForImageClassification.from_pretrained(folder).eval()
     processor = AutoImageProcessor.from_pretrained(folder)
     with torch.no_grad():
-        found = model(processor(images, return_tensors="pt")["pixel_values"]).logits.double().softmax(1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        actual = model(processor(images, return_tensors="pt")["pixel_values"]).logits.double().softmax(1)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
     assert model.config.calibration["temperature"] == result.temperature.value
     assert model.config.id2label == {i: str(i) for i in range(10)}
     rows = torch.arange(len(split))
-    assert -found[rows, split["label"][:]].log().mean() == pytest.approx(result.post["nll"], abs=1e-4)
+    assert -actual[rows, split["label"][:]].log().mean() == pytest.approx(result.post["nll"], abs=1e-4)
     classify = pipeline("image-classification", model=str(folder), top_k=10, device="cpu")
     for scores, wanted in zip(classify(images[:4]), expected[:4].tolist(), strict=True):
         scores = {score["label"]: score["score"] for score in scores}
@@ -272,10 +272,10 @@ def test_a_step_on_the_sum_of_losses_with_its_gradient_clipped(digits, tmp_path,
     loss.backward()
     assert [len(batch["labels"]) for batch in trainers[0].batches] == [70, 70]
     assert torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0) > 10
-    found = dict(trainers[0].model.named_parameters())
+    actual = dict(trainers[0].model.named_parameters())
     for name, weight in model.named_parameters():
         expected = weight.detach() - 0.05 * (weight.grad + 0.5 * weight.detach())
-        torch.testing.assert_close(found[name].detach(), expected, rtol=1e-4, atol=2e-5, msg=name)
+        torch.testing.assert_close(actual[name].detach(), expected, rtol=1e-4, atol=2e-5, msg=name)
 
 
 @pytest.mark.slow
@@ -367,7 +367,7 @@ def test_a_timm_architecture_from_scratch(name, digits, tmp_path, trainers):
     logits = torch.from_numpy(trainers[0].predicted[-1].predictions).double()
     saved = check_saved(tmp_path / "out", logits, digits.test)
     assert type(saved).__name__ == "TimmWrapperForImageClassification"
-    pixels = PixelFormat.of_pretrained(str(tmp_path / "out"))
+    pixels = PixelFormat.from_pretrained(str(tmp_path / "out"))
     assert (pixels.size, pixels.stored_size) == (size, model_args.pixel_format().stored_size)
     assert pixels.mean == (0.1, 0.2, 0.3)
 

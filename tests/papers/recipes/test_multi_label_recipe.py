@@ -46,12 +46,12 @@ def test_a_run_reports_what_each_temperature_changes(tmp_path, capsys):
     assert RunResult.load(report / "metrics.json").temperature == result.temperature
     assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
     assert len(result.temperature.values) == 8 and result.pre["num_entries"] == 960
-    before, one, own = result.details["true_errors"]
-    assert result.true_calibration_error == (before["ece"], own["ece"])
+    before, one, by_label = result.details["true_errors"]
+    assert result.true_calibration_error == (before["ece"], by_label["ece"])
     assert result.details["one_temperature"]["nll"] != result.post["nll"]
     printed = capsys.readouterr().out
     assert "Before → after one T → after one T per label:" in printed
-    shown = " → ".join(f"{100 * errors['macro_ece']:.2f}" for errors in (before, one, own))
+    shown = " → ".join(f"{100 * errors['macro_ece']:.2f}" for errors in (before, one, by_label))
     assert f"| {shown} |" in printed and f"| {result.temperature:.2f} |" in printed
     assert "| topic 7 |" in (report / "table.md").read_text(encoding="utf-8")
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

@@ -40,14 +40,14 @@ def images(tmp_path_factory):
             return model(prepare_batch({"pixel_values": pixels}, PIXELS)["pixel_values"]).logits
 
     test = decode_images(load_digits()["test"], 8)
-    own, noisy = logits(test), logits(corrupt(test, "gaussian_noise", 5, seed=42))
+    known, noisy = logits(test), logits(corrupt(test, "gaussian_noise", 5, seed=42))
     folder = tmp_path_factory.mktemp("images") / "run"
     fold_correction(model, TEMPERATURE).save_pretrained(folder)
     size = {"height": 8, "width": 8}
     BitImageProcessorPil(
         size={"shortest_edge": 8}, crop_size=size, image_mean=PIXELS.mean, image_std=PIXELS.std
     ).save_pretrained(folder)
-    return str(folder), own, noisy
+    return str(folder), known, noisy
 
 
 def entropy(logits):
@@ -63,22 +63,22 @@ def run(folder, *models, **arguments):
 
 
 def test_images_against_noise_and_by_its_severity(images, tmp_path):
-    folder, own, noisy = images
+    folder, known, noisy = images
     arguments = {"out": "gaussian_noise:5", "shift": "gaussian_noise", "per_device_eval_batch_size": "100"}
     (result,) = run(tmp_path, folder, dataset_name="digits", **arguments)
     assert (result.loss, result.temperature) == ("run", TEMPERATURE)
-    truth = np.repeat([0, 1], len(own))
+    truth = np.repeat([0, 1], len(known))
     labels = torch.tensor(load_digits()["test"]["label"][:])
     for side, temperature in (("pre", 1.0), ("post", TEMPERATURE)):
-        scores = np.concatenate([entropy(own / temperature), entropy(noisy / temperature)])
+        scores = np.concatenate([entropy(known / temperature), entropy(noisy / temperature)])
         auroc = result.detection["gaussian_noise:5"][side]["entropy"]["auroc"]
         assert auroc == pytest.approx(roc_auc_score(truth, scores), abs=1e-4)
-        for severity, logits in ((0, own), (5, noisy)):
+        for severity, logits in ((0, known), (5, noisy)):
             expected = CalibrationMetrics()
             expected.update(logits / temperature, labels)
             assert result.shift["gaussian_noise"][severity]["severity"] == severity
-            found = result.shift["gaussian_noise"][severity][side]
-            assert found["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
+            actual = result.shift["gaussian_noise"][severity][side]
+            assert actual["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
     (saved,) = json.loads((tmp_path / "detection.json").read_text())
     assert saved["detection"] == result.detection
     assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
@@ -86,7 +86,7 @@ def test_images_against_noise_and_by_its_severity(images, tmp_path):
 
 def test_a_temperature_that_is_in_no_weight(images, tmp_path):
     """What `save_calibrated` records where it cannot fold: the logits are those before the temperature."""
-    folded, own, _ = images
+    folded, known, _ = images
     folder = shutil.copytree(folded, tmp_path / "carried")
     config = json.loads((folder / "config.json").read_text())
     config["calibration"] = {"temperature": 3.0, "folded": False}
@@ -96,7 +96,7 @@ def test_a_temperature_that_is_in_no_weight(images, tmp_path):
     labels = torch.tensor(load_digits()["test"]["label"][:])
     for side, temperature in (("pre", 1.0), ("post", 3.0)):
         expected = CalibrationMetrics()
-        expected.update(own / TEMPERATURE / temperature, labels)
+        expected.update(known / TEMPERATURE / temperature, labels)
         assert result.in_distribution[side]["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
 
 

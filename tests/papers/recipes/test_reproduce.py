@@ -20,8 +20,8 @@ recipe = import_recipe("reproduce")
 
 def argv(folder, **options):
     options = {"table": "mukhoti2020:1", "rows": "cifar10/resnet50", "output_dir": folder} | options
-    given = [(name, str(value)) for name, value in options.items() if value is not None]
-    return [part for name, value in given for part in (f"--{name}", *value.split())]
+    named = [(name, str(value)) for name, value in options.items() if value is not None]
+    return [part for name, value in named for part in (f"--{name}", *value.split())]
 
 
 def plan(folder, **options):
@@ -160,14 +160,14 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
     known = rows_file()
     rows = [(dataset, model) for dataset, entry in known["datasets"].items() for model in entry["models"]]
     entries = {row: recipe.row_entry(known, *row) for row in rows if row[0] != "imagenet" or timm is not None}
-    of_recipe = {row: entry for row, entry in entries.items() if entry["recipe"] == f"{name}.py"}
-    for row, entry in of_recipe.items():
+    rows = {row: entry for row, entry in entries.items() if entry["recipe"] == f"{name}.py"}
+    for row, entry in rows.items():
         fixed = {"config": FOLDER / "configs" / entry["config"], "loss": "brier", "seed": 1, "output_dir": tmp_path}
         files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
         for data in [*([entry["hub"]] if "hub" in entry else []), files]:
             parsed = parse_arguments(script.ARGUMENTS, flags(fixed | data | entry["model"]))
             assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), row
-    assert of_recipe
+    assert rows
 
 
 def test_bert_has_a_recipe_and_files_of_its_own(tmp_path):

@@ -219,9 +219,9 @@ def test_files_with_labels_in_words(tmp_path):
     assert model.config.id2label == {0: "topic 0", 1: "topic 1", 2: "topic 2"}
     with pytest.raises(ValueError, match="test_file must be given"):
         run(tmp_path / "error", **options | {"test_file": None})
-    for given in ("test_file", "validation_file"):
+    for argument in ("test_file", "validation_file"):
         with pytest.raises(ValueError, match="train_file must be given with the other files, or else dataset_name"):
-            run(tmp_path / "error", **{given: files["test_file"]})
+            run(tmp_path / "error", **{argument: files["test_file"]})
     assert not (tmp_path / "error").exists()
     write_csv(files["train_file"], 90, 2)
     with pytest.raises(ValueError, match=r"other settings \(content of train_file: '\w{64}' there, '\w{64}' now\)"):

@@ -197,11 +197,11 @@ def test_a_run_that_was_killed_while_it_translated_goes_on_there(compared, tmp_p
     shutil.copytree(compared.focal, folder := tmp_path / "run")
     shutil.rmtree(folder / "report")
     (folder / "translations" / "test_T1.0.txt").rename(folder / "translations" / "test_T1.0.partial")
-    kept = translations_of(folder)
-    del kept["test_T1.0.partial"]
+    earlier = translations_of(folder)
+    del earlier["test_T1.0.partial"]
     (result,) = run(folder, **LEARNS, loss="focal:gamma=5", bleu_temperatures="0.5,1")
     assert untrained.predicted == 1
-    assert kept.items() < translations_of(folder).items()
+    assert earlier.items() < translations_of(folder).items()
     assert result.bleu == compared.results[1].bleu
 
 
@@ -297,10 +297,10 @@ def test_the_last_checkpoints_are_averaged(tmp_path, caplog):
     mean = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[0])
     mean.load_state_dict({name: (value + states[1][name]) / 2 for name, value in states[0].items()}, strict=False)
     expected = fold_correction(mean, result.temperature).state_dict()
-    found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").state_dict()
-    assert found.keys() == expected.keys()
+    actual = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").state_dict()
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6)
+        torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match=r"other settings \(save_strategy: 'epoch' there, 'steps' now\)"):
         run(tmp_path / "out", **options | {"save_strategy": "steps"})
 
@@ -340,10 +340,10 @@ def test_two_processes(tmp_path):
             collator = DataCollatorForSeq2Seq(tokenizer, model=model)
             trainer = FocalSeq2SeqTrainer(model, args, collator)
             expected, _ = trainer.measure(encoded[name])
-            found = metrics if name == "test" else result.details[name][when]
+            actual = metrics if name == "test" else result.details[name][when]
             for key, value in expected.compute().items():
-                if found[key] is not None:
-                    assert found[key] == pytest.approx(value, rel=0, abs=1e-6, nan_ok=True), key
+                if actual[key] is not None:
+                    assert actual[key] == pytest.approx(value, rel=0, abs=1e-6, nan_ok=True), key
 
 
 @pytest.mark.parametrize(
@@ -411,10 +411,10 @@ def test_bleu_is_that_of_the_sacrebleu_command(compared, tmp_path):
 @pytest.mark.slow
 def test_another_temperature_is_all_that_is_added(compared, tmp_path, untrained):
     shutil.copytree(compared.focal, folder := tmp_path / "run")
-    kept, weights = translations_of(folder), (folder / "model.safetensors").read_bytes()
+    earlier, weights = translations_of(folder), (folder / "model.safetensors").read_bytes()
     (result,) = run(folder, **LEARNS, loss="focal:gamma=5", bleu_temperatures="2")
     assert untrained.predicted == 1
-    assert translations_of(folder).items() - kept.items() == {
+    assert translations_of(folder).items() - earlier.items() == {
         ("test_T2.0.txt", (folder / "translations" / "test_T2.0.txt").stat().st_mtime_ns)
     }
     first = compared.results[1]

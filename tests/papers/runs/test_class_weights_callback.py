@@ -34,13 +34,13 @@ def trained(folder, every, data=None, gamma=1.0, model=BagOfWords, **options):
 def weights_of(batches, gamma):
     """Of each class, by the definition: mean of (1 - p)^γ, and the share of its rows that are not right."""
     logits, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    found = {"focal": [], "recall": []}
+    weights = {"focal": [], "recall": []}
     for label in range(NUM_LABELS):
         its = logits[labels == label]
         p = its.softmax(-1)[:, label]
-        found["focal"].append(((1 - p) ** gamma).mean().item() if len(its) else None)
-        found["recall"].append((its.argmax(-1) != label).double().mean().item() if len(its) else None)
-    return found
+        weights["focal"].append(((1 - p) ** gamma).mean().item() if len(its) else None)
+        weights["recall"].append((its.argmax(-1) != label).double().mean().item() if len(its) else None)
+    return weights
 
 
 @pytest.mark.parametrize(("loss", "gamma"), [("recall:ema=0.5", 1.0), ("focal:schedule=5/3/2", 2.0)])

@@ -26,8 +26,8 @@ def test_values_are_means_over_pairs_divided_by_the_numbers_of_pairs_again():
 
     term = math.sqrt(mean(right, right) + mean(wrong, wrong) - 2 * mean(right, wrong))
     expected = cross_entropy(logits, labels) + 8 * term
-    found = build_loss("published_mmce:lam=8")(logits, labels, reduction="none")
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    actual = build_loss("published_mmce:lam=8")(logits, labels, reduction="none")
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=0)
 
 
 def test_ignored_samples_and_batches_without_wrong_samples():

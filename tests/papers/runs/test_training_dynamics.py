@@ -88,17 +88,17 @@ def test_measures_and_gradient_norms_of_the_trained_model(loss, tmp_path):
     for split, samples in (("train", rows(35)), ("test", TEST)):
         expected = reference(model, samples)
         assert [last[f"{split}_{name}"] for name in MEASURES] == pytest.approx([expected[name] for name in MEASURES])
-        of_25 = CalibrationMetrics(25)
-        of_25.update(logits_of(model, samples), tensors(samples)[1])
-        assert last[f"{split}_bins"]["count"] == of_25.bins().count.tolist()
+        binned = CalibrationMetrics(25)
+        binned.update(logits_of(model, samples), tensors(samples)[1])
+        assert last[f"{split}_bins"]["count"] == binned.bins().count.tolist()
     assert last["weight_norm"] == pytest.approx(float(model.classifier.weight.detach().norm()), rel=1e-6)
     features = model.embeddings(tensors(rows(35))[0]).mean(1).detach()
     assert last["feature_norm"] == pytest.approx(float(features.norm(dim=1).mean()))
     norms = gradient_norms(model, model.classifier, build_loss(loss), rows(35))
     assert last["gradient_norm"] == pytest.approx(float(norms.mean()), rel=1e-12)
-    kept = last["gradient_norms"]
-    assert sum(kept["count"]) == 35
-    assert kept["count"] == np.histogram(norms, kept["edges"])[0].tolist()
+    histogram = last["gradient_norms"]
+    assert sum(histogram["count"]) == 35
+    assert histogram["count"] == np.histogram(norms, histogram["edges"])[0].tolist()
 
 
 def test_bins_of_equal_mass_have_the_samples_in_the_order_of_their_confidence(tmp_path):
@@ -106,11 +106,11 @@ def test_bins_of_equal_mass_have_the_samples_in_the_order_of_their_confidence(tm
     confidence, predicted = logits_of(trainer.model, TEST).softmax(-1).max(-1)
     order = confidence.argsort()
     hits = (predicted == tensors(TEST)[1]).double()
-    found = history[-1]["test_equal_mass"]
+    actual = history[-1]["test_equal_mass"]
     bounds = [0, 5, 9, 13, 17, 21]  # 21 samples in five bins, the larger ones first
     parts = [order[start:stop] for start, stop in pairwise(bounds)]
-    assert found["confidence"] == pytest.approx([float(confidence[part].mean()) for part in parts])
-    assert found["accuracy"] == pytest.approx([float(hits[part].mean()) for part in parts])
+    assert actual["confidence"] == pytest.approx([float(confidence[part].mean()) for part in parts])
+    assert actual["accuracy"] == pytest.approx([float(hits[part].mean()) for part in parts])
     assert all("train_bins" not in entry and len(entry["train_equal_mass"]["accuracy"]) == 5 for entry in history)
 
 
@@ -144,7 +144,7 @@ class Logged(TrainerCallback):
 
 @pytest.mark.parametrize("strategy", ["epoch", "no"])
 def test_the_training_does_not_notice(strategy, tmp_path):
-    logs, found = [], []
+    logs, final_weights = [], []
     for dynamics in (False, True):
         logged = Logged()
         model = tiny_bert(hidden_dropout_prob=0.3)
@@ -153,19 +153,19 @@ def test_the_training_does_not_notice(strategy, tmp_path):
         if dynamics:
             trainer.add_callback(DynamicsCallback(trainer, num_samples=10))
         trainer.train()
-        found.append(weights(model))
-        own = [entry for entry in logged.entries if "dynamics_weight_norm" in entry]
-        assert len(own) == (3 if dynamics and strategy != "no" else 0)
+        final_weights.append(weights(model))
+        measures = [entry for entry in logged.entries if "dynamics_weight_norm" in entry]
+        assert len(measures) == (3 if dynamics and strategy != "no" else 0)
         assert len(dynamics_history(trainer.state.log_history)) == (3 if dynamics else 0)
         timed = ("runtime", "per_second")
         logs.append(
             [
                 {name: value for name, value in entry.items() if not name.endswith(timed)}
                 for entry in logged.entries
-                if entry not in own
+                if entry not in measures
             ]
         )
-    assert torch.equal(*found)
+    assert torch.equal(*final_weights)
     assert logs[0] == logs[1]
     assert any("eval_ece" in entry for entry in logs[0])
 
@@ -275,12 +275,12 @@ def test_a_loss_that_is_no_sum_has_no_gradients_of_samples(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("epochs", "num_train_epochs", "kept"), [(None, 7, [1, 3, 5, 7]), (None, 1, [1]), ({0, 2}, 3, [0, 2])]
+    ("epochs", "num_train_epochs", "expected"), [(None, 7, [1, 3, 5, 7]), (None, 1, [1]), ({0, 2}, 3, [0, 2])]
 )
-def test_epochs_whose_distributions_are_kept(epochs, num_train_epochs, kept, tmp_path):
+def test_epochs_whose_distributions_are_kept(epochs, num_train_epochs, expected, tmp_path):
     _, history = measured(tmp_path, num_samples=5, epochs=epochs, num_train_epochs=num_train_epochs)
-    assert [entry["epoch"] for entry in history if "train_bins" in entry] == kept
-    assert [entry["epoch"] for entry in history if "gradient_norms" in entry] == kept
+    assert [entry["epoch"] for entry in history if "train_bins" in entry] == expected
+    assert [entry["epoch"] for entry in history if "gradient_norms" in entry] == expected
     assert len(history) == num_train_epochs + 1
 
 
