@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-full test-llama test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs clean
+.PHONY: demo test test-slow test-all test-full test-llama test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs clean
 
 # What a user does with the text recipe, on generated messages: two minutes at most on one idle core. One thread: the
 # network is small, and on busy cores several threads spend most of their time waiting for each other.
@@ -24,7 +24,11 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-# All tests, including the slow ones: several processes, whole recipes, every guide.
+# The tests that `make test` leaves out: several processes, whole recipes, every guide.
+test-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not full"
+
+# Both in one run.
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 

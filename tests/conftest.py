@@ -3,9 +3,12 @@
 import gc
 import os
 import shutil
+import sys
 import tempfile
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before anything of Hugging Face or PyTorch is imported, which read these once.
 _CACHE = tempfile.mkdtemp(prefix="hf_focal-tests-")
@@ -46,6 +49,29 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real datasets: set HF_FOCAL_DATA")
     return folder
+
+
+# What these test is written beside pictures; what is in the pictures, `tests/reports` and the slow tests see.
+_WITHOUT_PICTURES = ("choices", "cli", "hub", "scores", "sources", "trainer", "test_workflow.py")
+_PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
+
+
+@pytest.fixture(autouse=True)
+def pictures_of_one_pixel(request, monkeypatch) -> None:
+    """Save no drawn pictures in quick tests of other things: drawing them takes most of the time of a report."""
+    figures = sys.modules.get("matplotlib.figure")  # imported with the first picture
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    if figures is None or folder not in _WITHOUT_PICTURES or request.node.get_closest_marker("slow"):
+        return
+    savefig = figures.Figure.savefig
+
+    def save(figure: Any, path: Any, **options: Any) -> None:
+        if isinstance(path, str | Path) and Path(path).suffix == ".png":
+            Path(path).write_bytes(_PIXEL)
+        else:
+            savefig(figure, path, **options)
+
+    monkeypatch.setattr(figures.Figure, "savefig", save)
 
 
 @pytest.fixture

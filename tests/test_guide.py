@@ -52,6 +52,7 @@ def shape(printed: str) -> list[str]:
     return [re.sub(r"[ -]+", " ", line) for line in lines if not line.startswith(("note: N", "warning: "))]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_in_the_guide")
 def test_the_commands_print_what_the_guide_shows(capsys):
     assert [line.split()[0] for line, _ in CONSOLE] == ["evaluate", "calibrate", "evaluate"]

@@ -50,13 +50,16 @@ def test_an_unknown_name_is_an_attribute_error():
     ("statement", "absent"),
     [
         ("import hf_focal", {"torch", "transformers", "matplotlib", "datasets", "accelerate"}),
-        ("import hf_focal.losses, hf_focal.metrics", {"transformers", "matplotlib", "datasets", "accelerate"}),
-        ("from hf_focal import fit_temperature", {"transformers", "matplotlib", "datasets", "accelerate"}),
-        ("from hf_focal import build_loss", {"transformers", "matplotlib", "datasets", "accelerate"}),
-        ("from hf_focal import loss_func", {"matplotlib"}),
-        ("import hf_focal; hf_focal.evaluate_scores, hf_focal.calibrate_scores", HEAVY),
-        (f"import hf_focal\nhf_focal.evaluate_scores({TABLE})", HEAVY),
-        (f"import hf_focal\nhf_focal.calibrate_scores({TABLE})", HEAVY),
+        (
+            "import hf_focal.losses, hf_focal.metrics\nfrom hf_focal import build_loss, fit_temperature",
+            {"transformers", "matplotlib", "datasets", "accelerate"},
+        ),
+        pytest.param("from hf_focal import loss_func", {"matplotlib"}, marks=pytest.mark.slow),
+        pytest.param(
+            f"import hf_focal\nhf_focal.evaluate_scores({TABLE})\nhf_focal.calibrate_scores({TABLE})",
+            HEAVY,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_an_import_leaves_alone(statement, absent):
@@ -65,6 +68,7 @@ def test_what_an_import_leaves_alone(statement, absent):
     assert loaded & absent == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["evaluate", "calibrate"])
 def test_a_command_for_a_table_leaves_alone_what_models_need(command, tmp_path):
     table = tmp_path / "scores.csv"

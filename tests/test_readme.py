@@ -12,6 +12,7 @@ README = ROOT / "README.md"
 EXAMPLES = examples_of(README)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[0])
 def test_example_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -51,6 +51,7 @@ def test_logits_are_those_that_the_table_describes():
         assert float(cross_entropy(wide, labels)) == pytest.approx(row["test_nll"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_comparison_of_corrections(tmp_path, monkeypatch):
     import text_corrections
 

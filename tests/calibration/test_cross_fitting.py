@@ -124,6 +124,7 @@ def test_copies_of_samples_are_no_evidence_if_they_are_clusters():
     assert fit_correction(logits, labels, clusters=np.arange(1200) // 30).method == "none"
 
 
+@pytest.mark.slow
 def test_folds_do_not_tell_a_fit_the_shares_of_the_classes_it_is_measured_on():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(1000, 50, generator=generator, dtype=torch.float64)

@@ -248,6 +248,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_pipeline_in_a_fresh_process_without_hf_focal_is_calibrated(tmp_path):
     tokenizer = train_word_tokenizer(["sun and rain", "wind"], vocab_size=30)
     torch.manual_seed(0)

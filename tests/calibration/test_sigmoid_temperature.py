@@ -97,6 +97,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_pipelines_in_a_fresh_process_without_hf_focal_are_calibrated(tmp_path):
     """One T, and one a label, of three labels and of one logit."""
     tokenizer, expected = train_word_tokenizer(["sun and rain", "wind"], vocab_size=30), {}

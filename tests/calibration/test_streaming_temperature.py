@@ -62,7 +62,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * case.startswith("vocabulary,")) for case in CASES]
+)
 def test_curves_and_fit_are_those_of_brute_force(case):
     logits, labels = CASES[case]
     stream = stream_of(logits, labels)

@@ -138,6 +138,7 @@ def test_replies_become_the_corrected_probabilities(serve, tokenizer, tmp_path, 
                 assert [math.exp(top[f" {label}"]) for label in LABELS] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_server_draws_the_labels_with_their_calibrated_probabilities(serve, tokenizer):
     model, correction = language_model("llama", tokenizer), CORRECTIONS["bias"]
     saved = openai_requests(LabelWords(tokenizer, LABELS, PROMPT), correction, "model")

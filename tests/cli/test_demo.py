@@ -12,6 +12,7 @@ from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
 
 
+@pytest.mark.slow
 def test_the_demo_trains_corrects_and_reports(tmp_path, capsys, monkeypatch):
     results = []
     monkeypatch.setattr(demo_data, "SIZES", {"train": 60, "validation": 60, "test": 60})

@@ -114,7 +114,7 @@ def test_a_fit_from_elsewhere_is_measured_and_ends_with_training(tmp_path):
     assert trainer.fit is None and "eval_nll_corrected" not in trainer.evaluate(EVAL)
 
 
-@pytest.mark.parametrize("method", ["temperature", "vector"])
+@pytest.mark.parametrize("method", [pytest.param("temperature", marks=pytest.mark.slow), "vector"])
 def test_finish_keeps_the_fit_unless_another_is_asked_for(method, tmp_path, capsys):
     trainer, _ = scaled_trainer(tmp_path)
     if method == "temperature":

@@ -116,6 +116,7 @@ def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_p
     assert measured.compute()["ece"] == metrics["eval_ece_corrected"]
 
 
+@pytest.mark.slow
 def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
     model, rows = build("marian"), translations(13, seed=1)
     for row in rows[::2]:  # what the model would say itself, or it would only be wrong

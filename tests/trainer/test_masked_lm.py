@@ -64,6 +64,7 @@ def test_a_vocabulary_takes_little_memory_and_the_figures_are_right(tmp_path):
     assert temperature[0].value == curves.temperatures[curves.nll.argmin()] == pytest.approx(2, abs=0.3)
 
 
+@pytest.mark.slow
 def test_the_temperature_is_in_the_saved_weights(tmp_path):
     trainer, rows = trainer_of(tmp_path, 40, 60, 12, 1.0)
     before, labels = masked_tokens(trainer.model, rows)

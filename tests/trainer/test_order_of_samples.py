@@ -32,7 +32,7 @@ def processes(lengths, max_tokens, num_processes, epoch=0, seed=0):
     return batches_by_process
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SAMPLES, st.integers(1, 150), st.integers(1, 5), st.integers(0, 3))
 def test_batches(lengths, max_tokens, num_processes, epoch):
     assume(len(lengths) >= num_processes)

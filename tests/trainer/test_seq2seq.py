@@ -62,6 +62,7 @@ def test_a_step_by_tokens_is_that_of_its_rows(tmp_path):
     assert_same_change(model, expected, before=weights(build("marian")))
 
 
+@pytest.mark.slow
 def test_an_interrupted_epoch_by_tokens_goes_on_where_it_stopped(tmp_path):
     def trainer(name, *callbacks):
         options = {"optim": "adamw_torch", "lr_scheduler_type": "linear", "max_grad_norm": 1.0, "learning_rate": 0.01}
@@ -125,7 +126,7 @@ GENERATION = {
 }
 
 
-@pytest.mark.parametrize("family", ["marian", "mbart"])
+@pytest.mark.parametrize("family", ["marian", pytest.param("mbart", marks=pytest.mark.slow)])
 def test_generated_ids_and_the_metrics_besides(family, tmp_path):
     model, seen = build(family), []
 

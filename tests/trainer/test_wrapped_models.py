@@ -36,7 +36,12 @@ WRAPPERS = {
 }
 
 
-@pytest.fixture(params=WRAPPERS.values(), ids=WRAPPERS)
+SLOW = [pytest.mark.slow]  # compiling takes seconds, even for the backend that leaves the code as it is
+
+
+@pytest.fixture(
+    params=[pytest.param(wrap, id=name, marks=SLOW * (name != "DataParallel")) for name, wrap in WRAPPERS.items()]
+)
 def wrap(request):
     return request.param
 
