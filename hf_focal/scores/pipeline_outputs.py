@@ -90,7 +90,7 @@ def _dictionary(labels: pa.Array) -> pa.DictionaryArray:
 
 
 def _read_mappings(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
-    """Read dicts, or lists of dicts, that pandas wrote in Python's own notation, for which there is no faster reader."""
+    """Read dicts, or lists of dicts, that pandas wrote in Python's notation, for which there is no faster reader."""
     values = []
     for row, text in enumerate(texts.to_pylist()):
         try:
