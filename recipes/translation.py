@@ -4,11 +4,14 @@
         --source_column en --target_column de --losses cross_entropy,focal:gamma=1 --output_dir out/de
     hf-focal report out/de
 
+BLEU is measured by temperature: searching with the T that calibrates tokens can raise or lower it.
+
 A row holds a sentence and its translation, or a mapping of both in the column "translation". T5 needs --source_prefix,
 multilingual models --source_lang and --target_lang. Without --losses, the recipe trains once, with --loss. With
 --resume_from_checkpoint true, each run goes on from its last checkpoint. On several GPUs: accelerate launch.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSe
 from hf_focal import (
     FocalSeq2SeqTrainer,
     FocalSeq2SeqTrainingArguments,
+    InputError,
     calibrated_generation,
     load_splits,
     parse_recipe,
@@ -33,11 +37,19 @@ class RecipeArguments(DataArguments):
     trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
     max_length: int = field(default=128, metadata={"help": "tokens to keep of a sentence, and to generate"})
     num_beams: int = field(default=4, metadata={"help": "beams of beam search"})
+    bleu_temperatures: list[float] = field(
+        default_factory=lambda: [0.75, 1.0, 1.25], metadata={"help": "temperatures to search with, and the fitted T"}
+    )
     source_prefix: str = field(default="", metadata={"help": "text before each source, for T5"})
     source_lang: str | None = field(default=None, metadata={"help": "code of the source, for multilingual models"})
     target_lang: str | None = field(default=None, metadata={"help": "code of the target, for multilingual models"})
     source_column: str = field(default="source", metadata={"help": "the column of sentences, or their key"})
     target_column: str = field(default="target", metadata={"help": "the column of translations, or their key"})
+
+    def __post_init__(self) -> None:
+        for T in self.bleu_temperatures:
+            if not 0 < T < math.inf:
+                raise InputError("bleu_temperatures", f"must be positive numbers, got {T}")
 
 
 def main() -> None:
@@ -85,7 +97,7 @@ def main() -> None:
 
         # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
         result = trainer.finish(encoded["test"], dataset=recipe.data_name)
-        for T in (1.0, result.temperature.value):
+        for T in sorted({*recipe.bleu_temperatures, result.temperature.value}):
             search = {"max_length": recipe.max_length, "num_beams": recipe.num_beams, **calibrated_generation(T)}
             search["renormalize_logits"] = True  # also at T = 1, so that only T differs
             ids = torch.from_numpy(trainer.predict(encoded["test"], **search).predictions)

@@ -1,4 +1,4 @@
-"""Outputs of Transformers pipelines in a table: columns of labels with their scores become columns of numbers."""
+"""Outputs of pipelines and APIs in a table: columns of labels with their scores become columns of numbers."""
 
 import ast
 import re
@@ -20,7 +20,8 @@ _NUMPY = re.compile(r"np\.float\d+\(([^()]*)\)")  # what NumPy 2 writes of its n
 def with_score_columns(rows: ScoreRows, score_column: str | None = None) -> ScoreRows:
     """Return rows in which a column for each class takes the place of lists of labels and scores.
 
-    Lists of {"label", "score"} in the column `scores` (``top_k=None``) become columns such as scores_cat. So do the
+    Lists of {"label", "score"} in the column `scores` (``top_k=None``) become columns such as scores_cat. So do
+    mappings of classes to scores, such as {"cat": 0.9, "dog": 0.1}, and the
     columns "labels" and "scores" of a zero-shot pipeline, which are sorted by the score. The output of one label
     alone becomes the columns "prediction" and `scores`. Other columns are left as they are.
 
@@ -34,9 +35,11 @@ def with_score_columns(rows: ScoreRows, score_column: str | None = None) -> Scor
         if table.column_names.count(name) != 1:
             continue
         column = rows.column("score_column", name)
-        if is_text_type(column.type) and len(column) and _is_written_pair(column[0].as_py()):
-            column = _read_pairs(rows, name, column)
+        if is_text_type(column.type) and len(column) and (column[0].as_py() or "").lstrip(" [").startswith("{"):
+            column = _read_mappings(rows, name, column)
         parts = column.flatten() if is_lists(column) else column
+        if parts is column and _is_mapping(column.type):
+            return _with_mapping(rows, name, column)
         if not (pa.types.is_struct(parts.type) and {field.name for field in parts.type} >= _PARTS):
             continue
         labels, scores = (pc.struct_field(parts, part) for part in ("label", "score"))
@@ -54,6 +57,30 @@ def with_score_columns(rows: ScoreRows, score_column: str | None = None) -> Scor
     return rows
 
 
+def _is_mapping(kind: pa.DataType) -> bool:
+    """Return whether values map classes to numbers, as JSON's objects do."""
+    return pa.types.is_struct(kind) and all(
+        pa.types.is_floating(field.type) or pa.types.is_integer(field.type) for field in kind
+    )
+
+
+def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRows:
+    table, said = rows.table.drop_columns(name), parsed(name)
+    family = said.family.strip("-_. :/([") or name if said else "scores"  # that of top_logprobs is logprobs
+    for field in column.type:
+        scores = pc.struct_field(column, field.name)
+        if scores.null_count:
+            where = rows.where(int(np.flatnonzero(scores.is_null().to_numpy(zero_copy_only=False))[0]))
+            raise InputError(
+                "score_column",
+                f"must hold the score of each class of {shown([field.name for field in column.type])}, got none of "
+                f"{field.name!r} in {name!r} in {where}: an API that returns only the most likely classes must return "
+                "more of them",
+            )
+        table = table.append_column(f"{family}_{field.name}", scores)
+    return replace(rows, table=table)
+
+
 def _lengths(column: pa.Array) -> np.ndarray:
     return pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
 
@@ -62,21 +89,15 @@ def _dictionary(labels: pa.Array) -> pa.DictionaryArray:
     return labels if isinstance(labels, pa.DictionaryArray) else labels.dictionary_encode()
 
 
-def _is_written_pair(text: str | None) -> bool:
-    return text is not None and text.lstrip(" [").startswith("{") and all(f"'{part}'" in text for part in _PARTS)
-
-
-def _read_pairs(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
-    """Read what pandas wrote of lists of dicts. It is Python's own notation, for which there is no faster reader."""
+def _read_mappings(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
+    """Read dicts, or lists of dicts, that pandas wrote in Python's notation, for which there is no faster reader."""
     values = []
     for row, text in enumerate(texts.to_pylist()):
         try:
             values.append(ast.literal_eval(_NUMPY.sub(r"\1", text or "")))
         except (ValueError, SyntaxError) as error:
             where = f"{name!r} in {rows.where(row)}"
-            raise InputError(
-                "score_column", f"must hold lists of labels and scores, got {text!r} in {where}"
-            ) from error
+            raise InputError("score_column", f"must hold labels with scores, got {text!r} in {where}") from error
     return pa.array(values)
 
 

@@ -120,7 +120,7 @@ def sums_show(values: np.ndarray, total: float) -> bool:
         if not ((part >= 0).all() and np.isfinite(part).all()):
             return False
         shares = part.astype(np.float64) / total
-        slack, _ = _sum_slack(shares, _unit(part) / total)
+        slack, _ = _sum_slack(shares, _unit(part, total))
         if slack > _MOST_SLACK or (np.abs(shares.sum(1) - 1) > slack).any():
             return False
     return -len(values) * math.log(slack) > _CHANCE
@@ -142,19 +142,23 @@ def ends_show_probabilities(values: np.ndarray) -> bool:
     return bool(min(low, high) >= 5 and (low + high) * math.log(2) > _CHANCE)
 
 
-def _unit(values: np.ndarray) -> float:
-    """Return the unit of the last decimal of rounded numbers, or 0 if they are not rounded."""
+def _unit(values: np.ndarray, total: float) -> float:
+    """Return the unit of the last decimal of rounded shares of `total`, as a share of 1, or 0 if they are not rounded.
+
+    Shares that are all 0 or 1 are decisions: they do not show to how many decimals a probability would be rounded.
+    """
     # A few values tell most numbers of decimals apart; only the others need all values.
     tried = [d for d in range(_MOST_DECIMALS + 1) if _is_rounded(values[:_SAMPLE], d)]
     decimals = next((d for d in tried if _is_rounded(values, d)), None)
-    return 0.0 if decimals is None else 10.0**-decimals
+    unit = 0.0 if decimals is None else 10.0**-decimals / total
+    return unit if unit < 1 else 0.0
 
 
 def decimals_of(values: np.ndarray, kind: str) -> int | None:
     """Return to how many decimals probabilities are rounded, in units of 1; None if they are not, or for logits."""
     if kind not in ("probabilities", "percentages"):
         return None
-    unit = _unit(values) / (100 if kind == "percentages" else 1)
+    unit = _unit(values, 100.0 if kind == "percentages" else 1.0)
     return round(-math.log10(unit)) if unit else None
 
 
@@ -221,7 +225,7 @@ def as_logits(
         return values, 0.0, notes
     check_rows(rows, ~np.isfinite(values).all(1), values, "finite numbers")
     values, total = values.astype(np.float64), 100.0 if kind == "percentages" else 1.0
-    given, unit = values, _unit(values) / total
+    given, unit = values, _unit(values, total)
     values = values / total if total > 1 else values
     slack, roundoff = _sum_slack(values, unit)
     most = 1 + slack if link == "softmax" else 1 + _EXACT
@@ -254,6 +258,10 @@ def _probability_notes(
         text = f"have probabilities below {least}, which are taken as {least}"
         number = int(low.any(1).sum())
         notes.append(ValueNote(f"{number:,} rows of {source} {text}", f"{{rows:,}} rows of {{source}} {text}", number))
+    if ((values == 0) | (values == 1)).all():
+        text = "are 0 and 1 only, which are decisions rather than probabilities"
+        of_batches = f"{{rows:,}} rows of {{source}} {text}"
+        notes.append(ValueNote(f"the probabilities of {source} {text}", of_batches, len(values)))
     if unit:
         confidence = values.max(1) if link == "softmax" else np.maximum(values, 1 - values).max(1)
         tied = len(values) - len(np.unique(confidence))

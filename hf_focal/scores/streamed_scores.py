@@ -42,6 +42,7 @@ class TableMeaning:
         group, cluster: the columns of groups and clusters, or None.
         has_given_clusters: whether the user named the column of clusters.
         decimals: to how many decimals probabilities are rounded, if the floor of 0 follows from it.
+        replaced_column: the column that the user named, if columns of classes take its place.
     """
 
     schema: Schema
@@ -53,6 +54,7 @@ class TableMeaning:
     cluster: str | None
     has_given_clusters: bool
     decimals: int | None
+    replaced_column: str | None = None
 
 
 def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str, Any]) -> TableMeaning:
@@ -62,9 +64,9 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     """
     score_column, label_column, group = (options.get(name) for name in ("score_column", "label_column", "group"))
     head = table.head()
-    rows = with_score_columns(head, score_column if isinstance(score_column, str) else None)
+    rows, replaced_column = with_score_columns(head, score_column if isinstance(score_column, str) else None), None
     if score_column in head.table.column_names and score_column not in rows.table.column_names:
-        score_column = None  # columns of classes have taken its place
+        score_column, replaced_column = None, score_column
     label = label_column or (schema.label_columns[0] if schema is not None and schema.label_columns else None)
     labels = _all_labels(table, rows, label)
     notes: tuple[str, ...] = ()
@@ -102,7 +104,9 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     if cluster in columns:
         cluster = None
     has_given = options.get("cluster_column") is not None
-    return TableMeaning(schema, notes, labels, columns, label_column, group, cluster, has_given, decimals)
+    return TableMeaning(
+        schema, notes, labels, columns, label_column, group, cluster, has_given, decimals, replaced_column
+    )
 
 
 def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) -> tuple[Any, ...]:
@@ -218,7 +222,7 @@ class StreamedScores(ScoresWithoutRows):
         columns = [*dict.fromkeys((*meaning.columns, *named.values()))]
         size = rows_of_batch(max(schema.num_scores, 1))
         for part in self.table.read(columns, schema.columns, size):
-            rows = with_score_columns(part)
+            rows = with_score_columns(part, meaning.replaced_column)
             given: Any = {"label_column": meaning.label_column, "known_labels": meaning.labels}
             parsed = read_by_schema(rows, schema, needs_labels=True, **given)
             if meaning.decimals is not None:

@@ -262,6 +262,11 @@ class ModelSource(Source):
         given = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
         model = OnnxClassifier(path, self.config, {*given})
         self.data_notes.append(f"the logits are those of {public_name(path)!r}, which {model.runtime} computes")
+        if "attention_mask" in given and "attention_mask" not in {part.name for part in model.session.get_inputs()}:
+            self.data_notes.append(
+                "the ONNX graph has no input attention_mask, so padding may change its logits: export it with "
+                "attention_mask, or use --batch_size 1, which pads nothing"
+            )
         return model
 
     def _torch_model(self) -> PreTrainedModel:

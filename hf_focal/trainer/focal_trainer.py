@@ -86,7 +86,7 @@ from .loss_and_normalization import (
 )
 from .repeated_samples import num_measured_samples, without_repeats
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
+from .training_callbacks import BUILT_IN, GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
 from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
 
 # Training arguments that a model card lists if they are set, and the names under which it lists them.
@@ -494,8 +494,17 @@ class FocalTrainer(Trainer):
         if self._serves_update:
             self._gamma_updates.update(*streamed.before.samples())
         if metrics:
-            # Trainer's loss is a mean over batches, so ours replaces it. A user's metric of the same name wins.
+            # Trainer's loss is a mean over batches, so ours replaces it.
             output.metrics.pop(f"{metric_key_prefix}_loss", None)
+        # A metric of compute_metrics keeps its name, as in Trainer. The one that it hides is logged under BUILT_IN.
+        for name in sorted(metrics.keys() & output.metrics.keys()):
+            value, key = output.metrics[name], name.removeprefix(f"{metric_key_prefix}_")
+            if not np.allclose(value, metrics[name], rtol=1e-4, atol=1e-6, equal_nan=True):
+                metrics[f"{metric_key_prefix}_{BUILT_IN}{key}"] = metrics[name]
+                _logger.warning(
+                    "compute_metrics returned %s = %.6g, but the metric of that name is %.6g: it is logged as %s",
+                    *(key, value, metrics[name], f"{metric_key_prefix}_{BUILT_IN}{key}"),
+                )
         output.metrics.update(metrics | output.metrics)
         return output
 

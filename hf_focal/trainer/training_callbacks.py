@@ -19,6 +19,8 @@ from .transformers_shims import load_renamed_weights, set_epoch
 
 _logger = logging.getLogger(__name__)
 
+BUILT_IN = "built_in_"  # prefix of a metric whose name compute_metrics returned with another value
+
 
 class TrainingCallback(TrainerCallback):
     """Reports the progress of a `FocalTrainer` to its loss, delays a checkpoint of an epoch's last step to the end of
@@ -111,7 +113,7 @@ def log_line(logs: Mapping[str, Any], args: Any, state: TrainerState) -> str | N
         prefix = name.removesuffix("ece")
         keys = [f"{prefix}{key}" for key in ("nll", "error", "ece", "adaece")]
         if name.endswith("_ece") and logs.keys() >= {*keys}:
-            nll, error, ece, adaece = (logs[key] for key in keys)
+            nll, error, ece, adaece = (logs.get(f"{prefix}{BUILT_IN}{key[len(prefix) :]}", logs[key]) for key in keys)
             losses = [f"training loss {entry['loss']:.4f}, " for entry in state.log_history if "loss" in entry][-1:]
             return (
                 f"{epoch}: {''.join(losses)}{prefix.rstrip('_')} NLL {nll:.4f}, error {100 * error:.2f}%, "

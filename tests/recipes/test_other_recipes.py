@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer
+from hf_focal.errors import InputError
 
 
 def metrics(folder):
@@ -164,15 +165,10 @@ def test_translations(monkeypatch, tmp_path, capsys):
         files[f"{part}_file"] = str(tmp_path / f"{part}.jsonl")
         Dataset.from_dict(rows).to_json(files[f"{part}_file"])
     options = {"source_column": "en", "target_column": "de", "max_length": 12, "num_beams": 2, "validation_size": 5}
-    run(
-        monkeypatch,
-        "translation",
-        model_name_or_path=tmp_path / "marian",
-        output_dir=tmp_path / "out",
-        losses="cross_entropy,focal:gamma=1",
-        **options,
-        **files,
-    )
+    options |= {"model_name_or_path": tmp_path / "marian", "output_dir": tmp_path / "out", **files}
+    with pytest.raises(InputError, match=r"bleu_temperatures must be positive numbers, got -1.0"):
+        run(monkeypatch, "translation", bleu_temperatures=-1, **options)
+    run(monkeypatch, "translation", losses="cross_entropy,focal:gamma=1", bleu_temperatures=1, **options)
     AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "focal_gamma_1")
     assert capsys.readouterr().out.count("BLEU = ") == 4
     # At T = 1, too, scores are normalized again where the model forbids tokens: only T differs.

@@ -409,6 +409,24 @@ def test_outputs_of_other_pipelines():
     check_figures({"scores": pipeline_rows(["LABEL_0", "LABEL_1", "LABEL_2"]), "label": LABELS})
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("name", ["scores", "logprobs", "top_logprobs"])
+def test_mappings_of_classes_to_scores(name, form, tmp_path):
+    values = PROBABILITIES if name == "scores" else np.log(PROBABILITIES)
+    mappings = [dict(zip(NAMES, row, strict=True)) for row in values.tolist()]
+    path = tmp_path / f"s.{form}"
+    frame = pd.DataFrame({name: mappings, "label": NAMED})
+    if form == "jsonl":
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+    else:
+        frame.to_csv(path, index=False)
+    check_figures(path)
+    check_figures(path, score_column=name)
+    del mappings[1][NAMES[2]]
+    with pytest.raises(InputError, match=f"got none of '{NAMES[2]}' in '{name}' in row 1 of scores: an API that"):
+        read_scores({name: mappings, "label": NAMED})
+
+
 # Precision and very large numbers
 
 

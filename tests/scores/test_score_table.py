@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_focal import InputError, read_scores
+from hf_focal import InputError, evaluate_scores, read_scores
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 1.0, -2.0], [1.5, 0.25, 3.0], [-1.0, 0.0, 1.0]])
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
@@ -280,3 +280,14 @@ def test_predicted_classes_are_no_scores():
 def test_a_missing_list_of_labels_is_named():
     with pytest.raises(InputError, match="label_column must have no missing labels, got one in row 1"):
         read_scores({"logits": [[0.5, 1.0]] * 2, "labels": [[0], None]})
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "percentages"])
+def test_decisions_are_not_probabilities_rounded_to_no_decimal(kind, tmp_path):
+    scores, labels = np.repeat([1.0, 1, 1, 1, 0], 8), np.repeat([0, 0, 1, 1, 1], 8)
+    scores = scores * (100 if kind == "percentages" else 1)
+    pd.DataFrame({"score": scores, "label": labels}).to_csv(tmp_path / "decisions.csv", index=False)
+    result = evaluate_scores(tmp_path / "decisions.csv", kind=kind)
+    # 32 samples say 1, and half of them are; 8 say 0, and none of them are.
+    assert result.pre["ece"] == pytest.approx(0.8 * 0.5 + 0.2 * 1, abs=0.006)
+    assert any("0 and 1 only, which are decisions rather than probabilities" in note for note in result.notes)

@@ -343,3 +343,18 @@ def test_the_meaning_of_a_table_is_checked_by_the_first_one():
     assert isinstance(read_scores(table(200)).logits, np.ndarray)
     assert StreamedScores(table_batches.in_batches("scores", table(200)), first.schema).schema == first.schema
     assert streamed_scores.measure is measure
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("form", ["mappings", "lists"])
+def test_scores_of_an_api_in_a_column_that_the_user_names(form, tmp_path, monkeypatch):
+    rows = table(2500)
+    logits = rows[[f"logit_{name}" for name in NAMES]].to_numpy()
+    values = [dict(zip(NAMES, row, strict=True)) for row in logits.tolist()]
+    if form == "lists":
+        values = [[{"label": name, "score": value} for name, value in row.items()] for row in values]
+    path = tmp_path / "api.parquet"
+    pd.DataFrame({"answers": values, "label": rows.label}).to_parquet(path)
+    options = {"score_column": "answers", "kind": "logits"}
+    result = evaluate_scores(path, **options)
+    assert_same(result, whole(monkeypatch, evaluate_scores, path, **options))

@@ -87,6 +87,19 @@ def test_a_float32_export_has_the_metrics_of_the_model(texts, tmp_path):
     assert written.pre["nll"] == pytest.approx(result.pre["nll"])
 
 
+def test_a_graph_without_a_mask_is_measured_with_a_note(texts, tmp_path):
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(texts.folder), texts.folder
+    inputs = dict(AutoTokenizer.from_pretrained(tokenizer)(["a", "a b c"], padding=True, return_tensors="pt"))
+    del inputs["attention_mask"]
+    export(model, inputs, tmp_path / "maskless.onnx")
+    note = "the ONNX graph has no input attention_mask"
+    results = [
+        evaluate_model(texts.folder, str(texts.test), onnx=path, **texts.options)
+        for path in (tmp_path / "maskless.onnx", texts.folder.parent / "model.onnx")
+    ]
+    assert [any(note in line for line in result.notes) for result in results] == [True, False]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("calibration", ["temperature", "vector", "matrix"])
 def test_an_int8_export_is_corrected_after_quantization(texts, calibration, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """What FocalTrainer computes while it trains, evaluates and fits a temperature."""
 
 import json
+import logging
 import math
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from transformers import BertForTokenClassification, PrinterCallback, Trainer, T
 from hf_focal import CalibrationMetrics, FocalTrainer, build_loss, fit_temperature, fold_correction
 from hf_focal.calibration import TemperatureStream
 from hf_focal.trainer.accumulators import RefinedNLL
+from hf_focal.trainer.training_callbacks import log_line
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]
 
@@ -197,16 +199,23 @@ def test_several_evaluation_sets_are_measured_apart(tmp_path):
         assert_has(metrics, reference_metrics(logits_of(tiny_bert(), samples), samples), f"eval_{name}_")
 
 
-def test_metrics_of_the_user_stand_beside_ours_and_win(tmp_path):
-    def compute_metrics(prediction):
-        assert prediction.predictions.shape == (21, 4)
-        return {"rows": len(prediction.label_ids), "ece": 0.5}
-
-    metrics = trainer_of(tmp_path, compute_metrics=compute_metrics).evaluate()
+def test_metrics_of_the_user_keep_their_names_and_hide_none_of_ours(tmp_path, caplog):
     logits = logits_of(tiny_bert(), EVAL)
     expected = reference_metrics(logits, EVAL)
-    assert (metrics["eval_rows"], metrics["eval_ece"]) == (21, 0.5)
-    assert expected.pop("ece") != 0.5
+
+    def compute_metrics(prediction):
+        assert prediction.predictions.shape == (21, 4)
+        return {"rows": len(prediction.label_ids), "error": 50.0, "accuracy": expected["accuracy"]}
+
+    trainer = trainer_of(tmp_path, compute_metrics=compute_metrics)
+    with caplog.at_level(logging.WARNING):
+        metrics = trainer.evaluate()
+    assert (metrics["eval_rows"], metrics["eval_error"]) == (21, 50)
+    assert "compute_metrics returned error = 50, but the metric of that name is 0." in caplog.text
+    assert "accuracy" not in caplog.text
+    line = log_line(metrics, trainer.args, trainer.state)
+    assert f"error {100 * expected['error']:.2f}%" in line
+    assert metrics["eval_built_in_error"] == pytest.approx(expected.pop("error"))
     assert_has(metrics, expected | {"loss": F.cross_entropy(logits, tensors(EVAL)[1]).item()})
 
 

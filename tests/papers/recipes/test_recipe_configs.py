@@ -1,7 +1,10 @@
 """Every config file holds arguments of its recipe only, and `--help` shows those of the recipe first."""
 
+import numpy as np
 import pytest
+import torch
 from recipe_modules import FOLDER, import_recipe
+from transformers import get_scheduler
 
 from hf_focal import FocalTrainingArguments
 from hf_focal.cli.recipe_arguments import parse_arguments, parse_recipe
@@ -13,8 +16,13 @@ CONFIGS = {
     "translation": ["translation_demo", "multi30k/transformer_small", "wmt14/transformer_base"],
 }
 CONFIGS["text_classification"] += ["multi_label_demo", "newsgroups/gp_cnn", "newsgroups/paper"]
-CONFIGS["image_classification"] += ["cifar10/resnet20_small", "cifar100/paper", "tiny_imagenet/paper"]
-CONFIGS["image_classification"] += ["places_lt/resnet152"]
+CONFIGS["image_classification"] += [
+    "cifar10/resnet20_small",
+    "cifar10/resnet20_whole",
+    "cifar100/paper",
+    "tiny_imagenet/paper",
+]
+CONFIGS["image_classification"] += ["cifar10/resnet20_whole", "places_lt/resnet152"]
 
 
 @pytest.mark.parametrize(("name", "config"), [(name, config) for name in CONFIGS for config in CONFIGS[name]])
@@ -46,6 +54,22 @@ def test_configs_of_pixels_hold_arguments_of_the_recipe_for_pixels(config):
     sizes = {"cityscapes/segformer_b0": (19, [769, 769]), "synthia/segformer_b0": (13, [384, 768])}
     assert (len(parsed.class_names.split(",")), parsed.image_size) == sizes.get(config, (6, None))
     assert parsed.smallest_crop == 1 and args.weight_decay == 0
+
+
+def test_wmt14_is_trained_with_the_learning_rate_of_the_transformer():
+    argv = ["--config", str(FOLDER / "configs" / "wmt14" / "transformer_base.yaml"), "--use_cpu", "true"]
+    *_, args = parse_arguments(import_recipe("translation").ARGUMENTS, argv)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=args.learning_rate)
+    scheduler = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(args.max_steps), args.max_steps)
+    rates = []
+    for _ in range(20_000):
+        optimizer.step()
+        rates.append(scheduler.get_last_lr()[0])
+        scheduler.step()
+    # Vaswani et al. 2017, equation 3, with d_model = 512; Transformers counts from the step before.
+    steps = np.arange(1, len(rates))
+    formula = 512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5)
+    np.testing.assert_allclose(rates[1:], formula, rtol=2e-3)  # 7e-4 is the rounded peak, 6.988e-4
 
 
 def test_help_hides_the_training_arguments(capsys):
