@@ -6,6 +6,7 @@ The evidence is docs/results/fine_tuning.md, whose numbers `papers.pages.fine_tu
 from dataclasses import dataclass
 
 from .errors import InputError
+from .utils.website import WEBSITE
 
 FEWEST_SAMPLES = 50  # the smallest number of held-out samples that corrections were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
@@ -69,7 +70,7 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
     else:
         loss, correction = "flsd53", default_correction(True, held_out_samples)
         evidence = "With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. "
-        evidence += "T makes calibrated models worse; auto leaves them alone (docs/results/text_corrections.md)."
+        evidence += "T makes calibrated models worse; auto leaves them alone."
     if num_classes > 28 and train_samples < 20 * num_classes and epochs <= 3:
         evidence += " With 77 and 150 classes, so few samples and epochs left errors of 50 to 65%: train longer."
-    return Recommendation(loss, correction, f"{evidence} See docs/results/fine_tuning.md.")
+    return Recommendation(loss, correction, f"{evidence} See {WEBSITE}results/fine_tuning.html.")

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,6 +36,18 @@ def reviews_and_encoder(folder: Path) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     BertModel(BertConfig(vocab_size=10, **sizes)).save_pretrained(folder / "minilm")
     tokenizer.save_pretrained(folder / "minilm")
+
+
+def answers_and_language_model(folder: Path) -> None:
+    """The file of the guide on TRL, with a tiny language model in the place of the known one."""
+    words = ["good", "fine", "nice", "bad", "poor", "awful"]
+    rows = [{"prompt": f"{first} ", "completion": second} for first in words for second in words]
+    Dataset.from_list(rows).to_json(folder / "answers.jsonl")
+    tokenizer = train_word_tokenizer([" ".join(words)], vocab_size=20)
+    tokenizer.eos_token = tokenizer.pad_token
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder / "smollm")
+    tokenizer.save_pretrained(folder / "smollm")
 
 
 def classifier() -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, uncorrected_verdict, warnings_of
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
+from ..utils.website import WEBSITE
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -38,7 +39,7 @@ _TAKES_SOFTMAX = {
     ("image-classification", "several"): "Transformers.js",
     ("image-classification", "one"): "Transformers.js",
 }
-_SERVING = "https://hf-focal.github.io/hf_focal/serving.html"
+_SERVING = f"{WEBSITE}serving.html"
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".npz", ".npy", ".arrow", ".zip", ".gz")
@@ -153,7 +154,8 @@ def model_card(
     """Return the card of a model: its loss, its results before and after a correction, and how to use it.
 
     The card's metadata contain the results that are finite. A dataset or base model that is not given as a Hub id
-    appears only in the text, under the last part of its path.
+    appears only in the text, under the last part of its path. What the card of the base model says of the license, of
+    the language, and of a base model of its own is taken from there, if it can be read.
 
     Args:
         result: the test set's results. Its report is expected beside the card, in the folder ``report``. If
@@ -161,8 +163,8 @@ def model_card(
         model: what is published.
         data: its data; by default, they have no names.
         training: None for a model that was only measured or corrected.
-        language: ISO 639 codes.
-        license: the Hub's name of the license.
+        language: ISO 639 codes; by default, those of the base model if it was only corrected.
+        license: the Hub's name of the license; by default, that of the base model.
     """
     from huggingface_hub import ModelCard
 
@@ -174,7 +176,7 @@ def model_card(
     samples = data.samples(count, unit)
     takes_pairs = model.takes_pairs or bool((result.data.options or {}).get("text_pair_column"))
     takes_pairs &= model.task == "text-classification"
-    metadata = _metadata(result, model, data, language, license)
+    metadata = _metadata(result, model, data, training, language, license)
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
         result=result,
         model=model,
@@ -224,23 +226,46 @@ def model_card(
 
 
 def _metadata(
-    result: RunResult, model: CardModel, data: CardData, language: str | list[str] | None, license: str | None
+    result: RunResult,
+    model: CardModel,
+    data: CardData,
+    training: Training | None,
+    language: str | list[str] | None,
+    license: str | None,
 ) -> "ModelCardData":
-    """Return the card's front matter."""
+    """Return the card's front matter, with the base model's license and, if it was only corrected, its language."""
     from huggingface_hub import ModelCardData
 
+    base = _metadata_of_base(model.base)
+    if training is None:
+        language = language or base.get("language")
     library = "hf_focal" if model.is_correction else "peft" if model.is_adapter else "transformers"
     return ModelCardData(
         model_name=model.name,
         language=language,
-        license=license,
+        license=license or base.get("license"),
         library_name=library,
         pipeline_tag=None if model.is_correction else model.task,
-        base_model=_hub_id(model.base),
+        base_model=_hub_id(model.base) or base.get("base_model"),
         datasets=_hub_id(data.dataset),
         tags=["hf_focal", "calibration", *(["temperature-scaling"] if result.temperature.is_fitted else [])],
         eval_results=_eval_results(result, model.task, data) or None,
     )
+
+
+def _metadata_of_base(name: str | None) -> dict[str, Any]:
+    """Return the metadata of the card of a base model, a Hub id or a folder; {} if it has none that can be read."""
+    from huggingface_hub import ModelCard, model_info
+
+    if name is None:
+        return {}
+    try:
+        if (file := Path(name) / "README.md").is_file():
+            return ModelCard(file.read_text(encoding="utf-8")).data.to_dict()
+        data = model_info(name, timeout=10).card_data if _hub_id(name) else None
+    except Exception:  # transport errors, the Hub's errors, and those of a card in YAML share no base class
+        return {}
+    return data.to_dict() if data else {}
 
 
 def _sources(result: RunResult, config: LossConfig | None) -> list[str]:

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..calibration.cross_fitting import scaling_name
+from ..utils.website import WEBSITE
 from .charts import RELIABILITY, reliability_chart
 from .markdown_tables import Best, Cell, Tied, parts
 from .number_format import format_metric
@@ -21,7 +22,6 @@ from .text_summary import summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SITE = "https://hf-focal.github.io/hf_focal/"
 _WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
 # The figures' colors, and the page's colors that replace them in light and dark mode.
 _PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
@@ -44,8 +44,8 @@ def environment() -> Environment:
         "value": lambda cell: _numbers_and_intervals(cell)[2],
     }
     made.tests |= {"best": lambda part: isinstance(part, Best), "tied": lambda part: isinstance(part, Tied)}
-    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "site": SITE}
-    made.globals["guide"] = f"{SITE}guides/reliability_diagram.html"
+    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "site": WEBSITE}
+    made.globals["guide"] = f"{WEBSITE}guides/reliability_diagram.html"
     return made
 
 

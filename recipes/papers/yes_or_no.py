@@ -4,7 +4,7 @@
 
 Runs that are finished are skipped, so a stopped command continues. Each run writes `NAME.npz` with the logits
 (float32) and labels of "pool" (held out of the training data), "validation", and "test", and for TREC QA the numbers
-of their questions. `papers.pages.yes_or_no` turns these files into docs/results/goemotions.md and reranker.md.
+of their questions. `papers.pages.yes_or_no` turns these files into docs/results/yes_or_no.md.
 """
 
 import argparse

@@ -26,6 +26,7 @@ from hf_focal.reports.verdicts import correction_verdict, headline_of
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
 SIDES = ["Accuracy", "NLL", "ECE", "AdaECE", "Smooth ECE", "Brier score", "AURC"]
+FIRST = "This model does text classification into 0, 1, 2, and gives the probability of each class."
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
 
@@ -145,7 +146,7 @@ def test_nothing_but_what_was_measured_is_in_the_metadata():
     assert card.data.eval_results is None
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
     assert not {"base_model", "datasets", "language", "license", "model-index"} & set(front_matter(card))
-    assert "None" not in str(card).replace("top_k=None", "") and "# user/my_model\n\nA model. Its" in card.text
+    assert "None" not in str(card).replace("top_k=None", "") and f"# user/my_model\n\n{FIRST}\nIts" in card.text
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_data_that_is_built_in_or_generated_is_of_no_hub(name):
     card = card_of(dataset=name)
     assert "datasets" not in front_matter(card)
     assert {(entry.dataset_name, entry.dataset_type) for entry in card.data.eval_results} == {(name, "unknown")}
-    assert f"trained on {name}. Its" in card.text
+    assert f"{FIRST}\nIt was trained on {name}.\nIts" in card.text
 
 
 def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
@@ -214,7 +215,7 @@ def test_the_code_is_python(task, folded):
     assert len(blocks) == (2 if folded else 3)
     for block in blocks:
         compile(block, "card", "exec")
-    assert repr(name)[1:-1].replace('"', '\\"') in blocks[-1]
+    assert repr(name)[1:-1].replace('"', '\\"') in blocks[0]
 
 
 def sigmoid_run(num_labels):
@@ -298,13 +299,13 @@ def test_a_card_without_a_temperature_says_so():
     assert [entry.metric_name for entry in card.data.eval_results] == SIDES
     assert "No temperature was fitted" in card.text and "→" not in card.text and "bibtex" in card.text
     assert card.data.tags == ["hf_focal", "calibration"]
-    assert "A model. The results below show how well calibrated it is." in card.text
+    assert f"{FIRST}\nThe results below show how well calibrated it is." in card.text
 
 
 def test_a_card_of_a_model_that_was_only_corrected():
     result = replace(run_of(), loss="org/base")
     card = card_of(result, base="org/base", dataset="data.csv", training=None)
-    assert "# user/my_model\n\norg/base, corrected with a temperature on data.csv. Its" in card.text
+    assert f"{FIRST}\nIt is org/base, corrected with a temperature on data.csv.\nIts" in card.text
     assert "## Training" not in card.text and "fine-tuned" not in card.text
     assert card.data.base_model == "org/base"
 
@@ -333,7 +334,7 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     intervals = {"pre_intervals": {"ece": (0.08, 0.12)}, "post_intervals": {"ece": (0.03, high)}}
     text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_samples=same_rows).text
     overlap = high >= 0.08
-    assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows and not overlap)
+    assert ("calibrated" in text.split("## Use")[0]) is (not larger and not same_rows and not overlap)
     noise = "The intervals of the ECE overlap, so these test samples may be too few to show that it differs."
     assert (noise in text) is (overlap and not same_rows)
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
@@ -384,7 +385,7 @@ def test_hostile_names_are_shown_as_they_are(name):
     text = card_of(result, name=name, base=name, dataset=name).text
     shown = escaped(name)
     assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text
-    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     assert f"model={f'your-username/{name}'!r}" in ast.unparse(ast.parse(code))
 
 
@@ -400,13 +401,30 @@ def test_a_card_says_what_the_model_is_for_and_what_the_results_do_not_show():
     result = replace(run_of(), data=DataSection(options={"text_pair_column": "query"}))
     text = card_of(result, dataset="org/data").text
     headings = re.findall("^## (.*)", text, re.MULTILINE)
-    assert headings == [
-        *("Intended use", "Training", "Data", "Results", "Temperature", "Limitations", "Use", "Citation")
-    ]
-    code = re.findall("```python\n(.*?)```", text, re.DOTALL)[-1]
+    assert headings == [*("Use", "Results", "Temperature", "Training", "Data", "Limitations", "Citation")]
+    code = re.findall("```python\n(.*?)```", text, re.DOTALL)[0]
     assert '{"text": "A first text.", "text_pair": "A second text."}' in code and ast.parse(code)
     assert (
         headline_of(result) in text
         and correction_verdict(result, "the 60 samples of the test set of org/data", "samples") in text
     )
     assert "not stated" not in text and "unknown" not in text
+
+
+def test_what_the_card_of_the_base_model_says_is_kept(tmp_path):
+    """`hf upload` publishes the card as it is, so it has the license right away."""
+    (tmp_path / "README.md").write_text("---\nlicense: mit\nlanguage: de\nbase_model: org/encoder\n---\n# Base\n")
+    corrected = card_of(base=str(tmp_path), training=None).data
+    assert (corrected.license, corrected.language, corrected.base_model) == ("mit", "de", "org/encoder")
+    trained = card_of(base=str(tmp_path)).data
+    assert (trained.license, trained.language, trained.base_model) == ("mit", None, "org/encoder")
+    assert card_of(base=str(tmp_path), license="apache-2.0", language="en", training=None).data.license == "apache-2.0"
+    (tmp_path / "README.md").write_text("---\nlicense: [\n---\n")
+    assert "license" not in front_matter(card_of(base=str(tmp_path)))
+
+
+def test_pictures_are_side_by_side_with_one_legend():
+    text = card_of().text
+    (row,) = [line for line in text.splitlines() if line.startswith("| ![")]
+    assert row.count("![Reliability diagram") == 2 and text.count("end at the diagonal") == 1
+    assert text.index("## Use") < text.index("## Results") < text.index(row) < text.index("## Temperature")

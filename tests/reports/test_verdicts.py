@@ -60,7 +60,7 @@ def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp
     assert "macro recall %" in summary(result) and "| AUROC %" in summary(result)
     assert not is_better_calibrated(result) and "better calibrated" not in " ".join(verdict(result))
     card = text_of_card(result)
-    assert card.index("never predicts") < card.index("## Intended use") and "better calibrated" not in card
+    assert card.index("never predicts") < card.index("## Use") and "better calibrated" not in card
     write_report(tmp_path / "report", result)
     assert (tmp_path / "report" / "table.md").read_text(encoding="utf-8").startswith("Warning: m is not shown")
     page = comparison_page([tmp_path], tmp_path / "report.html").read_text(encoding="utf-8")

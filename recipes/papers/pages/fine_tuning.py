@@ -1,11 +1,12 @@
-"""Write the numbers of docs/results/fine_tuning.md, its appendix and figure, and text_ood.md.
+"""Write the numbers of docs/results/fine_tuning.md, its appendix, its figure, and its CSV files.
 
     python -m papers.pages.fine_tuning [OUT]
 
-OUT has new runs of recipes/papers/many_tasks.py. The appendix also shows the older runs in fine_tuning.csv.
+OUT has new runs of recipes/papers/many_tasks.py. The appendix also takes the older runs in fine_tuning.csv.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import csv
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -31,7 +32,6 @@ from .fine_tuning_evidence import (
     load_records,
     negative,
     nll,
-    of_classes,
     other_settings,
     rule_on_new_tasks,
     selected,
@@ -59,7 +59,15 @@ def named(strategy: tuple[str, str]) -> str:
     return f"{NAMES.get(loss, loss)}, {NAMES.get(correction, correction)}"
 
 
-def task_table(runs: list[dict], value: Callable[[dict], float], digits: int = 3, factor: float = 1) -> str:
+def write_csv(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([titles, *rows])
+
+
+def task_rows(
+    runs: list[dict], value: Callable[[dict], float], digits: int = 3, factor: float = 1
+) -> tuple[list[str], list[list[str]]]:
+    """Return the titles and the rows of a table of means over seeds, with a row for each task."""
     columns = {loss: by_task([run for run in runs if run["loss"] == loss], value) for loss in LOSSES}
     columns = {loss: values for loss, values in columns.items() if values}
     rows = []
@@ -67,7 +75,7 @@ def task_table(runs: list[dict], value: Callable[[dict], float], digits: int = 3
         cells = [f"{factor * v[task]:.{digits}f}" if task in v else "–" for v in columns.values()]
         if set(cells) != {"–"}:
             rows.append([f"{TASKS[task][0]} ({TASKS[task][1]})", *cells])
-    return rows_table(["Task (classes)", *(NAMES.get(loss, loss) for loss in columns)], rows)
+    return ["Task (classes)", *(NAMES.get(loss, loss) for loss in columns)], rows
 
 
 def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
@@ -121,49 +129,6 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
 
 
 # The sections of the appendix
-
-
-def auto_section(runs: list[dict]) -> str:
-    """Compare what "auto" may choose with T, by the number of held-out samples."""
-    softmax = [run for run in runs if "vector" in run]
-    ways: dict[str, Callable[[dict, str], float]] = {
-        "nothing": lambda run, size: nll(run, "none"),
-        "always vector": lambda run, size: nll(run, "vector", size),
-        "the smallest cross-fitted NLL": lambda run, size: nll(run, "auto", size, 0),
-        "**within 1 standard error** (auto of 0.2)": lambda run, size: nll(run, "auto", size),
-        "within 2 standard errors": lambda run, size: nll(run, "auto", size, 2),
-    }
-    text = ""
-    for group, title in (("two", "Two classes"), ("more", "More classes")):
-        own = [run for run in softmax if of_classes(run["task"]) == group]
-        rows = []
-        for name, value in ways.items():
-            cells = []
-            for size in SIZES:
-                gain = by_task(own, lambda run, s=size, v=value: v(run, s) - nll(run, "temperature", s))
-                cells.append(f"{average(gain.values()):+.3f} ({max(gain.values()):+.3f})")
-            rows.append([name, *cells])
-        tasks = len({run["task"] for run in own})
-        text += f"{title}, {tasks} tasks, {len(own)} runs:\n\n"
-        text += rows_table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
-    return text
-
-
-def size_section(runs: list[dict], strategies: Iterable[tuple[str, str]]) -> str:
-    """Compare strategies by the number of held-out samples, beside cross-entropy with a T of 1,000 samples."""
-    reference = by_task((run for run in runs if run["loss"] == "cross_entropy"), lambda run: nll(run, "temperature"))
-    text = ""
-    for group, title in (("two", "Two classes"), ("more", "More classes")):
-        rows = []
-        for loss, correction in strategies:
-            own = [run for run in runs if run["loss"] == loss and of_classes(run["task"]) == group]
-            cells = []
-            for size in SIZES:
-                values = by_task(own, lambda run, c=correction, s=size: nll(run, c, s))
-                cells.append(f"{average(difference(values, reference).values()):+.3f}")
-            rows.append([named((loss, correction)), *cells])
-        text += f"{title}:\n\n" + rows_table(["Held-out samples", *(f"{int(size):,}" for size in SIZES)], rows) + "\n"
-    return text
 
 
 def shift_section(runs: list[dict]) -> str:
@@ -224,7 +189,7 @@ def loss_gains(runs: list[dict]) -> str:
     for correction, words in corrections.items():
         gain = flsd_gain(runs, correction)
         parts.append(f"{shown(gain)} {words}, lower on {count_lower(gain)} of {len(gain)} tasks")
-    return f"The NLL of `flsd53` minus that of cross-entropy is {'; '.join(parts)}.\n"
+    return f"The NLL of `flsd53` minus that of cross-entropy is {'; '.join(parts)}."
 
 
 def older_runs() -> dict[str, str]:
@@ -259,14 +224,10 @@ def older_runs() -> dict[str, str]:
     ece, value = (average(run["test"]["before"][name] for run in measured) for name in ("ece", "nll"))
     by_size.append(["without T", *[f"{100 * ece:.2f}"] * 2, *[f"{value:.4f}"] * 2, "", ""])
     header = ["Setting and loss", "seeds", "error %", "NLL", "NLL, T", "ECE %", "ECE %, T"]
+    write_csv(DOCS / "fine_tuning_older.csv", header, rows)
     sizes = ["Held-out samples", "ECE %, T by NLL", "ECE %, T by ECE", "NLL, T by NLL", "NLL, T by ECE",
              "both worse by NLL, %", "both worse by ECE, %"]  # fmt: skip
-    return {
-        "older": str(len(runs)),
-        "older_table": rows_table(header, rows),
-        "older_measured": str(len(curve)),
-        "older_sizes": rows_table(sizes, by_size),
-    }
+    return {"older": str(len(runs)), "older_measured": str(len(curve)), "older_sizes": rows_table(sizes, by_size)}
 
 
 # The pages
@@ -335,33 +296,39 @@ def appendix(evidence: Evidence) -> dict[str, str]:
     }
     longer = [run for run in records if "epochs_figures" in run]
     titles = {
-        "5,000": "Training samples: 5,000",
+        "5,000": "5,000 training samples",
         "mpnet": "all-mpnet-base-v2 (109 million parameters), learning rate 5e-5, bfloat16 autocast",
         "longer": "10 epochs",
         "noisy": "20% wrong training labels",
     }
-    header = ["Task, loss", "samples", "error %", "NLL", "NLL, T", "NLL, auto", "ECE %", "ECE %, T"]
-    settings = [
-        f"{titles[name]}:\n\n{rows_table(header, setting_rows(own))}\n{loss_gains(own)}"
-        for name, own in other_settings(records).items()
-    ]
+    header = ["Setting", "Task, loss", "samples", "error %", "NLL", "NLL, T", "NLL, auto", "ECE %", "ECE %, T"]
+    settings = other_settings(records)
+    rows = [[titles[name], *row] for name, own in settings.items() for row in setting_rows(own)]
+    write_csv(DOCS / "fine_tuning_settings.csv", header, rows)
+    write_csv(DOCS / "fine_tuning_selection.csv", ["Task, loss", *SELECTIONS], [*selection_rows(longer)])
+    measures: dict[str, tuple[Callable[[dict], float], int, float]] = {
+        "NLL, T": (lambda run: run["temperature"]["nll"], 3, 1),
+        "NLL": (lambda run: run["none"]["nll"], 3, 1),
+        "error %": (lambda run: run["none"]["error"], 1, 100),
+        "ECE %": (lambda run: run["none"]["ece"], 1, 100),
+        "ECE %, T": (lambda run: run["temperature"]["ece"], 1, 100),
+        "T": (lambda run: run["temperature"]["T"], 2, 1),
+    }
+    by_measure = {name: task_rows(runs, *how) for name, how in measures.items()}
+    header = ["Measure", *by_measure["NLL"][0]]
+    write_csv(
+        DOCS / "fine_tuning_by_task.csv", header, [[n, *row] for n, (_, own) in by_measure.items() for row in own]
+    )
     return {
         "runs": str(len(records)),
         "hours": f"{sum(run['seconds']['training'] for run in records) / 3600:.0f}",
         "reruns": str(len(pairs)),
         **{name: f"{max(values):.4f}" for name, values in changes.items()},
-        "nll_t": task_table(runs, lambda run: run["temperature"]["nll"]),
-        "nll": task_table(runs, lambda run: run["none"]["nll"]),
-        "error": task_table(runs, lambda run: run["none"]["error"], 1, 100),
-        "ece": task_table(runs, lambda run: run["none"]["ece"], 1, 100),
-        "ece_t": task_table(runs, lambda run: run["temperature"]["ece"], 1, 100),
-        "t": task_table(runs, lambda run: run["temperature"]["T"], 2),
-        "auto": auto_section(evidence.with_logits),
-        "sizes": size_section(evidence.with_logits, evidence.kept),
+        "nll_t": rows_table(*by_measure["NLL, T"]),
         "shift": shift_section(runs),
-        "settings": "\n".join(settings),
-        "selection": rows_table(["Task, loss", *SELECTIONS], selection_rows(longer)),
+        "settings": "\n".join(f"- **{titles[name]}.** {loss_gains(own)}" for name, own in settings.items()),
         "selection_differences": selection_differences(longer),
+        "out_of_scope": ood_table(records),
         **older_runs(),
     }
 
@@ -388,7 +355,6 @@ def write_page() -> None:
     regret_figure(evidence, DOCS / "fine_tuning_regret.png")
     fill_page(DOCS / "fine_tuning.md", main_page(evidence))
     fill_page(DOCS / "fine_tuning_appendix.md", appendix(evidence))
-    fill_page(DOCS / "text_ood.md", {"table": ood_table(evidence.records)})
 
 
 if __name__ == "__main__":

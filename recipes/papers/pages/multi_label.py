@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels per post.
+"""Write the table of docs/results/yes_or_no.md on 20 Newsgroups with several labels per post.
 
     python -m papers.pages.multi_label [RUNS ...]
 
@@ -16,7 +16,7 @@ from hf_focal.utils.json_values import nan_for_null, plain
 from .records import add_records, read_records, record_of, rounded
 from .tables import DOCS, RECORDS, fill_page, mean_and_deviation, page_command
 
-RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "multi_label.md"
+RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "yes_or_no.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}
 
 
@@ -45,35 +45,16 @@ def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float,
     return columns_table(["Loss", *columns], [list(runs), *cells])
 
 
-def label_table(runs: list[dict]) -> str:
-    """Format a table of means over seeds with one row per label. The most frequent label comes first."""
-    labels = [run["labels"] for run in runs]
-    names = sorted(labels[0]["name"], key=lambda name: -labels[0]["frequency"][labels[0]["name"].index(name)])
-
-    def column(key: str, factor: float, decimals: int) -> list[str]:
-        values = [[nan_for_null(own[key][own["name"].index(name)]) for own in labels] for name in names]
-        return [mean_and_deviation(of_seeds, decimals, factor) for of_seeds in values]
-
-    titles = ["Label", "frequency %", "ECE % before T", "ECE % after its T", "F1 %", "T"]
-    cells = [column("before", 100, 2), column("after", 100, 2), column("f1", 100, 1), column("temperature", 1, 2)]
-    return columns_table(titles, [names, column("frequency", 100, 1), *cells])
-
-
 def write_page() -> None:
     runs = defaultdict(list)
     for record in read_records(RUNS):
         runs[record["loss"]].append(record)
-    decisions = {"micro_f1": "micro-F1 %", "macro_f1": "macro-F1 %", "map": "mAP %", "auroc": "AUROC %"}
-    sections = [table(runs, {title: ("before", key, 100, 1) for key, title in decisions.items()})]
-    metrics = ("nll", "NLL", 1, 4), ("ece", "ECE %", 100, 2), ("macro_ece", "Macro ECE %", 100, 2)
-    for key, title, factor, decimals in metrics:
-        columns = {name: (stage, key, factor, decimals) for stage, name in STAGES.items()}
-        sections.append(f"{title}:\n\n{table(runs, columns)}")
-    first = next(iter(runs))
-    sections.append(f"## The labels, with {first}\n\n{label_table(runs[first])}")
+    columns = {"macro-F1 %": ("before", "macro_f1", 100, 1)}
+    for key, title in {"ece": "ECE %", "macro_ece": "macro ECE %"}.items():
+        columns |= {f"{title}, {name}": (stage, key, 100, 2) for stage, name in STAGES.items()}
     seeds = ", ".join(f"{loss}: {len(of_seeds)}" for loss, of_seeds in runs.items())
-    body = f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n" + "\n".join(sections)
-    fill_page(PAGE, {"runs": body})
+    body = f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n{table(runs, columns)}"
+    fill_page(PAGE, {"multi_label": body})
 
 
 if __name__ == "__main__":

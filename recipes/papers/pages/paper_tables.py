@@ -208,3 +208,30 @@ def beside_the_paper(
         if "°" in table
         else ""
     )
+
+
+def write_comparison(
+    path: Path, runs: Runs, cells: Sequence[PaperCell], columns: Sequence[tuple[str, str]], titles: Mapping[str, str]
+) -> None:
+    """Write a CSV file with a row for each loss and each of `columns`: our mean and deviation, and the paper's value.
+
+    The other arguments are those of `beside_the_paper`. What was neither measured nor printed has no row.
+    """
+    printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
+    rows: list[list[Any]] = []
+    for loss, title in titles.items():
+        of_seeds = list(runs.get(loss, {}).values())
+        for metric, stage in columns:
+            cell = printed.get((loss.removesuffix("_20"), metric, stage))
+            values = [measured(record, metric, stage) for record in of_seeds]
+            ours = mean_and_deviation(values) if of_seeds else MISSING
+            if ours == MISSING and cell is None:
+                continue
+            mean, _, deviation = ours.removeprefix(MISSING).partition(" ± ")
+            when = "after T" if stage == "post_t" else "before T"
+            theirs = ["", ""] if cell is None else [cell.value, cell.note]
+            rows.append([title, METRICS[metric][0], when, mean, deviation, len(of_seeds), *theirs])
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["loss", "metric", "stage", "mean", "standard deviation", "seeds", "paper", "note"])
+        writer.writerows(rows)

@@ -22,7 +22,7 @@ from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoc
 from papers.runs import checks as check
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 
-from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run
+from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run, write_comparison
 from .records import add_records, bins_of, read_records, record_of
 from .seed_statistics import TRANSLATION_CLAIMS, calibration_error_bars, claims_table, temperatures_table
 from .tables import DOCS, RECORDS, fill_page, rows_table
@@ -31,7 +31,7 @@ from .tables import DOCS, RECORDS, fill_page, rows_table
 CLASSIFICATION = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
-    "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
+    "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10.md"),
 }
 # Runs that have a table beside the paper, but are left out of the tests of its claims.
 FINE_TUNED = {"20_newsgroups_encoder": ("20 Newsgroups, encoder", ("20_newsgroups", "bert"), "newsgroups.md")}
@@ -97,16 +97,12 @@ COMPARED = {
     },
 }
 
-# Metrics of Mukhoti et al.'s other tables, each with a table of its own below.
-OTHER_TABLES = {
-    "Tables 2 and 6, AdaECE": [("adaece", "pre_t"), ("adaece", "post_t")],
-    "Tables 9 and 10, NLL": [("nll", "pre_t"), ("nll", "post_t")],
-    "Tables 11 and 12, MCE": [("mce", "pre_t"), ("mce", "post_t")],
-    "As table 8, accuracy": [("top1", "pre_t"), ("top5", "pre_t")],
-}
-# One more for the rows whose paper prints these metrics.
-CONFIDENT = "Table 13, test images with a confidence of 99% or more"
-CONFIDENT_COLUMNS = [(metric, stage) for stage in ("pre_t", "post_t") for metric in ("s99_fraction", "s99_accuracy")]
+# The columns of the papers' tables that only the CSV file of a task has.
+OTHER_COLUMNS = [
+    (metric, stage)
+    for metric in ("ece_em", "adaece", "classwise_ece", "nll", "mce", "top1", "top5", "s99_fraction", "s99_accuracy")
+    for stage in ("pre_t", "post_t")
+]
 CAPTION = (
     "*Means over the seeds; lines are 90% intervals of a mean, for two seeds or more. Figure 6 of the blog post of\n"
     "Mukhoti et al. has intervals over the test samples of one run instead.*"
@@ -171,7 +167,7 @@ def is_translation(task: str) -> bool:
 
 
 def section_of(task: str, runs: Runs) -> str:
-    """Write the tables of a task's runs beside the papers', and draw the figure that they name."""
+    """Return the table of a task's runs beside the paper's, and write the CSV file and the figure that it names."""
     title, row, _ = TASKS[task]
     cells = {
         path.stem: [cell for table in read_paper_tables(path).values() for cell in table if cell.name[:2] == row]
@@ -180,20 +176,11 @@ def section_of(task: str, runs: Runs) -> str:
     columns = [("ece", "pre_t"), ("ece", "post_t")]
     columns += [("bleu", "pre_t"), ("bleu", "post_t")] if is_translation(task) else [("error", "pre_t")]
     text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
-    measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
-    if measured and cells["adafocal2022"]:
-        columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
-        table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
-        text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
+    if not is_translation(task):
+        every = [*cells["mukhoti2020"], *(cell for cell in cells["adafocal2022"] if cell.metric == "ece_em")]
+        write_comparison(DOCS / f"{task}.csv", runs, every, [*columns, *OTHER_COLUMNS], LOSSES)
+        text += f"\n[{task}.csv]({task}.csv) also has AdaECE, NLL, MCE, bins of equal mass, and accuracies.\n"
     if task not in FINE_TUNED and not is_translation(task):
-        tables = dict(OTHER_TABLES)
-        if task in ROWS and any(cell.metric == "s99_fraction" for cell in cells["mukhoti2020"]):
-            tables[CONFIDENT] = CONFIDENT_COLUMNS
-        for heading, columns in tables.items():
-            if columns[-1][0] == "top5" and row[0] == "sst_binary":  # two classes
-                continue
-            table = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES, temperatures=False)
-            text += f"\n{heading}:\n\n{table}"
         calibration_error_bars(runs, LOSSES, DOCS / f"{task}_errors.png")
         text += f"\n![Three calibration errors of each loss, before and after T]({task}_errors.png)\n\n{CAPTION}\n"
     if any("bleu" in record for of_seeds in runs.values() for record in of_seeds.values()):

@@ -2,12 +2,13 @@
 
     python -m papers.pages.without_records
 
-PAGE/TABLE.csv has the cells of a table of docs/results/PAGE.md: the titles, then for each column whether the smallest
-("min") or largest ("max") number is bold, then the rows. If this second line begins with "row", it is about rows. In a
-cell with " → ", the numbers before and after are compared separately.
+PAGE/TABLE.csv has the cells of a table of docs/results/PAGE.md, or of one that the page only links: the titles, then
+for each column whether the smallest ("min") or largest ("max") number is bold, then the rows. If this second line
+begins with "row", it is about rows. In a cell with " → ", the numbers before and after are compared separately.
 """
 
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,7 +58,10 @@ def write_table(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]
 
 def write_page() -> None:
     for folder in sorted(path for path in PAGES.iterdir() if path.is_dir()):
-        fill_page(DOCS / f"{folder.name}.md", {path.stem: read_table(path) for path in sorted(folder.glob("*.csv"))})
+        page = DOCS / f"{folder.name}.md"
+        shown = set(re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8")))
+        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in shown]
+        fill_page(page, {path.stem: read_table(path) for path in paths})
 
 
 if __name__ == "__main__":

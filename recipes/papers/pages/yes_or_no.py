@@ -1,8 +1,8 @@
-"""Write docs/results/goemotions.md and docs/results/reranker.md from the logits of recipes/papers/yes_or_no.py.
+"""Write what docs/results/yes_or_no.md has on GoEmotions and TREC QA, from logits of recipes/papers/yes_or_no.py.
 
     python -m papers.pages.yes_or_no out/yes_or_no
 
-The tables go to recipes/papers/records/pages, and from there into the pages.
+The tables go to recipes/papers/records/pages, and from there into the page.
 """
 
 import json
@@ -194,12 +194,12 @@ def add_runs(folders: list[Path]) -> None:
         own = [run for run in runs if run["settings"]["task"] == task]
         if task == "trec_qa":
             own = [run for run in own if run["settings"]["loss"] == "cross_entropy"]
-        if not own:  # that page stays as it is
+        if not own:  # that part stays as it is
             continue
         texts, tables = contents(own)
         for title, (titles, rows) in tables.items():
-            without_records.write_table(without_records.PAGES / name / f"{title}.csv", titles, rows)
-        fill_page(without_records.DOCS / f"{name}.md", texts)
+            without_records.write_table(without_records.PAGES / "yes_or_no" / f"{name}_{title}.csv", titles, rows)
+        fill_page(without_records.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
 
 
 if __name__ == "__main__":

@@ -8,14 +8,15 @@ import pytest
 import yaml
 from papers.pages import fine_tuning as page
 from papers.pages import fine_tuning_records as records
-from papers.pages.fine_tuning_evidence import best_strategy
+from papers.pages.fine_tuning_evidence import best_strategy, of_classes
 from papers.pages.records import add_records, read_records
 
 from hf_focal import fit_temperature, recommend
 from hf_focal.cli.main import main
 from hf_focal.recommendation import default_correction
 
-PAGES = ("fine_tuning.md", "fine_tuning_appendix.md", "text_ood.md")
+PAGES = ("fine_tuning.md", "fine_tuning_appendix.md")
+FILES = [f"fine_tuning_{name}.csv" for name in ("by_task", "older", "selection", "settings")]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,8 @@ def evidence():
 
 
 def test_the_pages_are_those_of_the_committed_runs(tmp_path, monkeypatch):
-    committed = {name: (page.DOCS / name).read_text(encoding="utf-8") for name in PAGES}
+    results = page.DOCS
+    committed = {name: (results / name).read_text(encoding="utf-8") for name in PAGES}
     monkeypatch.setattr(page, "DOCS", tmp_path)
     for name, text in committed.items():
         emptied = re.sub(
@@ -34,6 +36,8 @@ def test_the_pages_are_those_of_the_committed_runs(tmp_path, monkeypatch):
     page.write_page()
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in PAGES} == committed
     assert (tmp_path / "fine_tuning_regret.png").stat().st_size > 10_000
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (results / name).read_bytes(), name
 
 
 def test_the_recommendation_is_what_the_runs_say(evidence):
@@ -48,7 +52,7 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
 
     more = recommend(num_classes=77, train_samples=5000, epochs=3, held_out_samples=100)
     assert (more.loss, more.correction) == ("flsd53", "auto")
-    own = [run for run in evidence.with_logits if page.of_classes(run["task"]) == "more" and "vector" in run]
+    own = [run for run in evidence.with_logits if of_classes(run["task"]) == "more" and "vector" in run]
     for size in page.SIZES[1:]:
         gains = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
         assert max(gains.values()) < 0
