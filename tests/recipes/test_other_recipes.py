@@ -21,8 +21,7 @@ from transformers import (
     SegformerModel,
 )
 
-from hf_focal import FocalSeq2SeqTrainer
-from hf_focal.errors import InputError
+from hf_focal import FocalSeq2SeqTrainer, InputError
 
 
 def metrics(folder):
