@@ -6,18 +6,26 @@ Tables are generated as Parquet files of a million rows. Each measurement runs i
 thread, on the first files. Peak memory is beyond that after the imports. Polars, if installed, computes the ECE alone,
 for comparison. 64 workers are simulated by 64 shards, whose statistics are merged one after the other.
 
+With --workers, pools of processes measure the same files, and this process merges their statistics. Wall time on a
+busy machine says nothing about their speed. CPU time does: that of the busiest worker, plus that of this process, which is
+the serial part.
+
 The table of a cluster multiplies: the time of a row by the rows of a worker, and the time and the size of a merge by
 the number of files of ten million rows. It takes reading to be as fast for all workers as here for one.
 """
 
 import argparse
 import json
+import os
 import pickle
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from functools import reduce
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -88,13 +96,18 @@ def run(code: str, *arguments: object) -> list[float]:
     ]
 
 
+def parts_of(folder: Path, rows: int, classes: int) -> list[Path]:
+    files = [folder / f"{classes}-{number}.parquet" for number in range(-(-rows // PART))]
+    for number, path in enumerate(files):
+        if not path.exists():
+            write_part(path, classes, min(PART, rows - number * PART), number)
+    return files
+
+
 def lines_of(folder: Path, sizes: list[int], classes: int, methods: list[str]) -> list[dict]:
     lines = []
     for rows in sizes:
-        files = [folder / f"{classes}-{number}.parquet" for number in range(-(-rows // PART))]
-        for number, path in enumerate(files):
-            if not path.exists():
-                write_part(path, classes, min(PART, rows - number * PART), number)
+        files = parts_of(folder, rows, classes)
         for what in methods:
             wall, cpu, peak = run(RUN, what, *files)
             line = {"what": what, "rows": rows, "classes": classes, "seconds": wall, "cpu_seconds": cpu}
@@ -126,6 +139,40 @@ def merging(folder: Path, shards: int, classes: int = 10, rows: int = 20_000) ->
     return {"shards": shards, "rows": len(merged), "largest_mb": len(parts[0]) / 1e6, "seconds_a_merge": seconds}
 
 
+def prepare() -> None:
+    """Import in a worker what it needs, which a long measurement does once."""
+    import torch
+
+    import hf_focal.scores.streamed_scores  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def measured_part(path: Path) -> tuple[bytes, int, float]:
+    from hf_focal import measure
+
+    cpu = time.process_time()
+    statistics = pickle.dumps(measure(path))
+    return statistics, os.getpid(), time.process_time() - cpu
+
+
+def with_workers(files: list[Path], number: int) -> dict:
+    """Measure files in a pool of `number` processes, and merge the statistics here."""
+    from hf_focal.scores import ScoreStatistics
+
+    with ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=prepare) as pool:
+        [*pool.map(time.sleep, [1.0] * number)]  # starts all workers
+        wall, cpu, of_workers = time.perf_counter(), time.process_time(), Counter[int]()
+        merged = None
+        for statistics, process, seconds in pool.map(measured_part, files):
+            of_workers[process] += seconds
+            part = pickle.loads(statistics)
+            merged = part if merged is None else ScoreStatistics.merge(merged, part)
+        wall, serial = time.perf_counter() - wall, time.process_time() - cpu
+    seconds = sorted(of_workers.values())
+    return {"workers": number, "rows": len(merged), "seconds": wall, "worker_cpu_seconds": seconds, "serial": serial}
+
+
 def cluster(lines: list[dict], merges: dict) -> list[dict]:
     """Hours of each worker, and gigabytes that are sent, for rows on workers: two rounds, to fit and to measure."""
     costs = {line["what"]: line["cpu_seconds"] / line["rows"] for line in lines if line["rows"] == lines[-1]["rows"]}
@@ -145,6 +192,9 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--methods", nargs="+", default=["evaluate", "temperature", "auto", "measure"])
     parser.add_argument("--shards", type=int, default=64)
+    parser.add_argument(
+        "--workers", type=int, nargs="*", default=[], help="pools for the last of the rows, such as 1 2"
+    )
     parser.add_argument("--folder", type=Path, help="keep the tables here")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -153,6 +203,14 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         lines = lines_of(folder, options.rows, options.classes, options.methods)
         result: dict = {"lines": lines}
+        if options.workers:
+            files = parts_of(folder, options.rows[-1], options.classes)
+            pools = [with_workers(files, number) for number in options.workers]
+            first = pools[0]["worker_cpu_seconds"][-1] + pools[0]["serial"]
+            for pool in pools:
+                pool["speedup_wall"] = pools[0]["seconds"] / pool["seconds"]
+                pool["speedup_cpu"] = first / (pool["worker_cpu_seconds"][-1] + pool["serial"])
+            result["pools"] = pools
         if options.shards:
             merges = merging(Path(temporary), options.shards, options.classes)
             result |= {"merges": [merges]}

@@ -70,8 +70,8 @@ def as_scores(name: str, value: Array) -> Tensor:
     return scores.cpu() if scores.device.type == "mps" else scores
 
 
-def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Check logits or probabilities (..., K) and labels (...); return tensors (N, K) and (N,) on one device."""
+def check_shapes(name: str, scores: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    """Check types and shapes of scores (..., K) and labels (...); return tensors (N, K) and (N,) on one device."""
     scores, labels = as_scores(name, scores), as_tensor("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError("labels", f"must be integers, got {labels.dtype}")
@@ -82,7 +82,13 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
     num_classes = scores.shape[-1]
     if num_classes < 2:
         raise InputError(name, f"must have at least 2 classes in the last dimension, got {num_classes}")
-    labels = labels.reshape(-1).to(device=scores.device, dtype=torch.int64)
+    return scores.reshape(-1, num_classes), labels.reshape(-1).to(device=scores.device, dtype=torch.int64)
+
+
+def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Check logits or probabilities (..., K) and labels (...); return tensors (N, K) and (N,) on one device."""
+    scores, labels = check_shapes(name, scores, labels)
+    num_classes = scores.shape[1]
     lowest, highest = torch.stack(torch.aminmax(labels)).tolist() if labels.numel() else (0, 0)
     if lowest < 0 or highest >= num_classes:  # much faster than the comparisons, which are then rarely needed
         wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
@@ -90,7 +96,15 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
             seen = int(labels[wrong][0])
             expected = f"must be in [0, {num_classes}) or equal to ignore_index {ignore_index}"
             raise InputError("labels", f"{expected}, got {seen}")
-    return scores.reshape(-1, num_classes), labels
+    return scores, labels
+
+
+def check_sigmoid_shapes(name: str, scores: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    """Check types and shapes of scores (..., L) and labels (..., L); return tensors (N, L)."""
+    values, y = as_scores(name, scores), as_tensor("labels", labels)
+    if y.shape != values.shape or not y.ndim:
+        raise InputError("labels", f"must have the shape of the {name}, {tuple(values.shape)}, got {tuple(y.shape)}")
+    return values.reshape(-1, values.shape[-1]), y.reshape(-1, y.shape[-1])
 
 
 def check_sigmoid_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,10 +112,8 @@ def check_sigmoid_scores(name: str, scores: Array, labels: Array, ignore_index: 
 
     Returns, on the CPU, the scores in float64 and whether each label is 1 and is known, all (N, L).
     """
-    values, y = as_scores(name, scores).cpu().double(), as_tensor("labels", labels).cpu()
-    if y.shape != values.shape or not y.ndim:
-        raise InputError("labels", f"must have the shape of the {name}, {tuple(values.shape)}, got {tuple(y.shape)}")
-    values, y = values.reshape(-1, values.shape[-1]), y.reshape(-1, y.shape[-1])
+    values, y = check_sigmoid_shapes(name, scores, labels)
+    values, y = values.cpu().double(), y.cpu()
     y = y if y.is_floating_point() else y.long()
     known = (y == 0) | (y == 1)
     if not (known | (y == ignore_index) | y.isnan()).all():

@@ -77,7 +77,8 @@ def evaluate(
         threshold_data: the data to choose thresholds on.
         num_bins, output, on_result: as for `evaluate_model`.
         save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
-            follows the forward pass can then be repeated without it.
+            follows the forward pass can then be repeated without it. Of a model, it may be a folder, to which every
+            process writes shards while the model runs: if the evaluation is killed, the same call goes on from these.
         no_examples: leave the most confident mistakes, and the least confident right answers, out of ``report.html``.
         arguments: those of `hf-focal evaluate` that do the same, from which the page names the next steps.
         **options: of a model, those of `evaluate_model`; of a table, those of `read_scores`.
@@ -169,7 +170,7 @@ def calibrate(
         output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
             model, if it is one, with the correction folded in.
         push_to_hub, private: of a model, as for `calibrate_model`.
-        save_scores: a new parquet file for the scores of `data`, as for `evaluate`.
+        save_scores: a new parquet file, or a folder, for the scores of `data`, as for `evaluate`.
         no_examples: as for `evaluate`.
         publish_examples: write the page with its examples to ``report/examples.html``, too, which is published.
 
@@ -268,7 +269,10 @@ def _save_scores(path: str | Path | None, scores: Any, source: Source) -> None:
     if path is None:
         return
     if Path(path).suffix != ".parquet":
-        raise InputError("save_scores", f"must end in .parquet, got {str(path)!r}")
+        if not hasattr(scores, "save_shards"):
+            raise InputError("save_scores", f"must end in .parquet, got {str(path)!r}: a folder is for models")
+        scores.save_shards(path)
+        return
     check_new_file("save_scores", path)
     if isinstance(scores, StreamedScores | ScoreStatistics):
         raise InputError("save_scores", f"must not be given for a large table, got {str(path)!r}: it has the scores")

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..metrics.batch_buffer import BatchBuffer
 from ..metrics.bins import binned_error
 from ..validation import (
     Array,
@@ -27,6 +28,7 @@ from ..validation import (
     check_count,
     check_largest,
     check_scores,
+    check_shapes,
     probability_tolerance,
 )
 from .corrections import Temperature
@@ -426,37 +428,49 @@ class TemperatureCurves:
         )
 
 
-class TemperatureStream:
+class TemperatureStream(BatchBuffer):
     """ECE and NLL at every temperature of a grid, accumulated over batches and processes.
 
     Each `update` reads its logits once and keeps `num_bins` + 2 float64 sums per temperature; `compute` reports how
     far each ECE can be off (`TemperatureCurves.ece_error`). With the default arguments, a pickled object takes 17 kB:
-    gather the objects of all ranks and `merge` them. An `update` that raises changes nothing. The arguments are as in
-    `fit_temperature`.
+    gather the objects of all ranks and `merge` them. The arguments are as in `fit_temperature`. Small batches wait to
+    be added together, and an InputError leaves a wrong batch out, as in `CalibrationMetrics`.
     """
 
     def __init__(
         self, num_bins: int = 15, grid: Sequence[float] | np.ndarray | None = None, ignore_index: int = -100
     ) -> None:
+        super().__init__()
         check_count("num_bins", num_bins)
         self.num_bins = num_bins
         self.grid = check_grid(grid)
         self.ignore_index = ignore_index
-        self.num_classes: int | None = None
+        self._num_classes: int | None = None
         self._temperatures = (1.0, *self.grid.tolist())
         self._sums = GridSums(len(self._temperatures), num_bins)
         self._are_constant, self._evidence = True, ProbabilityEvidence()
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
-        samples = CalibrationSamples(logits, labels, self.ignore_index)
+        scores, numbers = check_shapes("logits", logits, labels)
+        self._check_num_classes(scores.shape[1])
+        self._add_logits(scores, numbers, self._evidence, self.ignore_index)
+
+    def _add_now(self, scores: Tensor, labels: Tensor) -> None:
+        samples = CalibrationSamples(scores, labels, self.ignore_index)
         self._check_num_classes(samples.num_classes)
         evidence = self._evidence + samples.evidence
         refuse_probabilities(evidence)
         method = row_sums(self._temperatures, samples.num_classes, samples.labels.device)
         self._sums += samples.grid_sums(method, self.num_bins)
-        self.num_classes, self._evidence = samples.num_classes, evidence
+        self._num_classes, self._evidence = samples.num_classes, evidence
         self._are_constant &= samples.are_constant
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes; None before the first batch."""
+        self._flush()
+        return self._num_classes
 
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
         """Add the samples of `other` to this object, and return this object.
@@ -467,9 +481,10 @@ class TemperatureStream:
             mine, others = getattr(self, name), getattr(other, name)
             if not np.array_equal(mine, others):
                 raise InputError(name, f"must be the same to add samples, got {others} for {mine}")
+        self._flush()
         if other.num_classes is not None:
             self._check_num_classes(other.num_classes)
-            self.num_classes = other.num_classes
+            self._num_classes = other.num_classes
         self._sums += other._sums
         self._evidence += other._evidence
         self._are_constant &= other._are_constant
@@ -477,10 +492,11 @@ class TemperatureStream:
 
     def compute(self) -> TemperatureCurves:
         """Return the curves for all samples so far; raise `InputError` if there are none."""
+        self._flush()
         if not self._sums.count:
             raise InputError("the stream", "must have at least one labeled sample, got none")
         temperatures = torch.tensor(self._temperatures, dtype=torch.float64)
-        error = row_sums(self._temperatures, self.num_classes, torch.device("cpu")).error
+        error = row_sums(self._temperatures, self._num_classes, torch.device("cpu")).error
         ece, nll = self._sums.ece().numpy(), self._sums.nll(temperatures).numpy()
         return TemperatureCurves(
             temperatures=self.grid.copy(),
@@ -499,5 +515,10 @@ class TemperatureStream:
         return self.compute().fit(objective, stacklevel=3)
 
     def _check_num_classes(self, num_classes: int) -> None:
-        if self.num_classes not in (None, num_classes):
-            raise InputError("logits", f"must have {self.num_classes} classes as before, got {num_classes}")
+        known = self._waiting_classes or self._num_classes
+        if known not in (None, num_classes):
+            raise InputError("logits", f"must have {known} classes as before, got {num_classes}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._flush()
+        return self.__dict__

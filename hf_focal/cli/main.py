@@ -337,7 +337,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     for groups in (evaluate_groups, calibrate_groups):
         groups["output"].add_argument(
-            "--save_scores", metavar="FILE", help="a new parquet file of the model's scores, for --scores"
+            "--save_scores",
+            metavar="FILE",
+            help="a new parquet file of the model's scores, for --scores; a folder lets a killed run go on",
         )
         groups["output"].add_argument(
             "--no_examples", action="store_true", help="leave samples of the data out of report.html"

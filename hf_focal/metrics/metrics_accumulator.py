@@ -1,13 +1,22 @@
 """Accumulator of calibration metrics over batches and processes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from ..validation import Array, InputError, ProbabilityEvidence, check_confidences, check_count, check_fraction
+from ..validation import (
+    Array,
+    InputError,
+    ProbabilityEvidence,
+    check_confidences,
+    check_count,
+    check_fraction,
+    check_shapes,
+)
+from .batch_buffer import BatchBuffer
 from .bins import (
     NUM_CELLS,
     add_to_cells,
@@ -71,7 +80,23 @@ class ReliabilityBins:
         return confidence / total, accuracy / total
 
 
-class CalibrationMetrics:
+@dataclass
+class _Measured:
+    """What is known of the samples that were measured."""
+
+    are_kept: bool
+    num_classes: int | None = None
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
+    keys: list[np.ndarray] = field(default_factory=list)
+    ones: list[np.ndarray] = field(default_factory=list)  # of two classes, which samples are of the second one
+    evidence: ProbabilityEvidence = field(default_factory=ProbabilityEvidence)
+
+    def accumulate(self, sums: dict[str, np.ndarray]) -> None:
+        for name, values in sums.items():
+            self.sums[name] = self.sums[name] + values if name in self.sums else values
+
+
+class CalibrationMetrics(BatchBuffer):
     """Calibration errors and scores of all samples added so far, in any number of batches and processes.
 
     Sums are float64. For equal-mass bins, selective prediction, and the bootstrap, 1 - confidence (float32) and the
@@ -90,10 +115,13 @@ class CalibrationMetrics:
             InputError. A number is the most samples that are kept: with more, the histogram replaces all of them.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
-    If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
-    samples of each class; it is empty before the first batch and with ``classwise=False``. `confusion`, `(K, K)`,
-    int64, counts the samples by label (row) and prediction (column); it is `(0, 0)` where `label_counts` is empty, and
-    with more than 256 classes.
+    Small batches of logits are copied and measured together, at the latest when a result is read. If a batch is wrong,
+    an InputError leaves it out: at once on the CPU, but on an accelerator, for which the host does not wait at each
+    batch, only when the batches are measured.
+
+    `label_counts`, `(K,)`, int64, is the number of samples of each class; it is empty before the first batch and with
+    ``classwise=False``. `confusion`, `(K, K)`, int64, counts the samples by label (row) and prediction (column); it is
+    `(0, 0)` where `label_counts` is empty, and with more than 256 classes.
     """
 
     link = "softmax"
@@ -114,6 +142,7 @@ class CalibrationMetrics:
         keep_samples: bool | int = True,
         link: str = "softmax",
     ) -> None:
+        super().__init__()
         check_count("num_bins", num_bins)  # `__new__` has already handled the link
         self.num_bins = num_bins
         self.ignore_index = ignore_index
@@ -123,33 +152,51 @@ class CalibrationMetrics:
 
     def reset(self) -> None:
         """Forget all samples and the number of classes."""
-        self.num_classes: int | None = None
-        self._sums: dict[str, np.ndarray] = {}
-        self._keys: list[np.ndarray] = []
-        self._ones: list[np.ndarray] = []  # of two classes, which samples are of the second one
-        self._evidence = ProbabilityEvidence()
-        self._keeps_samples = bool(self.keep_samples)
+        self._waiting, self._num_waiting = [], 0
+        self._measured = _Measured(bool(self.keep_samples))
+
+    @property
+    def _state(self) -> _Measured:
+        """What is known of all samples so far."""
+        self._flush()
+        return self._measured
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes, or of labels; None before the first batch."""
+        return self._state.num_classes
 
     @property
     def has_samples(self) -> bool:
         """Whether all samples so far are kept, rather than replaced by a histogram."""
-        return self._keeps_samples
+        return self._state.are_kept
 
     @property
     def label_counts(self) -> np.ndarray:
-        return self._sums.get("labels", np.zeros(0, np.int64))
+        return self._state.sums.get("labels", np.zeros(0, np.int64))
 
     @property
     def confusion(self) -> np.ndarray:
-        errors = self._sums.get("errors", np.zeros((0, 0), np.int64))
+        errors = self._state.sums.get("errors", np.zeros((0, 0), np.int64))
         return errors + np.diag(self.label_counts - errors.sum(1)) if len(errors) else errors
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
-        self._update("logits", logits, labels)
+        scores, numbers = check_shapes("logits", logits, labels)
+        self._check_num_classes(scores.shape[1])
+        self._add_logits(scores, numbers, self._measured.evidence, self.ignore_index)
+
+    def _check_num_classes(self, num_classes: int) -> None:
+        known = self._waiting_classes or self._measured.num_classes
+        if known not in (None, num_classes):
+            raise InputError("num_classes", f"must be the same to add samples, got {num_classes} for {known}")
+
+    def _add_now(self, scores: torch.Tensor, labels: torch.Tensor) -> None:
+        self._update("logits", scores, labels)
 
     def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
         """Add probabilities (..., K), in [0, 1] and summing to 1 up to their dtype's rounding, and labels (...)."""
+        self._flush()
         self._update("probabilities", probabilities, labels)
 
     def update_from_confidences(self, confidence: Array, correct: Array) -> None:
@@ -164,14 +211,16 @@ class CalibrationMetrics:
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
         # The batch gets its own object, so a batch that raises halfway leaves nothing behind.
         batch = CalibrationMetrics(**{name: getattr(self, name) for name in _SETTINGS})
-        batch._evidence.nats = min(0.0, self._evidence.nats)  # known logits are not checked again
-        batch.num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, batch._evidence)
-        batch._add(blocks, batch.num_classes)
-        (self._evidence + batch._evidence).refuse("use update_from_probabilities")
+        evidence = batch._measured.evidence
+        evidence.nats = min(0.0, self._measured.evidence.nats)  # known logits are not checked again
+        num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, evidence)
+        batch._measured.num_classes = num_classes
+        batch._add(blocks, num_classes)
+        (self._measured.evidence + evidence).refuse("use update_from_probabilities")
         self.merge(batch)
 
     def _add(self, blocks: Iterator[SampleBlock | ConfidenceBlock], num_classes: int) -> None:
-        cells = None
+        cells, measured = None, self._state
         for block in blocks:
             confidence, correct = block.confidence, block.correct
             columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
@@ -195,22 +244,18 @@ class CalibrationMetrics:
                 index = index + block.scores.argmax(1).cpu().numpy() * self.num_bins
                 class_sums = bin_sums(index, confidence, correct, num_classes * self.num_bins)
                 sums["predicted"] = class_sums.reshape(3, num_classes, self.num_bins)
-            if self._keeps_samples:
-                self._keys.append(pack(doubt, correct))
+            if measured.are_kept:
+                measured.keys.append(pack(doubt, correct))
                 if num_classes == 2 and isinstance(block, SampleBlock):
-                    self._ones.append(block.labels.cpu().numpy() == 1)
+                    measured.ones.append(block.labels.cpu().numpy() == 1)
             else:
                 sums["histogram"] = bin_sums(cell_index(doubt), confidence, correct, NUM_CELLS)
-            self._accumulate(sums)
+            measured.accumulate(sums)
         if cells is not None:
-            self._accumulate({"cells": cells.cpu().numpy()})
-
-    def _accumulate(self, sums: dict[str, np.ndarray]) -> None:
-        for name, values in sums.items():
-            self._sums[name] = self._sums[name] + values if name in self._sums else values
+            measured.accumulate({"cells": cells.cpu().numpy()})
 
     def _sum(self, name: str, *shape: int) -> np.ndarray:
-        return self._sums.get(name, np.zeros(shape))
+        return self._state.sums.get(name, np.zeros(shape))
 
     def merge(self, other: "CalibrationMetrics") -> Self:
         """Add the samples of `other` and return this object; raise InputError if arguments or classes differ."""
@@ -218,37 +263,40 @@ class CalibrationMetrics:
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise InputError(name, f"must be the same to add samples, got {others} for {mine}")
-        self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
-        self._accumulate(other._sums)
-        self._keys += other._keys
-        self._ones += other._ones
-        self._evidence += other._evidence
-        both_keep = self._keeps_samples and other._keeps_samples
-        if self._keys and (not both_keep or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
+        mine, others = self._state, other._state
+        mine.num_classes = others.num_classes if mine.num_classes is None else mine.num_classes
+        mine.accumulate(others.sums)
+        mine.keys += others.keys
+        mine.ones += others.ones
+        mine.evidence += others.evidence
+        all_kept = mine.are_kept and others.are_kept
+        if mine.keys and (not all_kept or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
             self._replace_samples()
-        self._keeps_samples &= other._keeps_samples
+        mine.are_kept &= others.are_kept
         return self
 
     @property
     def num_kept(self) -> int:
         """The number of samples that are kept."""
-        return sum(map(len, self._keys))
+        return sum(map(len, self._state.keys))
 
     def limit_samples(self, number: int) -> None:
         """Replace the samples by the histogram if `number`, those of all processes, are too many to keep."""
-        if self.keep_samples is not True and self._keeps_samples and number > self.keep_samples:
+        if self.keep_samples is not True and self.has_samples and number > self.keep_samples:
             self._replace_samples()
 
     def _replace_samples(self) -> None:
         """Count the samples in the cells of the histogram, and forget them."""
-        for keys in self._keys:
+        measured = self._state
+        for keys in measured.keys:
             doubt, correct = map(torch.from_numpy, unpack(keys))
-            self._accumulate({"histogram": bin_sums(cell_index(doubt), 1 - doubt, correct, NUM_CELLS)})
-        self._keys, self._ones, self._keeps_samples = [], [], False
+            measured.accumulate({"histogram": bin_sums(cell_index(doubt), 1 - doubt, correct, NUM_CELLS)})
+        measured.keys, measured.ones, measured.are_kept = [], [], False
 
     def __getstate__(self) -> dict:
-        ones = np.concatenate([np.zeros(0, bool), *self._ones])
-        return self.__dict__ | {"_keys": [joined(self._keys)], "_ones": [ones]}
+        measured = self._state
+        ones = np.concatenate([np.zeros(0, bool), *measured.ones])
+        return self.__dict__ | {"_measured": replace(measured, keys=[joined(measured.keys)], ones=[ones])}
 
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, as fractions (nats for NLL and entropy); NaN without samples.
@@ -268,7 +316,7 @@ class CalibrationMetrics:
         metrics = self._binned_errors() | _means(total)
         if self.classwise:
             metrics["classwise_ece"] = classwise_error(self._sum("cells", 1, 1), int(total[0]))
-        if not self._keeps_samples:
+        if not self.has_samples:
             metrics["adaece_error"] = adaptive_error_bound(groups, self.num_bins)
         metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
         if (self.num_classes or 0) <= 5:
@@ -278,9 +326,9 @@ class CalibrationMetrics:
             metrics |= {f"{name}_{side}": means[name] for name in ("nll", "entropy", "confidence")}
         if len(confusion := self.confusion):
             metrics["macro_recall"] = macro_recall(confusion)
-        if self._keeps_samples and self.num_classes == 2:
-            doubt, hit = unpack(joined(self._keys))
-            one, sure = np.concatenate([np.zeros(0, bool), *self._ones]), log_odds(doubt.astype(np.float64))
+        if self.has_samples and self.num_classes == 2:
+            doubt, hit = unpack(joined(self._state.keys))
+            one, sure = np.concatenate([np.zeros(0, bool), *self._state.ones]), log_odds(doubt.astype(np.float64))
             metrics["auroc"] = auroc(np.where(one == hit, sure, -sure), one)
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
@@ -329,8 +377,8 @@ class CalibrationMetrics:
         return RiskCoverageCurve.of(self._groups())
 
     def _groups(self) -> np.ndarray:
-        if self._keeps_samples:
-            return grouped(joined(self._keys))
+        if self.has_samples:
+            return grouped(joined(self._state.keys))
         histogram = self._sum("histogram", 3, 0)
         return histogram[:, histogram[0] > 0]
 
@@ -395,7 +443,7 @@ class CalibrationMetrics:
     @property
     def has_independent_sums(self) -> bool:
         """Whether `bootstrap` draws from sums, because samples are not kept and their entries are independent."""
-        return not self._keeps_samples
+        return not self.has_samples
 
     def _histogram_cells(self) -> np.ndarray | None:
         return self._groups()
@@ -409,9 +457,9 @@ class CalibrationMetrics:
         return keys[order], clusters[order]
 
     def _samples_of(self, name: str) -> np.ndarray:
-        if not self._keeps_samples:
+        if not self.has_samples:
             raise InputError("keep_samples", f"must be True for {name}, got {self.keep_samples}")
-        return joined(self._keys)
+        return joined(self._state.keys)
 
 
 BY_LINK = {"softmax": CalibrationMetrics}  # `LabelMetrics` adds itself

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
+from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores, check_sigmoid_shapes
+from .batch_buffer import is_on_host
 from .bins import bin_index, bin_sums, grouped, pack, unpack
 from .metric_table import binned_errors, ranked_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
@@ -43,21 +44,33 @@ class LabelMetrics(CalibrationMetrics):
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., L) and labels (..., L), each 0, 1, or unknown; (N, 1) for a single logit per sample."""
+        z, y = check_sigmoid_shapes("logits", logits, labels)
+        self._check_num_classes(z.shape[1])
+        if is_on_host(z) and is_on_host(y):
+            check_sigmoid_scores("logits", z, y, self.ignore_index)
+        self._add_later(z, y)
+
+    def _add_now(self, scores: torch.Tensor, labels: torch.Tensor) -> None:
         # In float64, because in float32 all logits above 17 would be tied, with a probability of 1.
-        z, one, known = check_sigmoid_scores("logits", logits, labels, self.ignore_index)
+        z, one, known = check_sigmoid_scores("logits", scores, labels, self.ignore_index)
         self._add_rows(torch.sigmoid(z), z, one, known)
+
+    def _check_num_classes(self, num_classes: int) -> None:
+        known = self._waiting_classes or self._measured.num_classes
+        if known not in (None, num_classes):
+            raise InputError("logits", f"must have {known} labels as before, got {num_classes}")
 
     def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
         """Add labels (..., L) and the probabilities (..., L), in [0, 1], that the labels are 1."""
+        self._flush()
         p, one, known = check_sigmoid_scores("probabilities", probabilities, labels, self.ignore_index)
         check_probability_range("probabilities", p[known], 0)
         self._add_rows(p, torch.logit(p), one, known)
 
     def _add_rows(self, p: torch.Tensor, z: torch.Tensor, one: torch.Tensor, known: torch.Tensor) -> None:
-        num_labels = p.shape[1]
-        if self.num_classes not in (None, num_labels):
-            raise InputError("logits", f"must have {self.num_classes} labels as before, got {num_labels}")
-        self.num_classes = num_labels
+        num_labels, measured = p.shape[1], self._state
+        self._check_num_classes(num_labels)
+        measured.num_classes = num_labels
         nll = F.softplus(torch.where(one, -z, z))
         predicted = p >= 0.5
         sums = [nll, (p - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
@@ -65,9 +78,9 @@ class LabelMetrics(CalibrationMetrics):
         cells = bin_index(p, self.num_bins) + self.num_bins * torch.arange(num_labels)
         bins = bin_sums(cells[known].numpy(), p[known], one[known], num_labels * self.num_bins)
         bins = bins.reshape(3, num_labels, self.num_bins)
-        self._accumulate({"scores": known_sums.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
-        if self._keeps_samples:
-            self._keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
+        measured.accumulate({"scores": known_sums.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
+        if measured.are_kept:
+            measured.keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
         """Return all metrics; see the class.
@@ -115,7 +128,7 @@ class LabelMetrics(CalibrationMetrics):
             nll, brier, hits, false, missed = self._label_scores()
             values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
             values["recall"] = hits / (hits + missed)
-        if not self._keeps_samples:
+        if not self.has_samples:
             return values
         columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
         ranked = [_ranked_errors(column, self.num_bins) for column in columns]
@@ -177,7 +190,7 @@ class LabelMetrics(CalibrationMetrics):
     def _binned_errors(self) -> dict[str, float]:
         count, p, ones = self._bin_sums()
         errors = {name: float(error) for name, error in binned_errors(count, p - ones).items()}
-        return errors | (_ranked_errors(self._known(), self.num_bins) if self._keeps_samples else {})
+        return errors | (_ranked_errors(self._known(), self.num_bins) if self.has_samples else {})
 
     def _label_bins(self) -> np.ndarray:
         """Return the number of entries, and the sums of P(label) and of ones, in each bin of each label: (3, L, M)."""
@@ -192,13 +205,13 @@ class LabelMetrics(CalibrationMetrics):
 
     @property
     def has_independent_sums(self) -> bool:
-        return not self._keeps_samples and self.num_classes == 1
+        return not self.has_samples and self.num_classes == 1
 
     def _histogram_cells(self) -> None:
         return None
 
     def _replace_samples(self) -> None:
-        self._keys, self._keeps_samples = [], False
+        self._state.keys, self._state.are_kept = [], False
 
     def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         # Whole rows are resampled, because the labels of one sample depend on each other.

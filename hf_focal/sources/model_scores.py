@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Hashable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,16 @@ from ..metrics import CalibrationMetrics
 from ..scores.score_table import Scores
 from ..tasks.heads import Head
 from ..tasks.labeled_inputs import GROUP, input_keys
-from ..trainer.accumulators import CollectedHits, CollectedLogits, StreamedEvaluation, TemperatureSums, kept_samples
+from ..trainer.accumulators import (
+    CollectedHits,
+    CollectedLogits,
+    LocalLogits,
+    StreamedEvaluation,
+    TemperatureSums,
+    kept_samples,
+)
 from ..validation import InputError, require
+from .score_shards import open_shards
 
 if TYPE_CHECKING:
     from .model import ModelSource
@@ -152,12 +161,15 @@ class ModelScores:
         Raises:
             InputError: they are those of tokens of a vocabulary.
         """
-        if not self._has_classes:
-            name, task = self.model.name, self.model.task.name
-            raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
+        self._check_classes()
         self._collect()
         assert self._collected is not None
         return self._collected
+
+    def _check_classes(self) -> None:
+        if not self._has_classes:
+            name, task = self.model.name, self.model.task.name
+            raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
 
     @property
     def _has_classes(self) -> bool:
@@ -172,23 +184,56 @@ class ModelScores:
         found = trainer.collect(self.encoded, store)
         if isinstance(found, TemperatureStream):
             return found
-        logits, labels = found
-        require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
-        if self.link == "sigmoid":
-            labels = labels.double().masked_fill(labels == -100, torch.nan)
-        clusters, independent, _ = self._clusters
+        logits, labels = self._arrays(*found)
         rows = self.encoded_rows[store.rows]
         order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
-        self.sample_rows = rows = rows[order]
-        self._collected = Scores(
-            logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy()[order],
-            labels.numpy()[order],
+        self.sample_rows = rows[order]
+        self._keep(logits[order], labels[order])
+        return None
+
+    def _keep(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        is_known = (labels != -100) & ~np.isnan(labels)
+        require(bool(is_known.any()), "labels", "must have one that is not ignore_index -100, got none")
+        self._collected = self._scores_of(logits, labels, self.sample_rows)
+
+    def save_shards(self, folder: str | Path) -> None:
+        """Compute the scores, and write them to a folder in shards, without those that are there from a killed run.
+
+        Raises:
+            InputError: the folder has other scores, or there are no scores of classes.
+        """
+        self._check_classes()
+        shards = open_shards(folder, self.model, self.samples, self.encoded)
+        with self.model.measured(), shards as found:
+            size = self.model.args.per_device_eval_batch_size
+            for start, stop in found.missing:
+                store = LocalLogits(size, self.link)
+                part = self.model.trainer.collect(self.encoded.select(range(start, stop)), store)
+                rows = self.encoded_rows[start + store.rows]
+                found.write((start, stop), self._scores_of(*self._arrays(*part), rows), rows)
+            logits, labels, self.sample_rows = found.read(self.classes, self.link)
+            self._keep(logits, labels)
+
+    def _arrays(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        if self.link == "sigmoid":
+            labels = labels.double().masked_fill(labels == -100, torch.nan)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(), labels.numpy()
+
+    def _scores_of(self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Scores:
+        """Return scores of `rows`, (N,), of the samples."""
+        _, independent, _ = self._clusters
+        return Scores(
+            logits,
+            labels,
             self.link,
             self.classes,
             groups=None if self.groups is None else self.groups[rows],
-            clusters=cluster_keys(clusters, len(self))[rows],
+            clusters=self._cluster_keys[rows],
             are_independent=independent,
             source=self.source,
-            has_classwise_metrics=trainer.head.has_classwise_metrics,
+            has_classwise_metrics=self.model.trainer.head.has_classwise_metrics,
         )
-        return None
+
+    @cached_property
+    def _cluster_keys(self) -> np.ndarray:
+        return cluster_keys(self._clusters[0], len(self))

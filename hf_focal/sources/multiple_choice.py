@@ -3,6 +3,7 @@
 import string
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -127,6 +128,11 @@ class MultipleChoiceScores(ModelScores):
                 has_classwise_metrics=False,  # an option's position in the list is not a class
             )
         return self._collected
+
+    def save_shards(self, folder: str | Path) -> None:
+        raise InputError(
+            "save_scores", f"must end in .parquet, got {str(folder)!r}: for options, scores_folder keeps their scores"
+        )
 
     def measure(
         self, num_bins: int = 15, correction: Correction | None = None

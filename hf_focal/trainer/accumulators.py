@@ -233,6 +233,24 @@ class CollectedLogits:
         self.batches.clear()
 
 
+class LocalLogits(CollectedLogits):
+    """Collects the logits and labels that this process computes; `rows` are their rows in the dataset.
+
+    `batch_size` is that of each process, which take the batches in turn.
+    """
+
+    def __init__(self, batch_size: int, link: str = "softmax") -> None:
+        super().__init__(link=link)
+        self.batch_size = batch_size
+
+    def gather(self) -> tuple[Tensor, Tensor]:
+        state, numbers = PartialState(), range(len(self.batch_rows))
+        starts = [(number * state.num_processes + state.process_index) * self.batch_size for number in numbers]
+        rows = [start + rows for start, (_, rows) in zip(starts, self.batch_rows, strict=True)]
+        self.rows = np.concatenate([np.zeros(0, np.int64), *rows])
+        return _concatenated(self.batches)
+
+
 class CollectedHits:
     """Collects what thresholds are chosen on: the samples' log-odds and hits, in the order of the dataset.
 

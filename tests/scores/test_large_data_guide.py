@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -70,9 +71,11 @@ def test_pages_that_need_no_engine(engine, folders, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["import ray", "import dask"])
+@pytest.mark.parametrize("engine", ["import ray", "import dask", "from pyspark.sql import"])
 def test_pages_with_an_engine(engine, folders, tmp_path):
-    pytest.importorskip(engine.split()[1])
+    pytest.importorskip(engine.split()[1].partition(".")[0])
+    if "pyspark" in engine and shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
     run_page(engine, folders, tmp_path)
 
 

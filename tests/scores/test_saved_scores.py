@@ -1,10 +1,12 @@
 """Scores that are written are read back as they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hf_focal import Scores, evaluate, read_scores
-from hf_focal.scores.saved_scores import write_scores
+from hf_focal.scores.saved_scores import read_saved, scores_table, write_scores
 
 LOGITS = np.random.default_rng(0).normal(size=(300, 2))
 SETS = (np.random.default_rng(1).random((300, 2)) < 0.5).astype(float)
@@ -31,6 +33,20 @@ def test_scores_come_back(scores, tmp_path):
     assert (read.clusters is None) == (scores.clusters is None)
     if read.clusters is not None:
         assert read.clusters.tolist() == scores.clusters.astype(str).tolist()
+    table = scores_table(scores, np.arange(300) + 5)
+    assert table.column("row").to_pylist() == [*range(5, 305)]
+    logits, labels = read_saved(table, scores.classes, scores.link)
+    np.testing.assert_array_equal(logits, scores.logits)
+    np.testing.assert_array_equal(labels, scores.labels)
+    values = {name: getattr(scores, name) for name in ("logits", "labels", "clusters")}
+    empty = replace(scores, **{name: of if of is None else of[:0] for name, of in values.items()})
+    assert scores_table(empty, np.arange(0)).schema == table.schema  # so that shards of no rows join others
+
+
+def test_classes_of_one_name_are_kept_apart(tmp_path):
+    scores = Scores(LOGITS, SETS[:, 1].astype(int), "softmax", ("same", "same"))
+    write_scores(tmp_path / "s.parquet", scores)
+    np.testing.assert_array_equal(read_scores(tmp_path / "s.parquet").logits, LOGITS)
 
 
 def test_groups_and_figures_come_back(tmp_path):
