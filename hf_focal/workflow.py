@@ -37,6 +37,7 @@ from .reports.result_sections import (
 from .scores.comparisons import drift, group_metrics
 from .scores.saved_scores import write_scores
 from .scores.score_statistics import ScoreStatistics
+from .scores.score_table import check_has_classes
 from .scores.streamed_scores import StreamedScores
 from .sources.examples import find_examples, has_examples
 from .sources.source import Data, Source, as_source, names_of
@@ -318,7 +319,7 @@ def _samples_of_fit(source: Source, data: Data, test: Any) -> tuple[_Samples, _S
     """
     data = data._replace(groups=test is None)
     fitted_on = _Samples(data, source.read(data))
-    _check_has_classes(fitted_on)
+    check_has_classes(fitted_on.data.argument, fitted_on.scores)
     if test is None:
         return fitted_on, fitted_on, []
     test_data = _data("test", test)._replace(clusters=False)
@@ -326,17 +327,11 @@ def _samples_of_fit(source: Source, data: Data, test: Any) -> tuple[_Samples, _S
     return fitted_on, measured_on, _overlap_notes(fitted_on, measured_on, "test", "calibration")
 
 
-def _check_has_classes(samples: _Samples) -> None:
-    if samples.scores.confidences is not None:
-        expected = f"must have the scores of all classes, got confidences in {samples.scores.source}"
-        raise InputError(samples.data.argument, expected)
-
-
 def _check_scores(source: Source, samples: _Samples, goal: dict[str, float]) -> None:
     """Raise `InputError` for a goal that the scores cannot have."""
     scores = samples.scores
     if goal:
-        _check_has_classes(samples)
+        check_has_classes(samples.data.argument, scores)
     if "recall" in goal and scores.link != "sigmoid":
         raise InputError("recall", f"must not be given for scores with a softmax, got {goal['recall']}")
     if "coverage" in goal and scores.link == "sigmoid":

@@ -152,12 +152,12 @@ def plan() -> Iterator[Run]:
     """List the runs. A stop at any point leaves each task with about the same runs."""
 
     def fine_tuned(
-        tasks: Iterable[str], losses: Iterable[str], epochs: int, seed: int = 42, **settings
+        tasks: Iterable[str], losses: Iterable[str], epochs: int, seed: int = 42, model: str = "minilm", **settings
     ) -> Iterator[Run]:
         for loss in losses:
             for task in tasks:
                 values = {"samples": FEW.get(task, 500), "epochs": epochs, "seed": seed} | settings
-                yield Run("fine_tuned", "minilm", task, loss, **values)
+                yield Run("fine_tuned", model, task, loss, **values)
 
     def asked(tasks: Iterable[str], prompt: str) -> Iterator[Run]:
         yield from (Run("zero_shot", "smollm2", task, prompt=prompt) for task in tasks if task in PROMPTS)
@@ -176,6 +176,8 @@ def plan() -> Iterator[Run]:
     yield from asked(others, "chat")
     for seed in (1, 2):
         yield from fine_tuned(SHORT, LOSSES[:2], 5, seed)
+    for task in SHORT:
+        yield from fine_tuned((task,), LOSSES[:2], 5, model="mpnet")
     yield from probes("mpnet", TASKS)
 
 

@@ -134,11 +134,13 @@ class AffineFits:
         penalties.append((num_classes - 1) * penalties[1])
         form = {"bias": "scalar", "vector": "diagonal", "matrix": "full"}[method]
 
-        def minima(shift: float, of: slice = slice(None)) -> tuple[Tensor, Tensor]:
-            groups, given = (self._groups if len(T[of]) > 1 else []), torch.stack(penalties, 1)[of]
+        factors = torch.stack(penalties, 1)
+
+        def minima(shift: float) -> tuple[Tensor, Tensor]:
             features = x - shift if shift else x
+            groups = self._groups if len(T) > 1 else []
             values, found = PenalizedNLL(
-                features, self._labels, weights[of], groups, fitted[of], form, (unit / T)[of], given, bias
+                features, self._labels, weights, groups, fitted, form, unit / T, factors, bias
             ).minima()
             found[:, :, 0] -= shift * found[:, :, 1]
             return values, found
@@ -146,11 +148,8 @@ class AffineFits:
         values, found = minima(0.0)
         if method == "vector" and bias:  # the second prior; its shift is that of all samples
             scale = unit / float(T[0])
-            shift = float((x * scale).logsumexp(0).mean()) / scale
-            odds = _PRIOR_ODDS / sizes
-            if minima(shift, slice(1))[0] < values[0] + odds[0]:  # or else no fold is near it
-                others, other = minima(shift)
-                found = torch.where((others < values - odds)[:, None, None], other, found)
+            others, other = minima(float((x * scale).logsumexp(0).mean()) / scale)
+            found = torch.where((others < values - _PRIOR_ODDS / sizes)[:, None, None], other, found)
         b, A = found[:, :, 0].cpu(), found[:, :, 1:].cpu() / unit
         return [self._correction(method, *problem) for problem in zip(A, b, fitted.cpu(), strict=True)]
 

@@ -56,10 +56,10 @@ class Correction:
             raise InputError("centered", f"must be True or False, got {self.centered!r}")
         if self.centered and not isinstance(A, Tensor):
             raise InputError("centered", f"must be False unless A is an array, got A = {A:.4g}")
-        if not self.centered and getattr(A, "ndim", 0) < 2 and not (torch.as_tensor(A, dtype=torch.float64) > 0).all():
+        if not self.centered and getattr(A, "ndim", 0) < 2 and not (A.min() if isinstance(A, Tensor) else A) > 0:
             raise InputError("A", f"must be positive, got {A}")
         object.__setattr__(self, "A", A)
-        object.__setattr__(self, "b", b if torch.as_tensor(b).any() else 0.0)
+        object.__setattr__(self, "b", 0.0 if isinstance(b, Tensor) and not b.any() else b)
 
     @classmethod
     def temperature(cls, T: Any) -> Self:
@@ -78,8 +78,8 @@ class Correction:
     @classmethod
     def bias(cls, T: float, b: Any) -> "Correction":
         """Return z / T + b, (K,), for the softmax; b is shifted so that it sums to 0, which changes no probability."""
-        offsets = _as_numbers("b", b, 1)
-        return cls.temperature(T).then(cls(1.0, offsets - offsets.mean() if isinstance(offsets, Tensor) else offsets))
+        offsets, T = _as_numbers("b", b, 1), check_positive("temperature", T)
+        return cls(1 / T, offsets - offsets.mean() if isinstance(offsets, Tensor) else offsets, _T=T)
 
     @classmethod
     def vector(cls, scale: Any, b: Any = 0.0, T: float = 1.0) -> Self:
@@ -317,6 +317,8 @@ class Correction:
 
 def _as_numbers(name: str, value: Any, most_axes: int) -> float | Tensor:
     """Return one number as a float, or an array as a float64 tensor of its own, on the CPU."""
+    if isinstance(value, float) and math.isfinite(value):  # at once, because it is the most frequent case
+        return float(value)
     try:
         value = value.detach().cpu() if isinstance(value, Tensor) else value  # some devices have no float64
         array = torch.as_tensor(value, dtype=torch.float64).clone()

@@ -1,9 +1,10 @@
 """Minimize the penalized NLL of softmax(A x + b) on several subsets of the same samples, all at once.
 
-Cross-fitting fits the same parameters to all samples, and to those outside each fold. These problems differ little, so
-each one starts where that of all samples ended. The search is L-BFGS (Nocedal and Wright, *Numerical Optimization*,
-2006, algorithm 7.4), which starts from the curvature at its start, and then needs only gradients: one pass over the
-samples computes those of all problems.
+Cross-fitting fits the same parameters to all samples, and to those outside each fold. If all of these problems fit one
+block of memory, one takes nearly as long as all, so they are searched at once. Otherwise, those of the folds start
+where that of all samples ended, because they differ little. The search is L-BFGS (Nocedal and Wright, *Numerical
+Optimization*, 2006, algorithm 7.4), which starts from the curvature at its start, and then needs only gradients: one
+pass over the samples computes those of all problems.
 """
 
 import warnings
@@ -50,6 +51,7 @@ class PenalizedNLL:
         bias: bool,
     ) -> None:
         self._features, self._weights, self._groups = features, weights, groups
+        self._elements = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK
         self._full, self._scalar, (num_classes, size) = form == "full", form == "scalar", features.shape
         # A class that is not fitted has the logit -inf, and neither its row nor its column of A changes.
         self._masks = torch.zeros_like(fitted, dtype=features.dtype).masked_fill_(~fitted, -torch.inf)
@@ -71,10 +73,12 @@ class PenalizedNLL:
 
     def minima(self) -> tuple[Tensor, Tensor]:
         """Return the minimum of each problem, (F,), and b and A there, (F, K, J); of a scalar A, J is 2."""
-        value, found = self._search(slice(0, 1), self._center[:1])
-        if len(self._center) > 1:
+        number = len(self._center)
+        at_once = number if len(self._features) * self._weights.numel() <= self._elements else 1
+        value, found = self._search(slice(0, at_once), self._center[:at_once])
+        if at_once < number:
             start = torch.where(self._free[1:], found, self._center[1:])
-            values, others = self._search(slice(1, None), start)
+            values, others = self._search(slice(1, number), start)
             value, found = torch.cat([value, values]), torch.cat([found, others])
         return value, self._matrices(found)
 
@@ -84,7 +88,7 @@ class PenalizedNLL:
         solve = self._inverse_hessian(problems, unknowns[0])
         pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         for _ in range(_MOST_STEPS):
-            searching = gradient.norm(dim=1, keepdim=True) > _GRADIENT_NORM
+            searching = torch.linalg.vector_norm(gradient, dim=1, keepdim=True) > _GRADIENT_NORM
             if not searching.any():
                 return value, unknowns
             direction = -_quasi_newton(gradient, pairs, solve) * searching
@@ -115,12 +119,14 @@ class PenalizedNLL:
             peak = logits.amax(1, keepdim=True)
             terms = logits.sub_(peak).exp_()
             total = terms.sum(1, keepdim=True)
-            log_sums += ((total.log() + peak).squeeze(1) * w).sum(1)
-            sums += self._sums(terms.mul_(w[:, None] / total), x)
-        of_labels, sizes, penalty = self._of_labels[problems], self._sizes[problems], self._penalty[problems]
+            w = w[:, None]
+            log_sums += (total.log() + peak).mul_(w).sum((1, 2))
+            sums += self._sums(terms.mul_(w / total), x)
+        of_labels, sizes = self._of_labels[problems], self._sizes[problems]
         change = unknowns - self._center[problems]
-        value = (log_sums - (of_labels * unknowns).sum(1)) / sizes.squeeze(1) + (penalty * change.square()).sum(1)
-        return value, ((sums - of_labels) / sizes + 2 * penalty * change) * self._free[problems]
+        pull = self._penalty[problems] * change
+        value = (log_sums - (of_labels * unknowns).sum(1)) / sizes.squeeze(1) + (pull * change).sum(1)
+        return value, ((sums - of_labels) / sizes + 2 * pull) * self._free[problems]
 
     def _inverse_hessian(self, problems: slice, unknowns: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the product of (F, P) with the inverses of about the Hessians of some problems at unknowns (P,).
@@ -132,11 +138,12 @@ class PenalizedNLL:
         if not self._is_dense:
             diagonal = self._diagonal(unknowns) / self._sizes[0] + penalty
             return lambda gradient: gradient / diagonal
-        if problems.start == 0:
+        if problems.stop == 1:
             hessian = self._hessian(unknowns, slice(None))[None]
         else:
             of_groups = torch.stack([self._hessian(unknowns, group) for group in self._groups])
-            hessian = of_groups.sum(0) - of_groups
+            of_all = of_groups.sum(0, keepdim=True)
+            hessian = torch.cat([of_all, of_all - of_groups])[problems]
         hessian = hessian / self._sizes[problems, :, None] * (free[:, :, None] & free[:, None])
         diagonal = hessian.diagonal(dim1=1, dim2=2)
         diagonal += penalty + 1e-9 * diagonal.amax(1, keepdim=True) + ~free
@@ -177,8 +184,7 @@ class PenalizedNLL:
     ) -> Iterator[tuple[Tensor, Tensor, slice]]:
         """Yield blocks of the features, of the weights in some problems, and the samples that they are of."""
         features, weights = self._features[:, samples], self._weights[problems, samples]
-        elements = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK
-        step = max(_FEWEST_IN_BLOCK, elements // (len(features) * len(weights) * width))
+        step = max(_FEWEST_IN_BLOCK, self._elements // (len(features) * len(weights) * width))
         for start in range(0, weights.shape[1], step):
             block = slice(start, start + step)
             yield features[:, block], weights[:, block], block
@@ -211,7 +217,7 @@ class PenalizedNLL:
         if self._full:
             by_matrix = (terms.flatten(0, 1) @ x.T).view(*terms.shape[:2], -1)
         else:
-            by_matrix = (terms.transpose(0, 1) @ x[:, :, None]).transpose(0, 1)
+            by_matrix = torch.bmm(terms.transpose(0, 1), x[:, :, None]).transpose(0, 1)
         return self._tied(torch.cat([terms.sum(2, keepdim=True), by_matrix], 2).flatten(1))
 
     def _tied(self, of_rows: Tensor) -> Tensor:

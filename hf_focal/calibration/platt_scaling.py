@@ -136,7 +136,7 @@ def _fit(z: Tensor, one: Tensor, known: Tensor, smooth: bool) -> tuple[Tensor, T
         moving = gain > 1e-18
         for _ in range(60):
             new = nll(a - size * step_a, b - size * step_b)
-            too_far = moving & ~(new <= value - 1e-4 * size * gain)
+            too_far = moving & ~(new <= value - 1e-4 * size * gain + 1e-14 * value.abs())  # but for rounding
             if not too_far.any():
                 break
             size = torch.where(too_far, size / 2, size)

@@ -135,8 +135,7 @@ class Scores:
             InputError: there are no labels, or only confidences; another method than "temperature" with another
                 objective than "nll"; or what `fit_correction` and `fit_temperature` raise.
         """
-        if self.confidences is not None:
-            raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
+        check_has_classes("scores", self)
         if objective != "nll" and method != "temperature":
             raise InputError("objective", f"must be 'nll' for method {method!r}, got {objective!r}")
         given: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
@@ -148,8 +147,7 @@ class Scores:
 
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
-        if self.confidences is not None:
-            raise InputError("scores", f"must have the scores of all classes, got confidences in {self.source}")
+        check_has_classes("scores", self)
         clusters = self.clusters if are_clustered(self.clusters) else None
         samples = samples_of(self.logits, self.known_labels, self.link, clusters=clusters)
         return replace(samples, are_independent=self.are_independent)
@@ -161,6 +159,20 @@ class Scores:
             for name in ("labels", "groups", "clusters", "confidences")
         }
         return replace(self, logits=self.logits[rows], **parts)
+
+
+def check_has_classes(argument: str, scores: Any) -> None:
+    """Raise `InputError` for scores of which only the confidences are known."""
+    if scores.confidences is None:
+        return
+    problem, schema = f"must have the scores of all classes, got confidences in {scores.source}", scores.schema
+    if schema is not None:
+        correct = schema.correct_column or "a column that says whether the prediction is right"
+        problem += (
+            f"; to calibrate the probability of being right, use --score_column {schema.columns[0]} --label_column "
+            f"{correct} --kind probabilities"
+        )
+    raise InputError(argument, problem)
 
 
 def read_scores(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_focal import fit_temperature
-from hf_focal.calibration import affine_scaling
+from hf_focal.calibration import affine_scaling, penalized_nll
 from hf_focal.calibration.affine_scaling import AffineFits, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.calibration.temperature_grid import CalibrationSamples
@@ -281,3 +281,30 @@ def test_a_bias_correction_where_no_temperature_is_the_best_one():
     torch.testing.assert_close(constant.apply(torch.zeros(1, 3)).softmax(1)[0], shares, rtol=0, atol=0.01)
     with pytest.raises(ValueError, match=r"logits must be larger for the labels, got 1/T = -.* backwards"):
         fit_bias_correction(-5 * torch.nn.functional.one_hot(labels, 3) + logits, labels)
+
+
+@pytest.mark.parametrize("method", ["temperature", "bias", "vector", "matrix"])
+@pytest.mark.parametrize(("size", "num_classes"), [(60, 3), (200, 5), (90, 30)])
+def test_folds_searched_together_and_after_each_other_give_the_same_fits(monkeypatch, method, size, num_classes):
+    samples = CalibrationSamples(*sample(size, num_classes, seed=size), -100)
+    folds = torch.arange(size) % 4
+    together = AffineFits(samples, folds).fit(method)
+    monkeypatch.setattr(penalized_nll, "_CPU_BLOCK", num_classes * size)  # all samples, but of one problem
+    one_by_one = AffineFits(samples, folds).fit(method)
+    assert len(together) == 5
+    for left, right in zip(together, one_by_one, strict=True):
+        for name in ("A", "b"):
+            pair = (torch.as_tensor(getattr(fit, name), dtype=torch.float64) for fit in (left, right))
+            torch.testing.assert_close(*pair, rtol=0, atol=1e-6)
+
+
+def test_few_samples_take_one_search_for_all_folds(monkeypatch):
+    searches, search = [], penalized_nll.PenalizedNLL._search
+    monkeypatch.setattr(
+        penalized_nll.PenalizedNLL, "_search", lambda *arguments: searches.append(1) or search(*arguments)
+    )
+    fits = AffineFits(CalibrationSamples(*sample(100, 4), -100), torch.arange(100) % 5)
+    for method, number in (("temperature", 1), ("bias", 1), ("vector", 2), ("matrix", 1)):
+        searches.clear()
+        fits.fit(method)
+        assert len(searches) == number, method

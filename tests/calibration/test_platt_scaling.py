@@ -18,6 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fold_correction
+from hf_focal.calibration import platt_scaling
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -115,6 +116,18 @@ def test_a_correction_is_the_same_after_it_is_saved(seed, labels):
     z = rng.normal(size=(5, labels)).astype(np.float32)
     assert read.apply(z).dtype == np.float32
     np.testing.assert_allclose(read.apply(z), made.apply(torch.from_numpy(z)).numpy(), rtol=1e-6)
+
+
+def test_rounding_of_the_nll_takes_no_steps(monkeypatch):
+    passes, softplus = [], platt_scaling.softplus
+    monkeypatch.setattr(platt_scaling, "softplus", lambda values: passes.append(1) or softplus(values))
+    for seed in range(30):
+        generator = torch.Generator().manual_seed(seed)
+        z = 2 * torch.randn(100, 1, dtype=torch.float64, generator=generator)
+        labels = (torch.rand(100, 1, dtype=torch.float64, generator=generator) < torch.sigmoid(z)).long()
+        passes.clear()
+        fit_platt_scaling(z, labels)
+        assert len(passes) <= 15, seed
 
 
 def test_separable_labels_have_a_finite_fit():

@@ -76,6 +76,20 @@ def test_confidences_give_what_they_can():
         calibrate_scores({"confidence": confidence, "correct": correct})
 
 
+def test_the_error_for_confidences_names_the_options_that_calibrate_them():
+    confidence, correct = softmax(LOGITS).max(1), LOGITS.argmax(1) == LABELS
+    table = {"conf": confidence, "is_correct": correct}
+    advice = "--score_column conf --label_column is_correct --kind probabilities"
+    names = {"score_column": "conf", "correct_column": "is_correct"}
+    with pytest.raises(
+        InputError, match=f"confidences in .*; to calibrate the probability of being right, .*{advice}"
+    ):
+        calibrate_scores(table, **names)
+    options = dict(pair.split() for pair in advice.removeprefix("--").split(" --"))
+    result = calibrate_scores(table, **options)
+    assert result.pre["nll"] > 0
+
+
 def test_test_scores_of_another_kind_are_refused():
     scores = {"logits": LOGITS, "label": LABELS}
     confidences = {"confidence": softmax(LOGITS).max(1), "correct": LOGITS.argmax(1) == LABELS}
