@@ -39,9 +39,11 @@ test-full: $(FULL_VENV)/.installed
 	PATH="$(abspath $(FULL_VENV))/bin:$$PATH" $(FULL_VENV)/bin/python -m pytest $(PARALLEL) -m full
 
 # A real language model behind llama.cpp's server, which is compiled first: about 10 minutes of one core. It is compiled
-# for any processor, because a virtual machine may lack instructions that its processor has.
+# for any processor, because a virtual machine may lack instructions that its processor has, and pip's cache may have it
+# compiled for this one.
 test-llama: $(FULL_VENV)/.installed
-	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/python -m pip install --quiet "llama-cpp-python[server]>=0.3.16"
+	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/python -m pip install --quiet --no-cache-dir \
+		"llama-cpp-python[server]>=0.3.16"
 	$(FULL_VENV)/bin/python -m pytest -m full tests/choices/test_real_language_model.py
 
 # The lines of hf_focal that the tests run, including in the processes that they start.

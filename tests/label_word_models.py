@@ -47,10 +47,13 @@ def label_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=trained, pad_token="<pad>", eos_token="<eos>", chat_template=CHAT)
 
 
-def language_model(name: str, tokenizer):
+def random_model(kind, config, sizes, tokenizer):
     torch.manual_seed(0)
-    kind, config, sizes = FAMILIES[name]
-    model = kind(config(vocab_size=len(tokenizer), **sizes, **_TOKENS)).eval()
+    return kind(config(vocab_size=len(tokenizer), **sizes, **_TOKENS)).eval()
+
+
+def language_model(name: str, tokenizer):
+    model = random_model(*FAMILIES[name], tokenizer)
     if getattr(model.lm_head, "bias", None) is not None:
         torch.nn.init.normal_(model.lm_head.bias)
     return model

@@ -33,7 +33,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
+from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss, calibrate_model
+from hf_focal.choices import label_scores
 from hf_focal.utils.atomic_write import write_whole
 
 # 1. The tasks: tables of texts with labels from 0 to K - 1.
@@ -179,6 +180,11 @@ def plan() -> Iterator[Run]:
     for task in SHORT:
         yield from fine_tuned((task,), LOSSES[:2], 5, model="mpnet")
     yield from probes("mpnet", TASKS)
+    for loss in ("focal:gamma=1", LOSSES[0]):
+        yield from (
+            Run("lora", "smollm2", task, loss, 300, 2, 42, prompt="plain") for task in ("sst", "tweet_emotion")
+        )
+    yield from (Run("zero_shot", "smollm2", task, prompt="plain") for task in SUM_PROMPTS)
 
 
 def probes(model: str, tasks: Iterable[str]) -> Iterator[Run]:
@@ -304,6 +310,9 @@ def fit_probe(run: Run, data: Path, models: Path) -> LogitsOf:
 SENTIMENT = ("negative", "positive")
 YES_OR_NO = ("no", "yes")  # the labels 0 and 1
 ROWS_ZERO_SHOT = 1000  # of each split
+LABELED, ROWS_LORA = 200, 500  # held-out samples for the temperature in the head before LoRA; of each split after it
+TRAINED_LAYERS = 10  # the last ones, of 30
+ADAPTED = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 PROMPTS = {  # the words of the labels, the prompt that the word goes on, and the user's turn of the chat
     "tweet_emotion": (
         ("anger", "joy", "optimism", "sadness"),
@@ -357,6 +366,12 @@ PROMPTS = {  # the words of the labels, the prompt that the word goes on, and th
     ),
 }
 
+ROWS_SUMS = 300  # of each split, of tasks whose labels have several tokens
+SUM_PROMPTS = {  # the names of these tasks' labels go on
+    "banking77": "Message to a bank: {text}\nThe customer's intent is:",
+    "clinc150": "Message to an assistant: {text}\nThe user's intent is:",
+}
+
 
 @cache
 def language_model(path: Path):
@@ -365,8 +380,47 @@ def language_model(path: Path):
     return AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16).to(DEVICE).eval(), tokenizer
 
 
+class Float32Head(torch.nn.Module):
+    """The head of a language model in bfloat16, whose logits are computed in float32."""
+
+    def __init__(self, head: torch.nn.Linear) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(head.weight.detach().float(), requires_grad=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return torch.nn.functional.linear(states.float(), self.weight)
+
+
+def ask_by_sums(run: Run, data: Path, models: Path) -> LogitsOf:
+    """Score labels of several tokens, some of which have the same first token."""
+    model, tokenizer = language_model(models / f"{run.model}.gguf")
+    head = model.get_output_embeddings()
+    feature = Dataset.from_parquet(str(data / run.task / "test.parquet")).features["label"]
+    labels = [name.replace("_", " ") for name in feature.names]
+
+    def logits_of(task: str, split: str) -> Tensor:
+        texts = [shorten(tokenizer, text) for text in splits_of(data, task)[0][split]["text"][:ROWS_SUMS]]
+        order = np.argsort([-len(text) for text in texts], kind="stable")  # similar lengths together
+        rows = [{"text": texts[row]} for row in order]
+        model.set_output_embeddings(Float32Head(head))
+        try:
+            scores = label_scores(model, tokenizer, rows, labels, SUM_PROMPTS[task], batch_size=150)
+        finally:
+            model.set_output_embeddings(head)
+        return scores[torch.from_numpy(order.argsort())]
+
+    return logits_of
+
+
+def shorten(tokenizer, text: str) -> str:
+    encoded = tokenizer(" ".join(text.split()), add_special_tokens=False, truncation=True, max_length=MAX_LENGTH)
+    return tokenizer.decode(encoded["input_ids"])
+
+
 def ask(run: Run, data: Path, models: Path) -> LogitsOf:
     model, tokenizer = language_model(models / f"{run.model}.gguf")
+    if run.task in SUM_PROMPTS:
+        return ask_by_sums(run, data, models)
     words, plain, turn = PROMPTS[run.task]
     if run.prompt == "chat":  # the answer begins with the word, without a space
         prompt = tokenizer.apply_chat_template(
@@ -379,13 +433,11 @@ def ask(run: Run, data: Path, models: Path) -> LogitsOf:
         raise ValueError(f"the first tokens of the labels must all be different, got {words}")
     head = model.get_output_embeddings().weight[first].detach().float().cpu()
 
-    def shorten(text: str) -> str:
-        encoded = tokenizer(" ".join(text.split()), add_special_tokens=False, truncation=True, max_length=MAX_LENGTH)
-        return tokenizer.decode(encoded["input_ids"])
-
     def prompts(rows: pd.DataFrame) -> list[dict]:
         texts = [
-            prompt.replace("{text}", "\0").replace("{pair}", shorten(pair)).replace("\0", shorten(text))
+            prompt.replace("{text}", "\0")
+            .replace("{pair}", shorten(tokenizer, pair))
+            .replace("\0", shorten(tokenizer, text))
             for text, pair in zip(rows["text"], rows.get("pair", [""] * len(rows)), strict=True)
         ]
         return [{"input_ids": ids} for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
@@ -402,9 +454,94 @@ def ask(run: Run, data: Path, models: Path) -> LogitsOf:
     return logits_of
 
 
-# 5. Making and recording the sets.
+# 5. The language model, fine-tuned with LoRA from the zero-shot start.
 
-METHODS = {"fine_tuned": fine_tune, "probe": fit_probe, "zero_shot": ask}
+
+def saved_language_model(path: Path) -> Path:
+    """Return a folder with the model of a GGUF file, which Transformers can load, but not save."""
+    folder = Path("out/text_logits") / path.stem
+    if not folder.exists():
+        source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+        loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        settings = loaded.config.to_dict()
+        del settings["quantization_config"]  # the weights are dequantized
+        model = AutoModelForCausalLM.from_config(type(loaded.config).from_dict(settings))
+        model.load_state_dict(loaded.state_dict())
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    return folder
+
+
+def fine_tune_language_model(run: Run, data: Path, models: Path) -> LogitsOf:
+    """Make the zero-shot classifier, with a temperature in its head, and train LoRA and the head."""
+    from peft import LoraConfig, get_peft_model
+
+    words, prompt, _ = PROMPTS[run.task]
+    language_model = saved_language_model(models / f"{run.model}.gguf")
+    tokenizer = AutoTokenizer.from_pretrained(language_model)
+
+    def shortened(rows: pd.DataFrame) -> pd.DataFrame:
+        texts = {column: [shorten(tokenizer, text) for text in rows[column]] for column in {"text", "pair"} & {*rows}}
+        return rows.assign(**texts)
+
+    folder = Path("out/text_logits") / f"classifier-{run.model}-{run.task}"
+    if not folder.exists():
+        held_out = shortened(splits_of(data, run.task)[0]["validation"][:LABELED])
+        held_out = held_out.assign(label=[words[label] for label in held_out["label"]])
+        labels = Dataset.from_pandas(held_out, preserve_index=False)
+        labels.to_csv(f"{folder}.csv")
+        options = {"labels": words, "prompt": prompt, "save_as": "classifier", "method": "temperature"}
+        calibrate_model(language_model, f"{folder}.csv", output=folder, **options)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+
+    def encoded(rows: pd.DataFrame) -> list[dict]:
+        rows = shortened(rows)
+        columns = [column for column in ("text", "pair") if column in rows]
+        filled = [model.config.prompt.format(**dict(zip(columns, of, strict=True))) for of in rows[columns].values]
+        return [{"input_ids": ids} for ids in tokenizer(filled)["input_ids"]]
+
+    rows = training_rows(data, run)
+    columns = {"input_ids": [row["input_ids"] for row in encoded(rows)], "labels": rows["label"].tolist()}
+    args = FocalTrainingArguments(
+        output_dir="out/text_logits",
+        loss=run.loss,
+        seed=run.seed,
+        num_train_epochs=run.epochs,
+        learning_rate=5e-4,
+        lr_scheduler_type="linear",
+        warmup_steps=0.1,
+        max_grad_norm=1.0,
+        bf16=True,
+        use_cpu=DEVICE == "cpu",
+        per_device_train_batch_size=16,
+        train_sampling_strategy="group_by_length",
+        save_strategy="no",
+        logging_steps=10,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    set_seed(run.seed)
+    last = range(model.config.num_hidden_layers)[-TRAINED_LAYERS:]
+    adapter = LoraConfig(task_type="SEQ_CLS", r=8, target_modules=ADAPTED, layers_to_transform=[*last])
+    model, collate = get_peft_model(model, adapter), DataCollatorWithPadding(tokenizer)
+    train_dataset = Dataset.from_dict(columns)
+    FocalTrainer(model, args, collate, train_dataset, processing_class=tokenizer).train()
+    model.eval()
+
+    def logits(batch: dict) -> Tensor:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return model(**batch).logits
+
+    def logits_of(task: str, split: str) -> Tensor:
+        return outputs_by_length(logits, encoded(splits_of(data, task)[0][split][:ROWS_LORA]), collate, 16)
+
+    return logits_of
+
+
+# 6. Making and recording the sets.
+
+METHODS = {"fine_tuned": fine_tune, "probe": fit_probe, "zero_shot": ask, "lora": fine_tune_language_model}
 
 
 def make(run: Run, data: Path, models: Path) -> None:

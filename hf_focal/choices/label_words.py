@@ -17,7 +17,7 @@ from ..calibration.promises import drop_promises
 from ..calibration.trial_runs import close
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError
-from .option_scores import next_token_logits
+from .continuations import after_prompts, goes_on_from_its_cache, next_token_logits
 
 # After white space, an opening bracket, or a quotation mark that follows a space, a label begins without a space.
 _OPEN = re.compile(r"""(\s|[(\[{<«“‘「『]|(?<!\S)["'`])$""")
@@ -245,7 +245,8 @@ class LabelWordsModel(nn.Module):
     """A causal language model whose logits are the scores of `words` after a prompt.
 
     With different first tokens, these are the language model's logits of the first tokens, of one forward pass; or
-    else the sums of the log-probabilities of the labels' tokens. With `words.one_logit`, it is one score, that of the
+    else the sums of the log-probabilities of the labels' tokens, for which the labels share one pass of the prompt if
+    the model's cache allows it. With `words.one_logit`, it is one score, that of the
     second label minus that of the first. The padding may be on either side.
     """
 
@@ -253,6 +254,7 @@ class LabelWordsModel(nn.Module):
         super().__init__()
         self.language_model, self.words = language_model, words
         self.config = language_model.config if config is None else config
+        self._shares_prompts: bool | None = None  # tried on the first batch
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the scores (N, K), at least float32, of prompts (N, L) with a mask that is 1 at their tokens."""
@@ -267,21 +269,30 @@ class LabelWordsModel(nn.Module):
         if self.words.first_tokens is not None:
             logits = next_token_logits(self.language_model, prompts, mask, rows, sizes - 1)
             return logits[:, torch.tensor(self.words.first_tokens, device=logits.device)]
-        scores: dict[int, Tensor] = {}
-        labels = self.words.label_ids
-        for inputs in {tuple(ids[:-1]): None for ids in labels}:  # one pass for labels that differ in the last token
-            places = sizes[:, None] + torch.arange(-1, len(inputs), device=sizes.device)
-            given = torch.tensor(inputs, dtype=prompts.dtype, device=prompts.device).expand(len(prompts), -1)
-            longer = nn.functional.pad(prompts, (0, len(inputs))).scatter(1, places[:, 1:], given)
-            known = nn.functional.pad(mask, (0, len(inputs))).scatter(1, places[:, 1:], torch.ones_like(given))
-            repeated = rows.repeat_interleave(len(inputs) + 1)
-            logits = next_token_logits(self.language_model, longer, known, repeated, places.flatten())
-            log_p = logits.log_softmax(-1).view(len(prompts), len(inputs) + 1, -1)
-            for number, ids in enumerate(labels):
-                if tuple(ids[:-1]) == inputs:
-                    tokens = torch.tensor(ids, device=log_p.device).expand(len(prompts), -1)
-                    scores[number] = log_p.gather(2, tokens[..., None]).sum((1, 2))
-        return torch.stack([scores[number] for number in range(len(labels))], 1)
+        return self._sums([prompt[:size].tolist() for prompt, size in zip(prompts, sizes, strict=True)])
+
+    def _sums(self, prompts: list[list[int]]) -> Tensor:
+        """Return the sums of the log-probabilities of the labels' tokens, (N, K)."""
+        labels = [tuple(ids) for ids in self.words.label_ids]
+        if self._shares_prompts is None:
+            longest = max(labels, key=len)
+            self._shares_prompts = goes_on_from_its_cache(self.language_model, prompts[0], longest)
+        shared = self._shares_prompts and not torch.is_grad_enabled()  # no gradient flows through a copy of a cache
+        log_p_after = after_prompts(self.language_model, prompts, shared)
+        # A pass is for all labels whose tokens before the last one begin its inputs.
+        passes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        for ids in sorted(labels, key=len, reverse=True):
+            start = ids[:-1]
+            passes.setdefault(next((inputs for inputs in passes if inputs[: len(start)] == start), start), []).append(
+                ids
+            )
+        scores: dict[tuple[int, ...], Tensor] = {}
+        for inputs, started in passes.items():
+            log_p = log_p_after([inputs] * len(prompts))
+            for ids in started:
+                tokens = torch.tensor(ids, device=log_p.device)
+                scores[ids] = log_p[:, torch.arange(len(ids), device=log_p.device), tokens].sum(1)
+        return torch.stack([scores[ids] for ids in labels], 1)
 
     def num_parameters(self) -> int:
         return self.language_model.num_parameters()

@@ -16,17 +16,30 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..calibration import Correction
 from ..validation import InputError
+from .continuations import after_prompts, goes_on_from_its_cache
 
 SCORES = ("letters", "text")
 _TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
 
 
-class _Question(NamedTuple):
-    """A question as token ids: the prompt with the first letter, or the prompt with each option's text."""
+class _Text(NamedTuple):
+    """The token ids after a question's prompt, of which those from `start` on are scored: an option's text."""
 
-    sequences: list[list[int]]
-    starts: list[int]  # where the scored tokens of each sequence start
+    ids: list[int]
+    start: int
+
+
+class _Question(NamedTuple):
+    """A question as token ids. It has texts of options if these are scored, rather than letters."""
+
+    prompt: list[int]
+    texts: list[_Text]
     num_options: int
+
+    @property
+    def num_inputs(self) -> int:
+        """The tokens of the longest input: the last one of a text is not an input."""
+        return len(self.prompt) + max((len(text.ids) - 1 for text in self.texts), default=0)
 
 
 class EncodedQuestions(NamedTuple):
@@ -39,15 +52,19 @@ class EncodedQuestions(NamedTuple):
         """Score the options of all questions. The arguments and the result are those of `score_choices`."""
         asked, letter_ids = self
         # The longest first: if memory does not suffice, this shows in the first batch.
-        order = sorted(range(len(asked)), key=lambda row: -max(map(len, asked[row].sequences)))
+        order = sorted(range(len(asked)), key=lambda row: -asked[row].num_inputs)
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         file = None if folder is None else Path(folder) / f"scores-{_key(model, self, batch_size)}.jsonl"
         lines = [] if file is None else _finished(file)
         training = model.training
         model.eval()
         try:
+            longest = asked[order[0]]
+            shares_prompts = bool(longest.texts) and goes_on_from_its_cache(
+                model, longest.prompt, max((text.ids for text in longest.texts), key=len)
+            )
             for rows in batches[len(lines) :]:
-                scores = _score_batch(model, [asked[row] for row in rows], letter_ids)
+                scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
                 lines.append({"rows": rows, "scores": scores})
                 if file is not None:
                     with file.open("a", encoding="utf-8") as appended:
@@ -87,7 +104,8 @@ def score_choices(
         questions: N texts.
         choices: two or more options for each question; questions may differ in their number of options.
         score: "letters": the log-probability of each option's letter after the prompt. "text": the mean
-            log-probability of the tokens of the option's text [Brown et al. 2020, section 2.4].
+            log-probability of the tokens of the option's text [Brown et al. 2020, section 2.4]; the options share one
+            pass of the prompt if the model's cache allows it.
         letters: the letters of the first, second, ... option; after the prompt, each must be a single token.
         template: the prompt, with the fields {question} and {options}; the options are lines such as "A. Paris". The
             default is the question, the options (only if letters are scored), and "Answer:". The scored letter or text
@@ -235,7 +253,11 @@ def encode_choices(
                 raise InputError(
                     "questions and choices", f"must have tokens of their own, got none for question {row}"
                 )
-            asked.append(_Question(sequences, starts, size))
+            shared = min(starts)
+            texts_of_options = [
+                _Text(ids[shared:], start - shared) for ids, start in zip(sequences, starts, strict=True)
+            ]
+            asked.append(_Question(prompt[:shared], texts_of_options, size))
     else:
         used = list(letters)[: max(sizes)]
         for letter, ids in zip(used, encoded([texts[0] + gaps[0] + letter for letter in used]), strict=True):
@@ -254,9 +276,9 @@ def encode_choices(
                     f"must end in the same text for all questions, got {texts[row][-20:]!r} for question "
                     f"{row}, after which {used[0]!r} is another token",
                 )
-        asked = [_Question([ids], [len(ids) - 1], size) for ids, size in zip(first, sizes, strict=True)]
+        asked = [_Question(prompt, [], size) for prompt, size in zip(prompts, sizes, strict=True)]
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    lengths = [max(map(len, question.sequences)) - 1 for question in asked]  # the last token is not an input
+    lengths = [question.num_inputs for question in asked]
     if positions is not None and max(lengths) > positions:
         row = lengths.index(max(lengths))
         raise InputError(
@@ -268,53 +290,38 @@ def encode_choices(
 
 
 @torch.inference_mode()
-def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int]) -> list[list[float]]:
+def _score_batch(
+    model: Any, asked: Sequence[_Question], letter_ids: list[int], shares_prompts: bool
+) -> list[list[float]]:
     """Return the scores of each question's options."""
-    sequences = [torch.tensor(ids) for question in asked for ids in question.sequences]
-    starts = [start for question in asked for start in question.starts]
-    targets = [ids[start:] for ids, start in zip(sequences, starts, strict=True)]
-    counts = torch.tensor([len(ids) for ids in targets])
-    rows = torch.repeat_interleave(torch.arange(len(sequences)), counts)
-    positions = torch.cat(
-        [torch.arange(start - 1, len(ids) - 1) for ids, start in zip(sequences, starts, strict=True)]
-    )
-    # Padding is on the right, after all positions that a causal model reads to predict the scored tokens.
-    inputs = pad_sequence([ids[:-1] for ids in sequences], batch_first=True)
-    mask = pad_sequence([torch.ones_like(ids[:-1]) for ids in sequences], batch_first=True)
-    log_p = next_token_logits(model, inputs, mask, rows, positions).log_softmax(-1)
-    if letter_ids:
-        scores = log_p[:, torch.tensor(letter_ids, device=log_p.device)].double().tolist()
-        return [values[: question.num_options] for values, question in zip(scores, asked, strict=True)]
-    of_tokens = log_p.gather(1, torch.cat(targets)[:, None].to(log_p.device))[:, 0].double().cpu()
-    means = torch.zeros(len(sequences), dtype=torch.float64).index_add_(0, rows, of_tokens) / counts
-    return [part.tolist() for part in means.split([question.num_options for question in asked])]
+    scores = _letter_scores(model, asked, letter_ids) if letter_ids else _text_scores(model, asked, shares_prompts)
+    return [row[: question.num_options] for row, question in zip(scores.tolist(), asked, strict=True)]
 
 
-def next_token_logits(model: Any, inputs: Tensor, mask: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
-    """Return the logits (n, V), at least float32, of the token that follows each of n positions.
+def _letter_scores(model: Any, asked: Sequence[_Question], letter_ids: list[int]) -> Tensor:
+    """Return the log-probabilities of the letters after each question, (N, K) float64."""
+    prompts = [question.prompt for question in asked]
+    log_p = after_prompts(model, prompts, shared=False)([[]] * len(asked))[:, 0]
+    return log_p[:, torch.tensor(letter_ids, device=log_p.device)].double().cpu()
 
-    The i-th position is `positions[i]` in the sequence `inputs[rows[i]]`; `inputs` (N, L) and their `mask` have their
-    padding on the right.
+
+def _text_scores(model: Any, asked: Sequence[_Question], shares_prompts: bool) -> Tensor:
+    """Return the mean log-probabilities of each option's scored tokens, (N, K) float64.
+
+    A question with fewer than K options has the score of its last one in their place.
     """
-    head = model.get_output_embeddings()
-    if head is None:
-        raise TypeError(f"model must have a head, its output embeddings, got {type(model).__name__}")
-    inputs, mask = inputs.to(model.device), mask.to(model.device)
-
-    def needed(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-        virtual = args[0].shape[1] - inputs.shape[1]  # tokens that prompt tuning prepends
-        return (args[0][rows.to(args[0].device), virtual + positions.to(args[0].device)][None],)
-
-    hook = head.register_forward_pre_hook(needed)
-    try:
-        logits = model(input_ids=inputs, attention_mask=mask, use_cache=False).logits
-    finally:
-        hook.remove()
-    if logits.shape[:2] != (1, len(rows)):
-        raise TypeError(
-            f"model must compute its logits with its head, one position at a time, got {type(model).__name__}"
-        )
-    return logits[0].to(torch.promote_types(logits.dtype, torch.float32))
+    log_p_after = after_prompts(model, [question.prompt for question in asked], shares_prompts)
+    means = []
+    for number in range(max(question.num_options for question in asked)):
+        texts = [question.texts[min(number, question.num_options - 1)] for question in asked]
+        tokens = pad_sequence([torch.tensor(text.ids) for text in texts], batch_first=True)
+        log_p = log_p_after([text.ids[:-1] for text in texts])
+        log_p = log_p.gather(2, tokens[..., None].to(log_p.device))[..., 0].double().cpu()
+        places = torch.arange(tokens.shape[1])
+        starts, sizes = torch.tensor([[text.start, len(text.ids)] for text in texts]).split(1, dim=1)
+        scored = (starts <= places) & (places < sizes)
+        means.append(log_p.masked_fill(~scored, 0).sum(1) / scored.sum(1))
+    return torch.stack(means, 1)
 
 
 def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
