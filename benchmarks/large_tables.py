@@ -7,8 +7,8 @@ thread, on the first files. Peak memory is beyond that after the imports. Polars
 for comparison. 64 workers are simulated by 64 shards, whose statistics are merged one after the other.
 
 With --workers, pools of processes measure the same files, and this process merges their statistics. Wall time on a
-busy machine says nothing about their speed. CPU time does: that of the busiest worker, plus that of this process, which
-is the serial part.
+busy machine says nothing about their speed, so CPU time is given too: that of the busiest worker, plus that of this
+process, which is the serial part.
 
 The table of a cluster multiplies: the time of a row by the rows of a worker, and the time and the size of a merge by
 the number of files of ten million rows. It takes reading to be as fast for all workers as here for one.
