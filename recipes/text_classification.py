@@ -32,7 +32,7 @@ class RecipeArguments(DataArguments):
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})
     method: str | None = field(
         default=None,
-        metadata={"help": "temperature, vector, matrix, platt, auto; default: auto from 3 classes and 100 samples on"},
+        metadata={"help": "none, temperature, bias, vector, matrix, platt, auto; default: auto from 50 samples on"},
     )
 
 

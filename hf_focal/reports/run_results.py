@@ -130,7 +130,7 @@ class RunResult:
 
     @property
     def method(self) -> str | None:
-        """The kind of correction before `post`: "temperature", "vector", "matrix", or "platt"; None without one."""
+        """The kind of correction before `post`: "temperature", "bias", "vector", "matrix", or "platt"; None if none."""
         if self.temperature.is_fitted:
             return "temperature"
         fit = self.fit.cross_fit

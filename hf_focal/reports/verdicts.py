@@ -184,7 +184,7 @@ def _advice(result: RunResult) -> str:
     method, fit = result.method, result.fit.cross_fit
     if result.prior:
         return "the prior is shifted to a share other than that of these data"
-    if method in ("platt", "vector", "matrix"):
+    if method in ("platt", "bias", "vector", "matrix"):
         if not result.has_own_test_data:
             return "more samples to fit to would help"
         return f"{result.correction} was fitted on data unlike these: fit it on data like these, or shift the prior"
@@ -193,9 +193,9 @@ def _advice(result: RunResult) -> str:
     if method is None and result.data.was_calibrated:
         return "the correction in its weights was fitted on data unlike these, so fit one on data like these"
     if result.link == "softmax":
-        advice = "fit vector scaling (calibration 'vector' or 'auto')"
+        advice = "fit vector scaling (method 'vector' or 'auto')"
         return f"a temperature alone does not correct that, so {advice}" if method else "fit a correction"
-    advice = "fit a slope and an intercept (calibration 'platt' or 'auto')"
+    advice = "fit a slope and an intercept (method 'platt' or 'auto')"
     return f"no temperature corrects that, so {advice}" if method == "temperature" else advice
 
 

@@ -100,7 +100,7 @@ def test_an_nll_above_the_base_rates_is_told():
     assert warning.startswith(
         "m has an NLL of 1.549, more than the 0.693 of always giving the frequency of each label"
     )
-    assert warning.endswith("fit a slope and an intercept (calibration 'platt' or 'auto')")
+    assert warning.endswith("fit a slope and an intercept (method 'platt' or 'auto')")
     assert warnings_of(measured(torch.where(labels == 1, 2.0, -2.0), labels, "sigmoid")) == []
     softmax = warnings_of(measured(torch.cat([logits, -logits], 1), labels[:, 0]))[-1]
     assert "more than the 0.693 of always giving the frequency of each class: fit a correction" in softmax

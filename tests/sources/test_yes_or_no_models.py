@@ -120,7 +120,7 @@ def test_a_temperature_on_such_a_model_is_told_to_be_wrong(tmp_path, capsys):
     options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0", "--output", str(tmp_path / "out")]
     assert main(["calibrate", str(model), *options]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
-    advice = "no temperature corrects that, so fit a slope and an intercept (calibration 'platt' or 'auto')"
+    advice = "no temperature corrects that, so fit a slope and an intercept (method 'platt' or 'auto')"
     assert any(advice in line for line in told)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "gives a mean probability of" in card.partition("# model")[0] + card.partition("## Results")[0]
