@@ -130,7 +130,7 @@ class RunResult:
 
     @property
     def method(self) -> str | None:
-        """The kind of correction before `post`: "temperature", "bias", "vector", "matrix", or "platt"; None if none."""
+        """The correction of `post`: "temperature", "bias", "vector", "matrix", or "platt"; None without one."""
         if self.temperature.is_fitted:
             return "temperature"
         fit = self.fit.cross_fit
