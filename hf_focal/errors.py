@@ -1,10 +1,7 @@
 """The exceptions for what a user can correct; unlike the checks in `validation`, they need no PyTorch."""
 
 from textwrap import shorten
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .reports import RunResult
+from typing import Any
 
 
 class InputError(ValueError):
@@ -25,9 +22,9 @@ class InputError(ValueError):
 
 
 class NotPublishedError(InputError):
-    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
+    """A measured model could not be corrected, saved, or published. `result`, a `RunResult`, is the measurement."""
 
-    def __init__(self, message: str, result: "RunResult") -> None:
+    def __init__(self, message: str, result: Any) -> None:
         super().__init__("", message)
         self.result = result
 

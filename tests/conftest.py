@@ -58,20 +58,23 @@ _PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4
 
 @pytest.fixture(autouse=True)
 def pictures_of_one_pixel(request, monkeypatch) -> None:
-    """Save no drawn pictures in quick tests of other things: drawing them takes most of the time of a report."""
-    figures = sys.modules.get("matplotlib.figure")  # imported with the first picture
+    """Draw no pictures in quick tests of other things: drawing takes most of the time of a report with a card."""
+    reports = sys.modules.get("hf_focal.reports.report_folder")
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    if figures is None or folder not in _WITHOUT_PICTURES or request.node.get_closest_marker("slow"):
+    if reports is None or folder not in _WITHOUT_PICTURES or request.node.get_closest_marker("slow"):
         return
-    savefig = figures.Figure.savefig
 
-    def save(figure: Any, path: Any, **options: Any) -> None:
-        if isinstance(path, str | Path) and Path(path).suffix == ".png":
-            Path(path).write_bytes(_PIXEL)
-        else:
-            savefig(figure, path, **options)
+    def save(first: Any = None, path: Any = None, **options: Any) -> None:
+        Path(path).write_bytes(_PIXEL)
 
-    monkeypatch.setattr(figures.Figure, "savefig", save)
+    for name in ("reliability_diagram", "comparison_figure", "group_figure", "gamma_heatmap"):
+        monkeypatch.setattr(reports, name, save)
+    monkeypatch.setattr(reports, "risk_coverage_of", lambda result: result.parts.risk_coverage and _Picture())
+
+
+class _Picture:
+    def savefig(self, path: Path, **options: Any) -> None:
+        path.write_bytes(_PIXEL)
 
 
 @pytest.fixture

@@ -109,6 +109,7 @@ def test_a_random_tenth_of_the_committed_figures_is_what_the_methods_give():
             assert found["failed"] == row.failed
 
 
+@pytest.mark.slow
 def test_export_to_calarena(tmp_path):
     h5py = pytest.importorskip("h5py")
     script = FOLDER / "export_calarena.py"

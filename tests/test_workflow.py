@@ -114,7 +114,12 @@ def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(logits).double(), torch.cat(labels)
 
 
-@pytest.mark.parametrize("kind", trained_models.KINDS)
+def some_slow(kinds, quick):
+    """Parameters: the kinds of models, of which `make test` takes only the quick ones."""
+    return [pytest.param(kind, marks=[] if kind in quick else [pytest.mark.slow]) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", some_slow(trained_models.KINDS, quick=("texts", "images", "words", "seq2seq")))
 def test_evaluation_is_that_of_the_rows(cases, kind):
     case = cases[kind]
     metrics = CalibrationMetrics(10, classwise=kind in CLASSIFIERS)
@@ -150,9 +155,10 @@ def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "objective"),
     [
-        *((kind, "ece") for kind in ("texts", "images", "words", "causal", "seq2seq")),
-        *((kind, "nll") for kind in ("texts", "sounds", "sentence pairs", "choices")),
-        pytest.param("causal", "nll", marks=pytest.mark.slow),
+        *((kind, "ece") for kind in ("images", "words", "seq2seq")),
+        *((kind, "nll") for kind in ("texts", "sounds", "sentence pairs")),
+        *(pytest.param(kind, "ece", marks=pytest.mark.slow) for kind in ("texts", "causal")),
+        *(pytest.param(kind, "nll", marks=pytest.mark.slow) for kind in ("choices", "causal")),
     ],
 )
 def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
@@ -567,7 +573,7 @@ def test_code_of_a_model_is_not_run_unless_that_is_asked_for(tmp_path, monkeypat
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("kind", ["texts", "words"])
+@pytest.mark.parametrize("kind", some_slow(["texts", "words"], quick=["texts"]))
 def test_the_model_runs_once_for_each_dataset(cases, kind, tmp_path, monkeypatch):
     case, passes = cases[kind], []
     collect = FocalTrainer.collect

@@ -20,11 +20,13 @@ def test_the_package_is_the_command():
     assert wrong.returncode == 2 and wrong.stderr.startswith("hf-focal gamma: error: p0 must be")
 
 
+@pytest.mark.slow
 def test_accelerate_launches_it():
     actual = run("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 1, "-m", "hf_focal", "losses")
     assert actual.returncode == 0 and "flsd53: " in actual.stdout
 
 
+@pytest.mark.slow
 def test_two_processes_measure_what_one_measures(tmp_path):
     case = trained_models.build("texts", tmp_path)
     line = ["evaluate", case.folder, "--dataset", case.test, *case.arguments, "--output", tmp_path / "out"]

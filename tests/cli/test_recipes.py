@@ -20,15 +20,21 @@ def test_the_list_names_every_recipe_with_its_first_line(capsys):
 
 
 @pytest.mark.parametrize("name", recipes())
-def test_a_copy_explains_itself(name, tmp_path, capsys):
+def test_a_copy_is_the_recipe_and_says_how_to_go_on(name, tmp_path, capsys):
     folder = tmp_path / "mine"
     assert main(["recipe", "copy", name, "--output_dir", str(folder)]) == 0
     assert f"python {folder / name}.py --help" in capsys.readouterr().out
     assert (folder / f"{name}.py").read_text() == (ROOT / "recipes" / f"{name}.py").read_text()
     assert (folder / "own_texts.yaml").is_file() == (name == "text_classification")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipes())
+def test_a_copy_explains_its_options(name, tmp_path):
+    assert main(["recipe", "copy", name, "--output_dir", str(tmp_path / "mine")]) == 0
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, f"{name}.py", "--help"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=tmp_path / "mine", env=environment, capture_output=True, text=True, check=True)
     assert recipes()[name].split(",")[0] in " ".join(done.stdout.split())
 
 

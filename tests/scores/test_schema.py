@@ -553,6 +553,7 @@ def test_outputs_of_pipelines_may_be_named(name):
     check_figures(pd.DataFrame({name: pipeline_rows(NAMES), "label": NAMED}), score_column=name)
 
 
+@pytest.mark.slow
 def test_reading_imports_neither_transformers_nor_datasets():
     code = "import sys, hf_focal; hf_focal.read_scores({'logits': [[1.0, 2.0]], 'label': [0]})\n"
     code += "print({'transformers', 'datasets'} & {*sys.modules})"

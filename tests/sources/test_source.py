@@ -1,8 +1,6 @@
 """A source of one's own through `evaluate` and `calibrate`, as the guide shows it."""
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,8 +124,3 @@ def test_arguments_that_exclude_each_other(tmp_path):
         evaluate(Own(), data, save_scores=tmp_path / "s.csv")
     with pytest.raises(InputError, match="objective must be 'nll' for method 'vector', got 'ece'"):
         calibrate(Own(), data, objective="ece", method="vector")
-
-
-def test_the_package_is_a_command():
-    line = [sys.executable, "-m", "hf_focal", "gamma", "0.2"]
-    assert float(subprocess.run(line, check=True, capture_output=True, text=True).stdout) > 0

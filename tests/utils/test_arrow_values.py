@@ -26,6 +26,7 @@ def test_the_values_are_those_of_arrow(type, values):
         assert actual.dtype == (np.float64 if column.null_count else expected.dtype)
 
 
+@pytest.mark.slow
 def test_a_table_is_measured_without_pandas_scipy_and_the_hub(tmp_path):
     rows = "".join(f"{0.1 * (i % 7)},{0.2 * (i % 3)},{'ab'[i % 2]}\n" for i in range(60))
     (tmp_path / "s.csv").write_text("logit_a,logit_b,label\n" + rows)

@@ -32,7 +32,7 @@ def choice(argument: str, value: str, choices: Sequence[str]) -> None:
 
 
 def model_name(name: str, known: Sequence[str]) -> None:
-    """Raise `ValueError` if a model name is a path that does not exist, or a misspelling of a name in `own`."""
+    """Raise `ValueError` if a model name is a path that does not exist, or a misspelling of a known name."""
     check_id_or_folder("model_name_or_path", name)
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.75)
     if name not in known and near and not Path(name).exists():
