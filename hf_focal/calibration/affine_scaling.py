@@ -24,6 +24,7 @@ from .platt_scaling import fit_subsets
 from .temperature_grid import CalibrationSamples, refuse_probabilities
 from .temperature_scaling import nll_temperature
 
+AFFINE_METHODS = ("temperature", "bias", "vector", "matrix")  # that `AffineFits` fits
 _ENOUGH = 5  # samples of a class
 _PRIOR_ODDS = 3.0  # nats, of the first of the two priors of vector scaling
 

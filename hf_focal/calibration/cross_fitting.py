@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,14 @@ from torch.nn.functional import cross_entropy, softplus
 
 from ..metrics.metrics_accumulator import CalibrationMetrics
 from ..validation import Array, InputError, check_scores, check_sigmoid_scores
-from .affine_scaling import AffineFits, absent_classes
+from .affine_scaling import (
+    AFFINE_METHODS,
+    AffineFits,
+    absent_classes,
+    fit_bias_correction,
+    fit_matrix_scaling,
+    fit_vector_scaling,
+)
 from .clusters import are_clustered, cluster_keys, folds_of
 from .corrections import Correction, Temperature, as_correction
 from .platt_scaling import fit_platt_scaling
@@ -21,16 +28,32 @@ from .temperature_grid import CalibrationSamples, TemperatureCurves
 from .temperature_scaling import NO_INFORMATION, NoInformationWarning, fit_temperature
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
 
-_LINKS = {  # that have each method
-    "temperature": ("softmax", "sigmoid"),
-    "bias": ("softmax",),
-    "platt": ("sigmoid",),
-    "vector": ("softmax",),
-    "matrix": ("softmax",),
+
+class Method(NamedTuple):
+    """A method of `fit_correction`.
+
+    Attributes:
+        links: those that have it.
+        title: what sentences call it.
+        fit: function of logits, labels, and `ignore_index`, and of the options that `fit_correction` has for it, that
+            returns a `Correction` or a `Temperature`.
+    """
+
+    links: tuple[str, ...]
+    title: str
+    fit: Callable[..., Correction | Temperature]
+
+
+_METHODS = {
+    "temperature": Method(("softmax", "sigmoid"), "temperature scaling", fit_temperature),
+    "bias": Method(("softmax",), "bias correction", fit_bias_correction),
+    "platt": Method(("sigmoid",), "Platt scaling", fit_platt_scaling),
+    "vector": Method(("softmax",), "vector scaling", fit_vector_scaling),
+    "matrix": Method(("softmax",), "matrix scaling", fit_matrix_scaling),
 }
-METHODS = ("none", *_LINKS)
+METHODS = ("none", *_METHODS)
 OF_LINK = {
-    link: ("none", *(name for name, links in _LINKS.items() if link in links), "auto")
+    link: ("none", *(name for name, method in _METHODS.items() if link in method.links), "auto")
     for link in ("softmax", "sigmoid")
 }
 # What "auto" tries with a softmax, from the simplest on.
@@ -204,9 +227,7 @@ def scaling_name(method: str, strength: float = 1.0) -> str:
     """
     name, own, _ = method.partition(_PER_LABEL)
     shrunk = "" if strength == 1 else f" at {100 * strength:.0f}% strength"
-    if name == "bias":
-        return f"bias correction{shrunk}"
-    return f"{'Platt' if name == 'platt' else name} scaling{own}{shrunk}"
+    return f"{_METHODS[name].title}{own}{shrunk}"
 
 
 def score_trade(before: Mapping[str, float], after: Mapping[str, float]) -> str:
@@ -300,10 +321,13 @@ def fit_correction(
         kind, own, _ = name.partition(_PER_LABEL)
         if kind == "none":
             return Temperature.unfitted(metrics_of(logits, labels).compute(), num_bins)
-        of_labels: Any = {"per_label": bool(own), "ignore_index": ignore_index}
-        if kind == "platt":
-            return fit_platt_scaling(logits, labels, **of_labels)
-        return fit_temperature(logits, labels, "nll", num_bins, link=link, **of_labels)
+        options: dict[str, dict[str, Any]] = {
+            "temperature": {"objective": "nll", "num_bins": num_bins, "link": link, "per_label": bool(own)},
+            "platt": {"per_label": bool(own)},
+            "vector": {"bias": bias},
+            "matrix": {"bias": bias},
+        }
+        return _METHODS[kind].fit(logits, labels, ignore_index=ignore_index, **options.get(kind, {}))
 
     def metrics_of(logits: Tensor, labels: Tensor) -> CalibrationMetrics:
         metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, classwise=False, link=link)
@@ -321,7 +345,7 @@ def fit_correction(
                 if name == "none":
                     held_out[name] = logits.double()
                     continue
-                if affine is not None:
+                if affine is not None and name in AFFINE_METHODS:
                     fits[name], *of_folds = affine.fit(name, bias)
                 else:
                     of_folds = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
@@ -339,8 +363,8 @@ def fit_correction(
         chosen, strength, reason = _choice(held_out, p_value, labels, link, keys)
     else:
         _warn_if_no_better(scores, chosen, tried[0])
-    is_affine = affine is not None and chosen not in ("none", "temperature")
-    fitted = fits[chosen] if is_affine else fit(chosen, logits, labels)
+    has_fit = chosen in fits and chosen != "temperature"  # whose `Temperature` also has metrics
+    fitted = fits[chosen] if has_fit else fit(chosen, logits, labels)
     if strength < 1:
         fitted = _shrunk_fit(fitted, strength, lambda correction: scores_of(correction.apply(logits)))
     cross_fitted = _between(logits, held_out[chosen], strength)

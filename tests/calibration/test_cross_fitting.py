@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import chdtrc
 
-from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature, fit_thresholds
+from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.calibration.clusters import cluster_keys, folds_of
 from hf_focal.calibration.cross_fitting import METHODS, OF_LINK
@@ -164,6 +164,7 @@ def test_every_method_is_cross_fitted(link, method):
     labels = torch.nn.functional.one_hot(labels, 3) if link == "sigmoid" else labels
     fit = fit_correction(logits, labels, method, link=link)
     assert method == "auto" or (fit.method == method and method in {*METHODS})
+    assert method in ("none", "auto") or fit.correction.method == method
     assert fit.cross_fitted_logits.shape == logits.shape and fit.after["nll"] < fit.before["nll"] + 1e-3
     assert Correction.from_dict(fit.correction.to_dict()) == fit.correction
 
@@ -196,6 +197,9 @@ def test_masked_classes_get_a_temperature():
     logits, labels = distorted(300)
     logits[:100, 0] = torch.where(labels[:100] == 0, logits[:100, 0], -torch.inf)
     assert list(fit_correction(logits, labels).scores) == ["none", "temperature"]
+    for method in ("bias", "vector", "matrix"):
+        with pytest.raises(InputError, match=f"must be finite for {method} scaling, got -inf"):
+            fit_correction(logits, labels, method)
 
 
 def test_errors_name_the_argument_and_the_value():
