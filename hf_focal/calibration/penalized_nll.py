@@ -57,12 +57,12 @@ class PenalizedNLL:
         # A class that is not fitted has the logit -inf, and neither its row nor its column of A changes.
         self._masks = torch.zeros_like(fitted, dtype=features.dtype).masked_fill_(~fitted, -torch.inf)
         identity = torch.eye(num_classes).to(features) if self._full else features.new_ones(num_classes, 1)
-        of_offsets, of_diagonal, of_others = penalties.T[:, :, None, None]
-        penalty = torch.where(identity > 0, of_diagonal, of_others)
-        self._penalty = self._unknowns(of_offsets.expand(-1, num_classes, 1), penalty)
-        own = fitted[:, :, None]
-        free = own & fitted[:, None] if self._full else own | self._scalar
-        self._free = self._unknowns(own & bias, free)
+        offset_factor, diagonal_factor, other_factor = penalties.T[:, :, None, None]
+        penalty = torch.where(identity > 0, diagonal_factor, other_factor)
+        self._penalty = self._unknowns(offset_factor.expand(-1, num_classes, 1), penalty)
+        fitted_rows = fitted[:, :, None]
+        free = fitted_rows & fitted[:, None] if self._full else fitted_rows | self._scalar
+        self._free = self._unknowns(fitted_rows & bias, free)
         self._center = self._unknowns(torch.zeros_like(penalty[:, :, :1]), center[:, None, None] * identity)
         # The whole Hessian pays for few unknowns and many samples.
         self._is_dense = 1 < int(self._free.any(0).sum()) <= min(100 + size / 50, 512)
@@ -76,13 +76,13 @@ class PenalizedNLL:
         """Return the minimum of each problem, (F,), and b and A there, (F, K, J); of a scalar A, J is 2."""
         first = self._part(slice(0, 1))
         if len(self._features) * self._weights.numel() <= self._elements:
-            value, found = self._search(self._center, first)
+            value, unknowns = self._search(self._center, first)
         else:
-            value, found = first._search(first._center, first)
+            value, unknowns = first._search(first._center, first)
             others = self._part(slice(1, None))
-            values, of_others = others._search(torch.where(others._free, found, others._center), first)
-            value, found = torch.cat([value, values]), torch.cat([found, of_others])
-        return value, self._matrices(found)
+            values, other_unknowns = others._search(torch.where(others._free, unknowns, others._center), first)
+            value, unknowns = torch.cat([value, values]), torch.cat([unknowns, other_unknowns])
+        return value, self._matrices(unknowns)
 
     def _part(self, problems: slice) -> "PenalizedNLL":
         """Return some of the problems."""
@@ -149,9 +149,9 @@ class PenalizedNLL:
         if len(free) == 1:
             hessian = first._hessian(unknowns, slice(None))[None]
         else:
-            of_groups = torch.stack([first._hessian(unknowns, group) for group in self._groups])
-            of_all = of_groups.sum(0, keepdim=True)
-            hessian = torch.cat([of_all, of_all - of_groups])[-len(free) :]
+            group_hessians = torch.stack([first._hessian(unknowns, group) for group in self._groups])
+            total = group_hessians.sum(0, keepdim=True)
+            hessian = torch.cat([total, total - group_hessians])[-len(free) :]
         hessian = hessian / self._sizes[:, :, None] * (free[:, :, None] & free[:, None])
         diagonal = hessian.diagonal(dim1=1, dim2=2)
         diagonal += penalty + 1e-9 * diagonal.amax(1, keepdim=True) + ~free
@@ -162,19 +162,19 @@ class PenalizedNLL:
         """Return the Hessian of the sum of some samples' NLLs at unknowns (P,) of one problem, (P, P)."""
         matrices, num_classes = self._matrices(unknowns[None]), len(self._features)
         width = matrices.shape[2]
-        of_rows = unknowns.new_zeros(num_classes, width, width)
-        of_all = unknowns.new_zeros(num_classes * width, num_classes * width)
+        row_blocks = unknowns.new_zeros(num_classes, width, width)
+        hessian = unknowns.new_zeros(num_classes * width, num_classes * width)
         for x, w, _ in self._blocks(samples, width):
             p = self._probabilities(x, w, matrices)
             # The derivatives of each logit by the unknowns of its row, (1 or K, J, B).
             ones = torch.ones_like(x)
             factors = torch.cat([ones[:1], x])[None] if self._full else torch.stack([ones, x], 1)
             means = p[:, None] * factors
-            of_all.addmm_(means.flatten(0, 1), means.flatten(0, 1).T, alpha=-1)
-            of_rows += means @ factors.transpose(1, 2)
-        rows = of_all.view(num_classes, width, num_classes, width).diagonal(dim1=0, dim2=2)
-        rows += of_rows.permute(1, 2, 0)
-        return self._tied(self._tied(of_all).T)
+            hessian.addmm_(means.flatten(0, 1), means.flatten(0, 1).T, alpha=-1)
+            row_blocks += means @ factors.transpose(1, 2)
+        rows = hessian.view(num_classes, width, num_classes, width).diagonal(dim1=0, dim2=2)
+        rows += row_blocks.permute(1, 2, 0)
+        return self._tied(self._tied(hessian).T)
 
     def _diagonal(self, unknowns: Tensor) -> Tensor:
         """Return the diagonal of the Hessian of the sum of the NLLs at unknowns (P,) of one problem, (P,)."""
@@ -195,11 +195,11 @@ class PenalizedNLL:
             block = slice(start, start + step)
             yield features[:, block], weights[:, block], block
 
-    def _unknowns(self, of_offsets: Tensor, of_matrix: Tensor) -> Tensor:
+    def _unknowns(self, offset_part: Tensor, matrix_part: Tensor) -> Tensor:
         """Return (F, P), given what belongs to b, (F, K, 1), and to A, (F, K, J - 1)."""
         if self._scalar:
-            return torch.cat([of_offsets.squeeze(2), of_matrix[:, 0]], 1)
-        return torch.cat([of_offsets, of_matrix], 2).flatten(1)
+            return torch.cat([offset_part.squeeze(2), matrix_part[:, 0]], 1)
+        return torch.cat([offset_part, matrix_part], 2).flatten(1)
 
     def _matrices(self, unknowns: Tensor) -> Tensor:
         """Return b and A as (F, K, J)."""
@@ -226,11 +226,11 @@ class PenalizedNLL:
             by_matrix = torch.bmm(terms.transpose(0, 1), x[:, :, None]).transpose(0, 1)
         return self._tied(torch.cat([terms.sum(2, keepdim=True), by_matrix], 2).flatten(1))
 
-    def _tied(self, of_rows: Tensor) -> Tensor:
+    def _tied(self, derivatives: Tensor) -> Tensor:
         """Return derivatives by the unknowns, (..., P), given those by rows, (..., K J): a scalar A is in each row."""
         if not self._scalar:
-            return of_rows
-        return torch.cat([of_rows[:, ::2], of_rows[:, 1::2].sum(1, keepdim=True)], 1)
+            return derivatives
+        return torch.cat([derivatives[:, ::2], derivatives[:, 1::2].sum(1, keepdim=True)], 1)
 
 
 def _quasi_newton(
