@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/text_corrections.py
 
 Each set is corrected by fits on 50 to 1,000 of its validation samples, in 3 random draws or, for 100, 10, and measured
-on its test samples. The figures are in a Parquet file, from which
-`text_corrections_page.py` writes the page. By default, those of the corrections of hf_focal with 100 samples are
-measured again; `--samples` and `--methods` choose others. Those of probmetrics and Venn-Abers, `PEERS`, take long.
+on its test samples. The figures are in a Parquet file, from which the page docs/results/text_corrections.md and its
+figure are then written. By default, those of the corrections of hf_focal with 100 samples are measured again;
+`--samples` and `--methods` choose others. Those of probmetrics and Venn-Abers, `PEERS`, take long.
 """
 
 import argparse
@@ -190,6 +190,10 @@ def main() -> None:
         cell = ["set", "samples", "draw", "method"]
         found = pd.concat([rows, found]).drop_duplicates(cell, keep="last")
     compact(found).to_parquet(options.cells, index=False, compression="zstd")
+    if options.cells == CELLS:
+        import text_corrections_page  # only here, because each process would import its Matplotlib
+
+        text_corrections_page.main()
 
 
 if __name__ == "__main__":

@@ -31,20 +31,20 @@ def fold_saved_adapter(
     """
     if can_generate(model):
         raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")
-    own = {name: tensor for name, tensor in model.named_parameters() if _OF_COPY.search(name)}
-    kept, config = {name: tensor.detach().clone() for name, tensor in own.items()}, copy.deepcopy(model.config)
+    copies = {name: tensor for name, tensor in model.named_parameters() if _OF_COPY.search(name)}
+    saved, config = {name: tensor.detach().clone() for name, tensor in copies.items()}, copy.deepcopy(model.config)
     path = Path(folder, _FILE)
     tensors = load_file(path)
     try:
         correction.fold_into(model, example)
         record = model.config.calibration
-        for name, tensor in own.items():
-            if not torch.equal(tensor, kept[name]):
+        for name, tensor in copies.items():
+            if not torch.equal(tensor, saved[name]):
                 tensors[_OF_COPY.sub(".", name)] = tensor.detach().cpu().clone()
     finally:
         with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(kept[name])
+            for name, tensor in copies.items():
+                tensor.copy_(saved[name])
         vars(model.config).clear()
         vars(model.config).update(vars(config))
     write_whole(path, save(tensors, {"format": "pt", "calibration": json.dumps(record)}))

@@ -123,15 +123,15 @@ class AffineFits:
         fitted = ~_are_too_few(counts)
         weights = (self._subsets & fitted[:, self._labels]).double()
         sizes, num_classes = weights.sum(1), fitted.sum(1).double()
-        of_A = num_classes / sizes
+        ridge = num_classes / sizes
         if method == "bias":
-            own = x.gather(0, self._labels[None])[0]
-            are_wrong = torch.stack([own < x[classes].amax(0) for classes in fitted])
-            of_A = of_A * ~(are_wrong & (weights > 0)).any(1)  # no T is the best one, so T stays near 1
+            label_features = x.gather(0, self._labels[None])[0]
+            are_wrong = torch.stack([label_features < x[classes].amax(0) for classes in fitted])
+            ridge = ridge * ~(are_wrong & (weights > 0)).any(1)  # no T is the best one, so T stays near 1
         else:  # so large a T would leave nothing for A to correct
             typical = unit * (self._subsets * x.amax(0)).sum(1) / self._subsets.sum(1)
             T = torch.where(says_nothing, typical, T)
-        penalties = [offset_penalty(num_classes, sizes), of_A * (T / unit) ** 2]
+        penalties = [offset_penalty(num_classes, sizes), ridge * (T / unit) ** 2]
         penalties.append((num_classes - 1) * penalties[1])
         form = {"bias": "scalar", "vector": "diagonal", "matrix": "full"}[method]
 
@@ -140,18 +140,18 @@ class AffineFits:
         def minima(shift: float) -> tuple[Tensor, Tensor]:
             features = x - shift if shift else x
             groups = self._groups if len(T) > 1 else []
-            values, found = PenalizedNLL(
+            values, parameters = PenalizedNLL(
                 features, self._labels, weights, groups, fitted, form, unit / T, factors, bias
             ).minima()
-            found[:, :, 0] -= shift * found[:, :, 1]
-            return values, found
+            parameters[:, :, 0] -= shift * parameters[:, :, 1]
+            return values, parameters
 
-        values, found = minima(0.0)
+        values, parameters = minima(0.0)
         if method == "vector" and bias:  # the second prior; its shift is that of all samples
             scale = unit / float(T[0])
             others, other = minima(float((x * scale).logsumexp(0).mean()) / scale)
-            found = torch.where((others < values - _PRIOR_ODDS / sizes)[:, None, None], other, found)
-        b, A = found[:, :, 0].cpu(), found[:, :, 1:].cpu() / unit
+            parameters = torch.where((others < values - _PRIOR_ODDS / sizes)[:, None, None], other, parameters)
+        b, A = parameters[:, :, 0].cpu(), parameters[:, :, 1:].cpu() / unit
         return [self._correction(method, *problem) for problem in zip(A, b, fitted.cpu(), strict=True)]
 
     def _correction(self, method: str, A: Tensor, b: Tensor, fitted: Tensor) -> Correction:
@@ -203,10 +203,10 @@ class AffineFits:
             penalties = torch.stack([zero, is_special.double(), zero], 1)
             every = torch.ones(len(T), len(x), dtype=torch.bool, device=x.device)
             center = torch.full_like(T, unit / value)
-            found = PenalizedNLL(
+            parameters = PenalizedNLL(
                 x, self._labels, subsets, self._groups, every, "scalar", center, penalties, False
             ).minima()[1]
-            T[1:] = unit / found[1:, 0, 1]
+            T[1:] = unit / parameters[1:, 0, 1]
             for number in is_special.nonzero().flatten().tolist():
                 subset = self._subsets[number]
                 part = CalibrationSamples(unit * x[:, subset].T, self._labels[subset], -100)

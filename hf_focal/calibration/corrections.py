@@ -232,11 +232,11 @@ class Correction:
                 f"({_span(self.b)}) may change predictions."
             )
         if method == "matrix":
-            own = f"a {size} x {size} matrix"
-            return f"Multiplying the {size} logits by {own} and adding an offset may change predictions."
+            factors = f"a {size} x {size} matrix"
+            return f"Multiplying the {size} logits by {factors} and adding an offset may change predictions."
         if method == "vector":
-            own = "a factor and an offset of its own"
-            return f"Giving the logit of each of the {size} classes {own} may change predictions."
+            factors = "a factor and an offset of its own"
+            return f"Giving the logit of each of the {size} classes {factors} may change predictions."
         if size:
             return (
                 f"The logit of each of the {size} labels is multiplied by a slope of its own ({_span(self.A)}), and "
@@ -280,19 +280,19 @@ class Correction:
         method = values.get("method", "temperature")
         if method not in ("temperature", "bias", "platt", "vector", "matrix"):
             raise InputError("method", f"must be temperature, bias, platt, vector, or matrix, got {method!r}")
-        given = {name: value for name, value in values.items() if name not in {"method", "folded"} | _SCORES}
-        if "A" in given:
-            made = cls(**_fields(given, ("A", "b"), ("centered",)))
+        stored = {name: value for name, value in values.items() if name not in {"method", "folded"} | _SCORES}
+        if "A" in stored:
+            made = cls(**_fields(stored, ("A", "b"), ("centered",)))
         elif method == "temperature":
-            given = {{"value": "temperature"}.get(name, name): value for name, value in given.items()}
-            parts = _fields(given, ("temperature",), ("values",))
+            stored = {{"value": "temperature"}.get(name, name): value for name, value in stored.items()}
+            parts = _fields(stored, ("temperature",), ("values",))
             made = cls.temperature(parts.get("values") or parts["temperature"])
         elif method == "platt":
-            parts = _fields(given, ("slope", "intercept"), ("slopes", "intercepts"))
+            parts = _fields(stored, ("slope", "intercept"), ("slopes", "intercepts"))
             made = cls.platt(*(parts.get(f"{name}s") or parts[name] for name in ("slope", "intercept")))
         else:
             factor = "scale" if method == "vector" else "matrix"
-            parts = _fields(given, ("temperature", "bias", factor), ())
+            parts = _fields(stored, ("temperature", "bias", factor), ())
             A = _as_numbers(factor, parts[factor], 2) / check_positive("temperature", parts["temperature"])
             made = cls(A, parts["bias"], centered=True)
         if made.method != method and (made.method, method) != ("temperature", "platt"):  # an intercept of 0
@@ -354,11 +354,11 @@ def _span(values: Any) -> str:
     return " to ".join(f"{float(bound(torch.as_tensor(values))):.4g}" for bound in (torch.min, torch.max))
 
 
-def _fields(given: Mapping[str, Any], needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
+def _fields(stored: Mapping[str, Any], needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of a saved correction; raise `ValueError` if one is missing or unknown."""
-    if not {*needed} <= given.keys() <= {*needed, *optional}:
-        raise ValueError(f"the fields of a correction must be {', '.join(needed + optional)}, got {', '.join(given)}")
-    return dict(given)
+    if not {*needed} <= stored.keys() <= {*needed, *optional}:
+        raise ValueError(f"the fields of a correction must be {', '.join(needed + optional)}, got {', '.join(stored)}")
+    return dict(stored)
 
 
 @dataclass(frozen=True)
@@ -443,11 +443,11 @@ class Temperature:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_dict` returned; raise `ValueError` if it is anything else."""
-        given = {name: value for name, value in values.items() if name != "method"}
-        if values.get("method", "temperature") != "temperature" or not {"value"} <= given.keys() <= {*_NAMES}:
+        stored = {name: value for name, value in values.items() if name != "method"}
+        if values.get("method", "temperature") != "temperature" or not {"value"} <= stored.keys() <= {*_NAMES}:
             raise ValueError(f"the fields of a temperature must be {', '.join(_NAMES)}, got {', '.join(values)}")
         Correction.from_dict(values)
-        return cls(**given)
+        return cls(**stored)
 
     def save(self, path: str | Path) -> None:
         write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")

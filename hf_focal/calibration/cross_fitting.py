@@ -132,8 +132,8 @@ class CalibrationFit:
         before = {"nll": temperature.nll_before, "ece": temperature.ece_before}
         after = {"nll": temperature.nll_after, "ece": temperature.ece_after}
         size = temperature.num_samples
-        given: Any = {"temperature": temperature, "link": link}
-        return cls(temperature.correction, before, after, {}, {}, "", 0, size, 0, "temperature", **given)
+        fit = cls(temperature.correction, before, after, {}, {}, "", 0, size, 0, "temperature")
+        return replace(fit, temperature=temperature, link=link)
 
     @property
     def is_cross_fitted(self) -> bool:
@@ -146,8 +146,8 @@ class CalibrationFit:
         drawn by the clusters of the fit. The arguments are `precision`, `recall`, `coverage`, `f1`, `cost`,
         `confidence`, and `simultaneous` of the function `fit_thresholds`.
         """
-        given = {"clusters": self.clusters, "link": self.link, **options}
-        return fit_thresholds(self.cross_fitted_logits, self.labels, precision, **given)
+        arguments = {"clusters": self.clusters, "link": self.link, **options}
+        return fit_thresholds(self.cross_fitted_logits, self.labels, precision, **arguments)
 
     def threshold_samples(self, are_independent: bool = True) -> ThresholdSamples:
         """Return the cross-fitted log-odds and the hits, on which `fit_thresholds` chooses.
@@ -174,8 +174,8 @@ class CalibrationFit:
     @property
     def method(self) -> str:
         """The kind of correction; "none" if none was better, and `correction` is a T of 1."""
-        kind, of_map = self.chosen.partition(_PER_LABEL)[0], self.correction.method
-        return of_map if kind in ("none", "temperature") and of_map != "temperature" else kind  # by a prior shift
+        kind, method = self.chosen.partition(_PER_LABEL)[0], self.correction.method
+        return method if kind in ("none", "temperature") and method != "temperature" else kind  # by a prior shift
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
         """Split each of the scores "nll" and "brier" into a pair: (calibration part, refinement part).
@@ -188,13 +188,13 @@ class CalibrationFit:
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        of_choice, of_data = (
+        choice_fields, data_fields = (
             ("method", "chosen", "reason"),
             ("changed_predictions", "num_samples", "num_folds", "strength"),
         )
-        names = (*of_choice, "before", "after", "scores", *of_data)
+        names = (*choice_fields, "before", "after", "scores", *data_fields)
         pairs = {"excess_nll": self.excess_nll, "decomposition": self.decomposition()}
-        lists = {name: {key: list(pair) for key, pair in of_name.items()} for name, of_name in pairs.items()}
+        lists = {name: {key: list(pair) for key, pair in by_method.items()} for name, by_method in pairs.items()}
         values = {name: getattr(self, name) for name in names} | lists  # lists, as JSON reads them
         if self.method == "platt":
             values |= {"description": self.correction.describe(), "correction": self.correction.to_dict()}
@@ -210,13 +210,13 @@ class CalibrationFit:
             scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
             verdict = "no correction" if len(self.scores) == 1 else f"no correction: {AS_IT_IS}"
             return f"{verdict}, on {self.num_samples:,} samples: {scores}"
-        of_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
+        top_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
         trade = score_trade(before, after).rpartition(": ")[2]
         return (
             f"{scaling_name(self.chosen, self.strength)}, cross-fitted on {self.num_samples:,} samples: "
             f"NLL {before['nll']:.3f} -> {after['nll']:.3f}, Brier {before['brier']:.3f} -> {after['brier']:.3f}, "
             f"ECE {100 * before['ece']:.1f}% -> {100 * after['ece']:.1f}%; "
-            f"{self.changed_predictions:,} predictions{of_labels} change"
+            f"{self.changed_predictions:,} predictions{top_labels} change"
         ) + (f"; {trade}" if trade else "")
 
 
@@ -225,9 +225,9 @@ def scaling_name(method: str, strength: float = 1.0) -> str:
 
     "platt per label" becomes "Platt scaling per label", and with a `strength` of 0.3, "at 30% strength" follows.
     """
-    name, own, _ = method.partition(_PER_LABEL)
+    name, suffix, _ = method.partition(_PER_LABEL)
     shrunk = "" if strength == 1 else f" at {100 * strength:.0f}% strength"
-    return f"{_METHODS[name].title}{own}{shrunk}"
+    return f"{_METHODS[name].title}{suffix}{shrunk}"
 
 
 def score_trade(before: Mapping[str, float], after: Mapping[str, float]) -> str:
@@ -300,9 +300,9 @@ def fit_correction(
         tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
-        kept = labels != ignore_index
-        keys = None if clusters is None else cluster_keys(clusters, len(labels))[kept.cpu().numpy()]
-        logits, labels = logits[kept], labels[kept]
+        labeled = labels != ignore_index
+        keys = None if clusters is None else cluster_keys(clusters, len(labels))[labeled.cpu().numpy()]
+        logits, labels = logits[labeled], labels[labeled]
         tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
@@ -318,12 +318,12 @@ def fit_correction(
         affine = AffineFits(CalibrationSamples(logits, labels, ignore_index), folds)
 
     def fit(name: str, logits: Tensor, labels: Tensor) -> Correction | Temperature:
-        kind, own, _ = name.partition(_PER_LABEL)
+        kind, suffix, _ = name.partition(_PER_LABEL)
         if kind == "none":
             return Temperature.unfitted(metrics_of(logits, labels).compute(), num_bins)
         options: dict[str, dict[str, Any]] = {
-            "temperature": {"objective": "nll", "num_bins": num_bins, "link": link, "per_label": bool(own)},
-            "platt": {"per_label": bool(own)},
+            "temperature": {"objective": "nll", "num_bins": num_bins, "link": link, "per_label": bool(suffix)},
+            "platt": {"per_label": bool(suffix)},
             "vector": {"bias": bias},
             "matrix": {"bias": bias},
         }
@@ -346,10 +346,10 @@ def fit_correction(
                     held_out[name] = logits.double()
                     continue
                 if affine is not None and name in AFFINE_METHODS:
-                    fits[name], *of_folds = affine.fit(name, bias)
+                    fits[name], *fold_fits = affine.fit(name, bias)
                 else:
-                    of_folds = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
-                held_out[name] = _held_out(of_folds, logits, folds)
+                    fold_fits = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
+                held_out[name] = _held_out(fold_fits, logits, folds)
         except InputError:  # such as logits that rank backwards, which neither corrects
             if method != "auto" or not name.startswith(("platt", "bias")):
                 raise
@@ -409,9 +409,9 @@ def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool
     return ("none", *kinds, *(f"{kind}{_PER_LABEL}" for kind in kinds if num_labels > 1))
 
 
-def _tried(method: str, own: str = "") -> tuple[str, ...]:
+def _tried(method: str, suffix: str = "") -> tuple[str, ...]:
     """Return a method that was asked for, after a temperature, to compare it with."""
-    return ("none",) if method == "none" else tuple(dict.fromkeys([f"temperature{own}", f"{method}{own}"]))
+    return ("none",) if method == "none" else tuple(dict.fromkeys([f"temperature{suffix}", f"{method}{suffix}"]))
 
 
 def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, simple: str) -> None:
@@ -451,8 +451,8 @@ def _choice(
     for name, corrected in held_out.items():
         if name != "none":
             nll = _nll_of_strengths(logits, corrected, labels, link)
-            of_strengths = zip(*_means_and_errors(nll - before, clusters), strict=True)
-            changes |= {(name, strength): pair for strength, pair in zip(_STRENGTHS, of_strengths, strict=True)}
+            by_strength = zip(*_means_and_errors(nll - before, clusters), strict=True)
+            changes |= {(name, strength): pair for strength, pair in zip(_STRENGTHS, by_strength, strict=True)}
     is_shown = p_value < _LEVEL or any(
         change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
@@ -536,8 +536,8 @@ def _excess_nll(
     if len(held_out) == 1:
         return dict.fromkeys(held_out, (0.0, 0.0))
     nll = {name: _nll(logits, labels, link) for name, logits in held_out.items()}
-    best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
-    return {name: _mean_and_error(of_samples - best, clusters) for name, of_samples in nll.items()}
+    best = min(nll.values(), key=lambda sample_nll: float(sample_nll.mean()))
+    return {name: _mean_and_error(sample_nll - best, clusters) for name, sample_nll in nll.items()}
 
 
 def _without(
@@ -551,9 +551,9 @@ def _without(
         raise type(error)(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
 
 
-def _held_out(of_folds: Sequence[Correction], logits: Tensor, folds: Tensor) -> Tensor:
+def _held_out(fold_fits: Sequence[Correction], logits: Tensor, folds: Tensor) -> Tensor:
     """Return the corrected logits (N, K), float64: those of each fold by the fit without it."""
     corrected = torch.empty_like(logits, dtype=torch.float64)
-    for fold, correction in enumerate(of_folds):
+    for fold, correction in enumerate(fold_fits):
         corrected[folds == fold] = correction.apply(logits[folds == fold].double())
     return corrected

@@ -108,12 +108,12 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
     if correction.is_identity:
         return
     tensors, dtype = place.tensors, place.tensors[0].dtype
-    before, probed, kept = trial.logits(), probe(), [tensor.detach().clone() for tensor in tensors]
+    before, probed, originals = trial.logits(), probe(), [tensor.detach().clone() for tensor in tensors]
     expected = correction.apply(before.double().cpu())
     try:
         _change(tensors, correction.fold_rows, place.offset)
         after, changed = trial.logits(), probe()
-        pairs = zip([probed, before, *kept], [changed, after, *tensors], strict=True)
+        pairs = zip([probed, before, *originals], [changed, after, *tensors], strict=True)
         if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
             raise InputError("correction", f"must keep weights and logits finite in {dtype}, got {correction}")
         if not close(after.double().cpu(), expected, _TOLERANCE[dtype.itemsize]):
@@ -122,7 +122,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
                 "a trial batch were not those expected"
             )
     except BaseException:
-        _restore(tensors, kept)
+        _restore(tensors, originals)
         raise
     problem, name = getattr(trial.model.config, "problem_type", None), str(correction)
     if problem == MULTI_LABEL:
@@ -158,8 +158,8 @@ def _change(tensors: Sequence[Tensor], rows: Callable[[Tensor], Tensor], offset:
 
 
 @torch.no_grad()
-def _restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
-    for tensor, values in zip(tensors, kept, strict=True):
+def _restore(tensors: Sequence[Tensor], originals: Sequence[Tensor]) -> None:
+    for tensor, values in zip(tensors, originals, strict=True):
         tensor.copy_(values)
 
 
@@ -247,14 +247,14 @@ def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]
     # right weights. The trial is repeated with large head outputs, because a soft cap hardly changes small logits.
     large: dict[nn.Module, float] = {head: large_power(trial.largest([head]))}
     before, before_large = trial.logits(), trial.logits(large)
-    kept = [tensor.detach().clone() for tensor in tensors]
+    originals = [tensor.detach().clone() for tensor in tensors]
     for offset, tolerance in ((0, 1e-5), (1, 2e-2)):  # Gemma's norms multiply by 1 + weight, which bfloat16 rounds
         try:
             _change(tensors, lambda tensor: tensor / 2, offset)
             halves = scaled_alike(trial.logits(), before, 0.5, tolerance)
             halves = halves and scaled_alike(trial.logits(large), before_large, 0.5, tolerance)
         finally:
-            _restore(tensors, kept)
+            _restore(tensors, originals)
         if halves:
             return _Place(layers, tensors, offset), trial, Trial(model, random).logits
     raise TypeError(
@@ -287,12 +287,12 @@ def _uses(model: Any, parameters: Sequence[Tensor]) -> list[str]:
 
     Only modules without submodules count, because BERT's head registers the bias of its last layer a second time.
     """
-    own = {id(parameter) for parameter in parameters}
+    parameter_ids = {id(parameter) for parameter in parameters}
     layers = [
         item for item in model.named_modules(remove_duplicate=False) if not any(True for _ in item[1].children())
     ]
-    of_layers = [(path, *item) for path, layer in layers for item in layer.named_parameters()]
-    return [f"{path}.{name}" for path, name, parameter in of_layers if id(parameter) in own]
+    layer_parameters = [(path, *item) for path, layer in layers for item in layer.named_parameters()]
+    return [f"{path}.{name}" for path, name, parameter in layer_parameters if id(parameter) in parameter_ids]
 
 
 def _check_unquantized(model: Any, layers: Sequence[nn.Module]) -> None:

@@ -49,23 +49,24 @@ class NLLSums:
             return self._add(gaps.float(), z.abs().masked_fill(one == (z >= 0), 0))
         z, classes = check_scores("logits", logits, labels, ignore_index)
         for part in range(0, len(z), step := max(1, _BLOCK // z.shape[1])):
-            block, own = z[part : part + step].cpu(), classes[part : part + step].cpu()
-            kept = own != ignore_index
-            block, own = (block[kept], own[kept]) if not kept.all() else (block, own)
+            block, y = z[part : part + step].cpu(), classes[part : part + step].cpu()
+            labeled = y != ignore_index
+            block, y = (block[labeled], y[labeled]) if not labeled.all() else (block, y)
             top = block.amax(1)
             check_largest(top)
-            label_gaps = top.double() - block.gather(1, own[:, None]).squeeze(1)
+            label_gaps = top.double() - block.gather(1, y[:, None]).squeeze(1)
             self._add((top[:, None] - block).float().t().contiguous(), label_gaps)
         return None
 
     def _add(self, gaps: torch.Tensor, label_gaps: torch.Tensor) -> None:
         """Add gaps, float32 (K, n), and those of the labels, float64 (n,)."""
-        for part, own in zip(gaps.split(step := max(1, _BLOCK // len(gaps)), 1), label_gaps.split(step), strict=True):
+        step = max(1, _BLOCK // len(gaps))
+        for part, y_gaps in zip(gaps.split(step, 1), label_gaps.split(step), strict=True):
             masked = part.isinf()
             finite = part.masked_fill(masked, 0)
             self._chance_gap += float((finite.sum(0, dtype=torch.float64) / (~masked).sum(0)).sum())
-            self._label_gap += float(own.sum())
-            self.count += len(own)
+            self._label_gap += float(y_gaps.sum())
+            self.count += len(y_gaps)
             self._gaps += _expected_gaps(part, finite, self._octaves)
 
     def merge(self, other: "NLLSums") -> Self:

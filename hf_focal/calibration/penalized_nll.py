@@ -7,6 +7,7 @@ Optimization*, 2006, algorithm 7.4), which starts from the curvature at its star
 pass over the samples computes those of all problems.
 """
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -56,36 +57,44 @@ class PenalizedNLL:
         # A class that is not fitted has the logit -inf, and neither its row nor its column of A changes.
         self._masks = torch.zeros_like(fitted, dtype=features.dtype).masked_fill_(~fitted, -torch.inf)
         identity = torch.eye(num_classes).to(features) if self._full else features.new_ones(num_classes, 1)
-        of_offsets, of_diagonal, of_others = penalties.T[:, :, None, None]
-        penalty = torch.where(identity > 0, of_diagonal, of_others)
-        self._penalty = self._unknowns(of_offsets.expand(-1, num_classes, 1), penalty)
-        own = fitted[:, :, None]
-        free = own & fitted[:, None] if self._full else own | self._scalar
-        self._free = self._unknowns(own & bias, free)
+        offset_factor, diagonal_factor, other_factor = penalties.T[:, :, None, None]
+        penalty = torch.where(identity > 0, diagonal_factor, other_factor)
+        self._penalty = self._unknowns(offset_factor.expand(-1, num_classes, 1), penalty)
+        fitted_rows = fitted[:, :, None]
+        free = fitted_rows & fitted[:, None] if self._full else fitted_rows | self._scalar
+        self._free = self._unknowns(fitted_rows & bias, free)
         self._center = self._unknowns(torch.zeros_like(penalty[:, :, :1]), center[:, None, None] * identity)
         # The whole Hessian pays for few unknowns and many samples.
         self._is_dense = 1 < int(self._free.any(0).sum()) <= min(100 + size / 50, 512)
         self._sizes = weights.sum(1, keepdim=True)
         self._of_labels = torch.zeros_like(self._center)
-        for x, w, samples in self._blocks(slice(None)):
+        for x, w, samples in self._blocks():
             hits = torch.zeros_like(x).scatter_(0, labels[None, samples], 1.0)
             self._of_labels += self._sums(hits * w[:, None], x)
 
     def minima(self) -> tuple[Tensor, Tensor]:
         """Return the minimum of each problem, (F,), and b and A there, (F, K, J); of a scalar A, J is 2."""
-        number = len(self._center)
-        at_once = number if len(self._features) * self._weights.numel() <= self._elements else 1
-        value, found = self._search(slice(0, at_once), self._center[:at_once])
-        if at_once < number:
-            start = torch.where(self._free[1:], found, self._center[1:])
-            values, others = self._search(slice(1, number), start)
-            value, found = torch.cat([value, values]), torch.cat([found, others])
-        return value, self._matrices(found)
+        first = self._part(slice(0, 1))
+        if len(self._features) * self._weights.numel() <= self._elements:
+            value, unknowns = self._search(self._center, first)
+        else:
+            value, unknowns = first._search(first._center, first)
+            others = self._part(slice(1, None))
+            values, other_unknowns = others._search(torch.where(others._free, unknowns, others._center), first)
+            value, unknowns = torch.cat([value, values]), torch.cat([unknowns, other_unknowns])
+        return value, self._matrices(unknowns)
 
-    def _search(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the minima of some problems, (F,), and the unknowns there, (F, P), where gradients are small."""
-        value, gradient = self._value(problems, unknowns)
-        solve = self._inverse_hessian(problems, unknowns[0])
+    def _part(self, problems: slice) -> "PenalizedNLL":
+        """Return some of the problems."""
+        part = copy.copy(self)
+        for name in ("_weights", "_masks", "_penalty", "_free", "_center", "_sizes", "_of_labels"):
+            setattr(part, name, getattr(self, name)[problems])
+        return part
+
+    def _search(self, unknowns: Tensor, first: "PenalizedNLL") -> tuple[Tensor, Tensor]:
+        """Return the minima, (F,), and the unknowns there, (F, P), where gradients are small, from a start (F, P)."""
+        value, gradient = self._value(unknowns)
+        solve = self._inverse_hessian(unknowns[0], first)
         pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         for _ in range(_MOST_STEPS):
             searching = torch.linalg.vector_norm(gradient, dim=1, keepdim=True) > _GRADIENT_NORM
@@ -95,7 +104,7 @@ class PenalizedNLL:
             slope, size = (direction * gradient).sum(1), torch.ones_like(value)
             for _ in range(_MOST_HALVINGS):
                 moved = unknowns + size[:, None] * direction
-                new_value, new_gradient = self._value(problems, moved)
+                new_value, new_gradient = self._value(moved)
                 too_far = ~(new_value <= value + 1e-4 * size * slope + 1e-14 * value.abs())
                 if not too_far.any():
                     break
@@ -110,68 +119,67 @@ class PenalizedNLL:
             warnings.warn(f"the fit ended at a gradient of {norm:.2g}", stacklevel=5)
         return value, unknowns
 
-    def _value(self, problems: slice, unknowns: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the functions (F,) of some problems, and their gradients by the unknowns, (F, P)."""
+    def _value(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the functions (F,), and their gradients by the unknowns, (F, P)."""
         log_sums, sums = unknowns.new_zeros(len(unknowns)), torch.zeros_like(unknowns)
         matrices = self._matrices(unknowns)
-        for x, w, _ in self._blocks(problems):
-            logits = self._logits(x, matrices, problems)
+        for x, w, _ in self._blocks():
+            logits = self._logits(x, matrices)
             peak = logits.amax(1, keepdim=True)
             terms = logits.sub_(peak).exp_()
             total = terms.sum(1, keepdim=True)
             w = w[:, None]
             log_sums += (total.log() + peak).mul_(w).sum((1, 2))
             sums += self._sums(terms.mul_(w / total), x)
-        of_labels, sizes = self._of_labels[problems], self._sizes[problems]
-        change = unknowns - self._center[problems]
-        pull = self._penalty[problems] * change
-        value = (log_sums - (of_labels * unknowns).sum(1)) / sizes.squeeze(1) + (pull * change).sum(1)
-        return value, ((sums - of_labels) / sizes + 2 * pull) * self._free[problems]
+        change = unknowns - self._center
+        pull = self._penalty * change
+        value = (log_sums - (self._of_labels * unknowns).sum(1)) / self._sizes.squeeze(1) + (pull * change).sum(1)
+        return value, ((sums - self._of_labels) / self._sizes + 2 * pull) * self._free
 
-    def _inverse_hessian(self, problems: slice, unknowns: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the product of (F, P) with the inverses of about the Hessians of some problems at unknowns (P,).
+    def _inverse_hessian(self, unknowns: Tensor, first: "PenalizedNLL") -> Callable[[Tensor], Tensor]:
+        """Return the product of (F, P) with the inverses of about the Hessians at unknowns (P,).
 
         The probabilities are those of the first problem. The Hessian of another one is that of all samples minus that
         of those that it leaves out. Of many unknowns, it is the diagonal of that of all samples.
         """
-        free, penalty = self._free[problems], 2 * self._penalty[problems]
+        free, penalty = self._free, 2 * self._penalty
         if not self._is_dense:
-            diagonal = self._diagonal(unknowns) / self._sizes[0] + penalty
+            diagonal = first._diagonal(unknowns) / first._sizes + penalty
             return lambda gradient: gradient / diagonal
-        if problems.stop == 1:
-            hessian = self._hessian(unknowns, slice(None))[None]
+        if len(free) == 1:
+            hessian = first._hessian(unknowns, slice(None))[None]
         else:
-            of_groups = torch.stack([self._hessian(unknowns, group) for group in self._groups])
-            of_all = of_groups.sum(0, keepdim=True)
-            hessian = torch.cat([of_all, of_all - of_groups])[problems]
-        hessian = hessian / self._sizes[problems, :, None] * (free[:, :, None] & free[:, None])
+            group_hessians = torch.stack([first._hessian(unknowns, group) for group in self._groups])
+            total = group_hessians.sum(0, keepdim=True)
+            hessian = torch.cat([total, total - group_hessians])[-len(free) :]
+        hessian = hessian / self._sizes[:, :, None] * (free[:, :, None] & free[:, None])
         diagonal = hessian.diagonal(dim1=1, dim2=2)
         diagonal += penalty + 1e-9 * diagonal.amax(1, keepdim=True) + ~free
         factor = torch.linalg.cholesky(hessian)
         return lambda gradient: torch.cholesky_solve(gradient[:, :, None], factor).squeeze(2)
 
     def _hessian(self, unknowns: Tensor, samples: slice) -> Tensor:
-        """Return the Hessian of the sum of some samples' NLLs at unknowns (P,) of the first problem, (P, P)."""
+        """Return the Hessian of the sum of some samples' NLLs at unknowns (P,) of one problem, (P, P)."""
         matrices, num_classes = self._matrices(unknowns[None]), len(self._features)
         width = matrices.shape[2]
-        of_rows = unknowns.new_zeros(num_classes, width, width)
-        of_all = unknowns.new_zeros(num_classes * width, num_classes * width)
-        for x, w, _ in self._blocks(slice(0, 1), samples, width):
+        row_blocks = unknowns.new_zeros(num_classes, width, width)
+        hessian = unknowns.new_zeros(num_classes * width, num_classes * width)
+        for x, w, _ in self._blocks(samples, width):
             p = self._probabilities(x, w, matrices)
             # The derivatives of each logit by the unknowns of its row, (1 or K, J, B).
             ones = torch.ones_like(x)
             factors = torch.cat([ones[:1], x])[None] if self._full else torch.stack([ones, x], 1)
             means = p[:, None] * factors
-            of_all.addmm_(means.flatten(0, 1), means.flatten(0, 1).T, alpha=-1)
-            of_rows += means @ factors.transpose(1, 2)
-        rows = of_all.view(num_classes, width, num_classes, width).diagonal(dim1=0, dim2=2)
-        rows += of_rows.permute(1, 2, 0)
-        return self._tied(self._tied(of_all).T)
+            hessian.addmm_(means.flatten(0, 1), means.flatten(0, 1).T, alpha=-1)
+            row_blocks += means @ factors.transpose(1, 2)
+        rows = hessian.view(num_classes, width, num_classes, width).diagonal(dim1=0, dim2=2)
+        rows += row_blocks.permute(1, 2, 0)
+        return self._tied(self._tied(hessian).T)
 
     def _diagonal(self, unknowns: Tensor) -> Tensor:
-        """Return the diagonal of the Hessian of the sum of all samples' NLLs at unknowns (P,), (P,)."""
+        """Return the diagonal of the Hessian of the sum of the NLLs at unknowns (P,) of one problem, (P,)."""
         matrices, diagonal = self._matrices(unknowns[None]), torch.zeros_like(unknowns)
-        for x, w, _ in self._blocks(slice(0, 1)):
+        for x, w, _ in self._blocks():
             p = self._probabilities(x, w, matrices)
             diagonal += self._sums((p - p.square())[None], x.square()).squeeze(0)
             if self._scalar:
@@ -179,21 +187,19 @@ class PenalizedNLL:
                 diagonal[-1] += products.square().sum() - products.sum(0).square().sum()
         return diagonal
 
-    def _blocks(
-        self, problems: slice, samples: slice = slice(None), width: int = 1
-    ) -> Iterator[tuple[Tensor, Tensor, slice]]:
-        """Yield blocks of the features, of the weights in some problems, and the samples that they are of."""
-        features, weights = self._features[:, samples], self._weights[problems, samples]
+    def _blocks(self, samples: slice = slice(None), width: int = 1) -> Iterator[tuple[Tensor, Tensor, slice]]:
+        """Yield blocks of the features and of the weights, and the samples that they are of."""
+        features, weights = self._features[:, samples], self._weights[:, samples]
         step = max(_FEWEST_IN_BLOCK, self._elements // (len(features) * len(weights) * width))
         for start in range(0, weights.shape[1], step):
             block = slice(start, start + step)
             yield features[:, block], weights[:, block], block
 
-    def _unknowns(self, of_offsets: Tensor, of_matrix: Tensor) -> Tensor:
+    def _unknowns(self, offset_part: Tensor, matrix_part: Tensor) -> Tensor:
         """Return (F, P), given what belongs to b, (F, K, 1), and to A, (F, K, J - 1)."""
         if self._scalar:
-            return torch.cat([of_offsets.squeeze(2), of_matrix[:, 0]], 1)
-        return torch.cat([of_offsets, of_matrix], 2).flatten(1)
+            return torch.cat([offset_part.squeeze(2), matrix_part[:, 0]], 1)
+        return torch.cat([offset_part, matrix_part], 2).flatten(1)
 
     def _matrices(self, unknowns: Tensor) -> Tensor:
         """Return b and A as (F, K, J)."""
@@ -201,16 +207,16 @@ class PenalizedNLL:
             return torch.stack([unknowns[:, :-1], unknowns[:, -1:].expand_as(unknowns[:, :-1])], 2)
         return unknowns.view(len(unknowns), len(self._features), -1)
 
-    def _logits(self, x: Tensor, matrices: Tensor, problems: slice) -> Tensor:
+    def _logits(self, x: Tensor, matrices: Tensor) -> Tensor:
         """Return A x + b, (F, K, B)."""
-        b, A = (matrices[:, :, 0] + self._masks[problems])[:, :, None], matrices[:, :, 1:]
+        b, A = (matrices[:, :, 0] + self._masks)[:, :, None], matrices[:, :, 1:]
         if self._full:
             return torch.addmm(b.flatten(0, 1), A.flatten(0, 1), x).view(*b.shape[:2], -1)
         return torch.addcmul(b, x, A)
 
     def _probabilities(self, x: Tensor, weights: Tensor, matrices: Tensor) -> Tensor:
-        """Return those of the first problem, (K, B), times its weights."""
-        return self._logits(x, matrices, slice(0, 1)).softmax(1).squeeze(0) * weights
+        """Return those of one problem, (K, B), times its weights."""
+        return self._logits(x, matrices).softmax(1).squeeze(0) * weights
 
     def _sums(self, terms: Tensor, x: Tensor) -> Tensor:
         """Return the derivatives by the unknowns, (F, P), given those by the logits, (F, K, B)."""
@@ -220,11 +226,11 @@ class PenalizedNLL:
             by_matrix = torch.bmm(terms.transpose(0, 1), x[:, :, None]).transpose(0, 1)
         return self._tied(torch.cat([terms.sum(2, keepdim=True), by_matrix], 2).flatten(1))
 
-    def _tied(self, of_rows: Tensor) -> Tensor:
+    def _tied(self, derivatives: Tensor) -> Tensor:
         """Return derivatives by the unknowns, (..., P), given those by rows, (..., K J): a scalar A is in each row."""
         if not self._scalar:
-            return of_rows
-        return torch.cat([of_rows[:, ::2], of_rows[:, 1::2].sum(1, keepdim=True)], 1)
+            return derivatives
+        return torch.cat([derivatives[:, ::2], derivatives[:, 1::2].sum(1, keepdim=True)], 1)
 
 
 def _quasi_newton(

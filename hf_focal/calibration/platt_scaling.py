@@ -58,8 +58,8 @@ def fit_subsets(z: Tensor, one: Tensor, subsets: Tensor) -> tuple[Tensor, Tensor
 
 
 def _shared(z: Tensor, one: Tensor, subsets: Tensor, smooth: bool) -> tuple[Tensor, Tensor]:
-    slopes, intercepts, found = _fit(z.expand(subsets.shape), one.expand(subsets.shape), subsets, smooth)
-    if not found.all():
+    slopes, intercepts, has_minimum = _fit(z.expand(subsets.shape), one.expand(subsets.shape), subsets, smooth)
+    if not has_minimum.all():
         raise InputError(
             "labels", "must overlap for plain targets, got ones and zeros that a threshold separates: use smooth=True"
         )
@@ -74,15 +74,15 @@ def _shared(z: Tensor, one: Tensor, subsets: Tensor, smooth: bool) -> tuple[Tens
 
 def check_platt(z: Tensor, one: Tensor, known: Tensor) -> None:
     """Raise `InputError` if the known entries of (N, L) have infinite or equal logits, or no ones, or no zeros."""
-    of_known = z[known]
-    if not of_known.isfinite().all():
-        wrong = float(of_known[~of_known.isfinite()][0])
+    known_logits = z[known]
+    if not known_logits.isfinite().all():
+        wrong = float(known_logits[~known_logits.isfinite()][0])
         raise InputError("logits", f"must be finite for Platt scaling, got {wrong}: use a temperature")
-    ones, total = int(one[known].sum()), of_known.numel()
+    ones, total = int(one[known].sum()), known_logits.numel()
     if not 0 < ones < total:
         raise InputError("labels", f"must have both ones and zeros for Platt scaling, got {ones} ones of {total}")
-    if (of_known == of_known[0]).all():
-        raise InputError("logits", f"must differ for Platt scaling, got {float(of_known[0]):.4g} for all {total}")
+    if (known_logits == known_logits[0]).all():
+        raise InputError("logits", f"must differ for Platt scaling, got {float(known_logits[0]):.4g} for all {total}")
 
 
 def _per_label(
@@ -94,8 +94,8 @@ def _per_label(
     fits = (ones >= _MIN_COUNT) & (zeros >= _MIN_COUNT) & (low < high)
     slopes, intercepts = torch.full_like(low, slope), torch.full_like(low, intercept)
     if fits.any():
-        a, b, found = _fit(z[:, fits].T, one[:, fits].T, known[:, fits].T, smooth)
-        good = found & (a > 0)
+        a, b, has_minimum = _fit(z[:, fits].T, one[:, fits].T, known[:, fits].T, smooth)
+        good = has_minimum & (a > 0)
         slopes[fits], intercepts[fits] = torch.where(good, a, slope), torch.where(good, b, intercept)
     return slopes, intercepts
 
@@ -147,6 +147,6 @@ def _fit(z: Tensor, one: Tensor, known: Tensor, smooth: bool) -> tuple[Tensor, T
         if not moving.any():
             break
     # With plain targets, the slope of labels that a threshold separates grows without bound.
-    found = (smooth | ((value > 1e-9) & (a.abs() < 1e4))).squeeze(1)
+    has_minimum = (smooth | ((value > 1e-9) & (a.abs() < 1e4))).squeeze(1)
     slope = a / deviation / peak
-    return slope.squeeze(1), (b - a * mean / deviation).squeeze(1), found
+    return slope.squeeze(1), (b - a * mean / deviation).squeeze(1), has_minimum

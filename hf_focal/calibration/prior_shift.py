@@ -53,7 +53,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     shift = prior_shift(train_prior, new_prior, size, link)
     config, record = model.config, recorded_calibration(model.config)
     shares = _composed(getattr(config, "prior_shift", None), train_prior, new_prior, size, link)
-    kept = vars(config).pop("prior_shift", None)  # or it would be told that it is removed
+    recorded = vars(config).pop("prior_shift", None)  # or it would be told that it is removed
     if record and not is_folded(record, generates=False):  # the shift follows this correction, outside of the weights
         drop_promises(config)
         config.calibration = calibration_record(Correction.from_dict(record).then(shift), False)
@@ -64,10 +64,10 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
             kind = type(model).__name__
             raise TypeError(f"model must have a head with a bias, which takes the shift, got {kind}")
         fold_correction(model, shift)
-        kept = shares
+        recorded = shares
     finally:
-        if kept is not None:
-            config.prior_shift = kept
+        if recorded is not None:
+            config.prior_shift = recorded
     if not record:  # `prior_shift` says it all
         vars(config).pop("calibration", None)
     return model
@@ -155,12 +155,12 @@ def match_shares(logits: Any, shares: Any, *, max_steps: int = 100) -> Correctio
     raise InputError("shares", f"must be reached by offsets, got mean probabilities that differ by {error:.2g}")
 
 
-def check_shares(name: str, given: Any, size: int, link: str) -> Tensor:
+def check_shares(name: str, values: Any, size: int, link: str) -> Tensor:
     """Return the shares of `size` labels or classes, float64; raise `InputError` that names the argument."""
     if link not in ("sigmoid", "softmax"):
         raise InputError("link", f"must be 'sigmoid' or 'softmax', got {link!r}")
-    given = given if isinstance(given, Tensor) else np.asarray(given, np.float64)
-    shares = as_tensor(name, given).double().cpu().flatten()
+    values = values if isinstance(values, Tensor) else np.asarray(values, np.float64)
+    shares = as_tensor(name, values).double().cpu().flatten()
     if len(shares) == 1 and link == "sigmoid":
         shares = shares.expand(size)
     if len(shares) != size or not ((shares > 0) & (shares < 1)).all():

@@ -332,11 +332,11 @@ class CalibrationSamples:
 
     def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
-        kept = labels != ignore_index
-        self.labels = labels[kept]
+        labeled = labels != ignore_index
+        self.labels = labels[labeled]
         self.num_classes = logits.shape[1]
         self._logits = logits
-        self._index = None if len(self.labels) == len(labels) else kept.nonzero().squeeze(1)
+        self._index = None if len(self.labels) == len(labels) else labeled.nonzero().squeeze(1)
         self.are_constant, self.evidence = True, ProbabilityEvidence()
         self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
         self.label_gaps = self.correct.clone()

@@ -314,11 +314,11 @@ def _fit_sigmoid(
     divisor: Any = value
     if per_label:
         for label in range(z.shape[1]):
-            of_label = known[:, label]
-            enough = int(one[of_label, label].sum()) >= _MIN_POSITIVES
-            own = _sigmoid_optimum(signed[of_label, label])[0] if enough else None
-            values.append(value if own is None else own)
-            fallback += [label] if own is None else []
+            known_entries = known[:, label]
+            enough = int(one[known_entries, label].sum()) >= _MIN_POSITIVES
+            label_temperature = _sigmoid_optimum(signed[known_entries, label])[0] if enough else None
+            values.append(value if label_temperature is None else label_temperature)
+            fallback += [label] if label_temperature is None else []
         divisor = torch.tensor(values, dtype=z.dtype)
     after = measured(z / divisor)
     scores = before["ece"], after["ece"], before["nll"], after["nll"]

@@ -76,12 +76,12 @@ class Thresholds:
 
     def __str__(self) -> str:
         lines = []
-        for value, reason, right, found in zip(self.values, self.reasons, self.precision, self.recall, strict=True):
+        for value, reason, right, recall in zip(self.values, self.reasons, self.precision, self.recall, strict=True):
             share = "coverage" if self.link == "softmax" else "recall"
             lines.append(
                 f"none: {reason}"
                 if value is None
-                else f"{value:.3g} (precision {100 * right:.1f}%, {share} {100 * found:.1f}%)"
+                else f"{value:.3g} (precision {100 * right:.1f}%, {share} {100 * recall:.1f}%)"
             )
         return f"thresholds for {self.describe()}: " + "; ".join(lines)
 
@@ -124,8 +124,8 @@ class Thresholds:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Do as `measure` for the log-odds (N,) and the hits (N,) of each label."""
         pairs = [
-            _precision_and_recall(own >= bound, hit, self.link)
-            for own, hit, bound in zip(scores, hits, _bounds(self.log_odds), strict=True)
+            _precision_and_recall(label_scores >= bound, hit, self.link)
+            for label_scores, hit, bound in zip(scores, hits, _bounds(self.log_odds), strict=True)
         ]
         return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
@@ -138,13 +138,13 @@ class Thresholds:
         For a softmax, "values" has the threshold of the confidence for every class.
         """
         values = self.values if len(self.values) == len(names) else self.values * len(names)
-        kept = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        label_values = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         goal: dict[str, Any] = {}
         if self.target in GUARANTEED:
             goal = {"goal": self.goal, "guarantee": self.describe(), "conditions": self.conditions()}
             if not math.isnan(self.confidence):
                 goal["confidence"] = self.confidence
-        return {"target": self.target, **goal, "link": self.link, "labels": list(names), "values": kept}
+        return {"target": self.target, **goal, "link": self.link, "labels": list(names), "values": label_values}
 
 
 @dataclass(frozen=True)
@@ -213,21 +213,21 @@ def fit_thresholds(
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
             a goal or a confidence outside (0, 1); with a softmax, a target other than precision and coverage.
     """
-    given = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
-    chosen = [name for name in _TARGETS if given[name] is not None]
+    goals = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
+    chosen = [name for name in _TARGETS if goals[name] is not None]
     if len(chosen) != 1:
         expected = "precision, recall, coverage, f1, or cost"
         raise InputError(expected, f"must be given, just one of them, got {chosen or None}")
     target = chosen[0]
-    of_link = {"sigmoid": ("precision", "recall", "f1", "cost"), "softmax": ("precision", "coverage")}
-    if target not in of_link.get(link, ()):
+    targets = {"sigmoid": ("precision", "recall", "f1", "cost"), "softmax": ("precision", "coverage")}
+    if target not in targets.get(link, ()):
         expected = "must be 'sigmoid', or 'softmax' for a precision or a coverage"
         raise InputError("link", f"{expected}, got {link!r} for the {target}")
     goal = math.nan
     if target in GUARANTEED:
-        check_fraction(target, given[target])
+        check_fraction(target, goals[target])
         check_fraction("confidence", confidence)
-        goal = float(given[target])  # type: ignore[arg-type]
+        goal = float(goals[target])  # type: ignore[arg-type]
     if cost is not None and not _are_costs(cost):
         raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
     samples = samples_of(scores, labels, link, per_label, ignore_index, clusters)
@@ -250,23 +250,25 @@ def thresholds_of(
 ) -> Thresholds:
     """Choose thresholds as `fit_thresholds` does."""
     risk = (1 - confidence) / (len(samples.scores) if simultaneous else 1)
-    found, reasons = [], []
+    log_odds, reasons = [], []
     no_clusters: Sequence[Any] = [None] * len(samples.scores)
     clusters = no_clusters if samples.clusters is None else samples.clusters
     unit = "samples" if link == "softmax" else "positives"
-    for own, hit, cluster in zip(samples.scores, samples.hits, clusters, strict=True):
+    for label_scores, hit, cluster in zip(samples.scores, samples.hits, clusters, strict=True):
         if target == "precision":
-            value, reason = _precise(own, hit, cluster, goal, risk, unit)
+            value, reason = _precise(label_scores, hit, cluster, goal, risk, unit)
         elif target in ("recall", "coverage"):
             positive = hit if target == "recall" else np.ones_like(hit)
-            value, reason = _recalling(own[positive], None if cluster is None else cluster[positive], goal, risk, unit)
+            value, reason = _recalling(
+                label_scores[positive], None if cluster is None else cluster[positive], goal, risk, unit
+            )
         else:
-            value, reason = _optimal(own, hit, target, cost)
-        found.append(value)
+            value, reason = _optimal(label_scores, hit, target, cost)
+        log_odds.append(value)
         reasons.append(reason)
     measured = [
-        _precision_and_recall(own >= bound, hit, link)
-        for own, hit, bound in zip(samples.scores, samples.hits, _bounds(found), strict=True)
+        _precision_and_recall(label_scores >= bound, hit, link)
+        for label_scores, hit, bound in zip(samples.scores, samples.hits, _bounds(log_odds), strict=True)
     ]
     guaranteed = target in GUARANTEED and samples.are_independent
     return Thresholds(
@@ -274,12 +276,12 @@ def thresholds_of(
         goal,
         confidence if guaranteed else math.nan,
         link,
-        tuple(None if value is None else _probability(value) for value in found),
-        tuple(found),
+        tuple(None if value is None else _probability(value) for value in log_odds),
+        tuple(log_odds),
         tuple(reasons),
         tuple(pair[0] for pair in measured),
         tuple(pair[1] for pair in measured),
-        tuple(len(own) for own in samples.scores),
+        tuple(len(label_scores) for label_scores in samples.scores),
         simultaneous,
         None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
     )
@@ -315,12 +317,12 @@ class _Candidates:
         wrong, ones = np.cumsum(errors)[counts - 1], np.ones(len(counts))
         if clusters is None:
             return cls(scores[counts - 1], counts, wrong, ones, ones, counts)
-        number, of_squares, of_products, of_sizes = (
+        number, square_sums, product_sums, size_sums = (
             part[counts - 1] for part in _cluster_sums(clusters[order], errors)
         )
         share = wrong / counts
-        squares = of_squares - 2 * share * of_products + share**2 * of_sizes
-        largest = of_sizes / counts
+        squares = square_sums - 2 * share * product_sums + share**2 * size_sums
+        largest = size_sums / counts
         effects = _design_effects(squares, share, counts, wrong, number, largest)
         return cls(scores[counts - 1], counts, wrong, largest, effects, number)
 
@@ -347,12 +349,12 @@ class _Candidates:
             starts[np.searchsorted(sizes, _least(_LATE, goal, risk * _LATE_SHARE))] += risk * _LATE_SHARE
         effective = self.effective_sizes(risk)
         p_values = _tail(self.errors / self.counts * effective, effective, 1 - goal)
-        kept, passed_on = None, 0.0
+        lowest, passed_on = None, 0.0
         for number, p_value in enumerate(p_values):
             allowed = starts[number] + passed_on
             passed_on = allowed if p_value <= allowed else 0.0
-            kept = number if passed_on else kept
-        return kept
+            lowest = number if passed_on else lowest
+        return lowest
 
 
 def _precise(
@@ -360,9 +362,9 @@ def _precise(
 ) -> tuple[float | None, str]:
     """Return the lowest threshold whose precision is shown to be at least `goal`, or None and the reason."""
     candidates = _Candidates.of(scores, hits, clusters)
-    found = candidates.lowest(goal, risk)
-    if found is not None:
-        return float(candidates.scores[found]), ""
+    index = candidates.lowest(goal, risk)
+    if index is not None:
+        return float(candidates.scores[index]), ""
     return None, _missing(candidates, goal, risk, int(hits.sum()) if unit == "positives" else len(hits), unit)
 
 
@@ -416,19 +418,19 @@ def _recalling(
     if clusters is None:
         effective: Any = float(size)
     else:
-        own = np.unique(clusters[order], return_inverse=True)[1]
-        sizes = np.bincount(own) if size else np.zeros(0)
+        cluster_numbers = np.unique(clusters[order], return_inverse=True)[1]
+        sizes = np.bincount(cluster_numbers) if size else np.zeros(0)
         # Sums over clusters with the first j samples missed: Σ missed², Σ missed · size, and Σ size².
-        of_squares = np.append(0, _cluster_sums(own, np.ones(size, bool))[3])[:size]
-        of_products, of_sizes = np.append(0, np.cumsum(sizes[own]))[:size], float(np.square(sizes).sum())
+        square_sums = np.append(0, _cluster_sums(cluster_numbers, np.ones(size, bool))[3])[:size]
+        product_sums, size_sum = np.append(0, np.cumsum(sizes[cluster_numbers]))[:size], float(np.square(sizes).sum())
         share = missed / max(size, 1)
-        squares = of_squares - 2 * share * of_products + share**2 * of_sizes
-        effects = _design_effects(squares, share, size, missed, len(sizes), of_sizes / max(size, 1))
+        squares = square_sums - 2 * share * product_sums + share**2 * size_sum
+        effects = _design_effects(squares, share, size, missed, len(sizes), size_sum / max(size, 1))
         effective = _effective_size(size, effects, len(sizes), risk)
     p_values = _tail(missed / max(size, 1) * effective, effective, 1 - goal)
-    kept = int(np.append(p_values <= risk, False).argmin())
-    if kept:
-        return float(positive[kept - 1]), ""
+    num_rejected = int(np.append(p_values <= risk, False).argmin())
+    if num_rejected:
+        return float(positive[num_rejected - 1]), ""
     factor = _least(0, goal, risk) / max(np.max(effective, initial=0.0), 1e-9)
     more = _least(0, goal, risk) if not size else math.ceil(size * (factor - 1) - 1e-6)
     return None, f"needs about {max(more, 1):,} more {unit}"
@@ -490,8 +492,8 @@ def _design_effects(squares: Any, share: Any, counts: Any, errors: Any, num_clus
 def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: float) -> Any:
     """Return the effective number of samples; where each is a cluster of its own, exactly the counts."""
     freedom = np.maximum(np.subtract(num_clusters, 1), 1)
-    of_samples = scipy.special.stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
-    return counts / design_effects * (of_samples / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
+    sample_quantile = scipy.special.stdtrit(np.maximum(np.subtract(counts, 1), 1), 1 - risk)
+    return counts / design_effects * (sample_quantile / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
 
 
 def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[float, float]) -> tuple[float | None, str]:
@@ -500,12 +502,12 @@ def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[floa
     scores, hits, ones = scores[order], hits[order], int(hits.sum())
     if not ones:
         return None, "needs positives"
-    found, count = np.cumsum(hits), np.arange(1, len(scores) + 1)
+    num_hits, count = np.cumsum(hits), np.arange(1, len(scores) + 1)
     last = np.append(scores[:-1] != scores[1:], True)  # a threshold cannot split ties
     if target == "f1":
-        value = 2 * found / (count + ones)
+        value = 2 * num_hits / (count + ones)
     else:
-        value = -(cost[0] * (count - found) + cost[1] * (ones - found))
+        value = -(cost[0] * (count - num_hits) + cost[1] * (ones - num_hits))
         if value[last].max() < -cost[1] * ones:
             return None, "costs least without any positive answer"
     return float(scores[np.where(last, value, -np.inf).argmax()]), ""
@@ -528,29 +530,32 @@ def samples_of(
     numbers = None if clusters is None else cluster_keys(clusters, size)
     if link == "softmax":
         values, classes = (part.cpu() for part in check_scores("scores", scores, labels, ignore_index))
-        kept = classes != ignore_index
-        values, classes = values[kept], classes[kept]
+        labeled = classes != ignore_index
+        values, classes = values[labeled], classes[labeled]
         largest, predicted = values.max(-1)
         if not largest.isfinite().all():
             row = int((~largest.isfinite()).nonzero()[0])
             expected = "a finite largest value in each row (no NaN, no inf, not -inf everywhere)"
             raise InputError(
-                "scores", f"must have {expected}, got {float(largest[row])} in row {int(kept.nonzero()[row])}"
+                "scores", f"must have {expected}, got {float(largest[row])} in row {int(labeled.nonzero()[row])}"
             )
         log_odds, hits = _log_odds_of_top(values), (predicted == classes).numpy()
-        own = None if numbers is None else [numbers[kept.numpy()]]
-        return ThresholdSamples([log_odds], [hits], own, is_flat or own is not None)
+        label_clusters = None if numbers is None else [numbers[labeled.numpy()]]
+        return ThresholdSamples([log_odds], [hits], label_clusters, is_flat or label_clusters is not None)
     z, one, known = (part.numpy() for part in check_sigmoid_scores("scores", scores, labels, ignore_index))
     if not per_label:
         if z.shape[1] > 1 or numbers is not None:  # the labels of a sample depend on each other
             numbers = np.arange(len(z)) if numbers is None else numbers
             numbers = np.broadcast_to(numbers[:, None], z.shape)
-        own = None if numbers is None else [numbers[known]]
-        return ThresholdSamples([z[known]], [one[known]], own, is_flat or clusters is not None)
+        label_clusters = None if numbers is None else [numbers[known]]
+        return ThresholdSamples([z[known]], [one[known]], label_clusters, is_flat or clusters is not None)
     each = range(z.shape[1])
-    own = None if numbers is None else [numbers[known[:, i]] for i in each]
+    label_clusters = None if numbers is None else [numbers[known[:, i]] for i in each]
     return ThresholdSamples(
-        [z[known[:, i], i] for i in each], [one[known[:, i], i] for i in each], own, is_flat or own is not None
+        [z[known[:, i], i] for i in each],
+        [one[known[:, i], i] for i in each],
+        label_clusters,
+        is_flat or label_clusters is not None,
     )
 
 
@@ -639,15 +644,15 @@ def check_goals(confidence: float, simultaneous: bool, **goals: float | None) ->
 
     Raise `InputError` if there are several, or if the goal or the confidence is outside (0, 1).
     """
-    given = {name: value for name, value in goals.items() if value is not None}
-    if len(given) > 1:
-        (first, value), (second, other), *_ = given.items()
+    targets = {name: value for name, value in goals.items() if value is not None}
+    if len(targets) > 1:
+        (first, value), (second, other), *_ = targets.items()
         raise InputError(first, f"must not be given if {second} is given, got {value} and {other}")
-    for name, value in (given | {"confidence": confidence}).items():
+    for name, value in (targets | {"confidence": confidence}).items():
         check_fraction(name, value)
-    if simultaneous and not given:
+    if simultaneous and not targets:
         raise InputError("simultaneous", f"must come with {' or '.join(goals)}, got it alone")
-    return given
+    return targets
 
 
 def choose_thresholds(

@@ -36,13 +36,13 @@ class Trial:
                 if isinstance(value, Tensor) and name != "labels"
             }
             try:
-                found = self.logits()
+                logits = self.logits()
             except _NoLogitsError:
                 raise
             except Exception as error:  # inputs of other shapes or names raise anything
                 problem = problem or error
                 continue
-            if not found.nan_to_num(0, 0, 0).any():
+            if not logits.nan_to_num(0, 0, 0).any():
                 raise TypeError(f"model must have logits other than 0 to try a correction on, got {self.name}")
             return
         raise TypeError(
@@ -227,8 +227,8 @@ def _images(config: Any, main: str, generator: torch.Generator) -> Iterator[dict
         return next((value for value in values if value is not None), None)
 
     channels, *size = (getattr(config, "pretrained_cfg", None) or {}).get("input_size", (first("num_channels") or 3,))
-    if not size and (given := first("image_size", "input_size", "crop_size")):
-        size = [*given] if isinstance(given, list | tuple) else [given, given]
+    if not size and (image_size := first("image_size", "input_size", "crop_size")):
+        size = [*image_size] if isinstance(image_size, list | tuple) else [image_size, image_size]
     frames = [first("num_frames", "frames") or 1] if first("num_frames", "tubelet_size") is not None else []
     for height, width in dict.fromkeys([tuple(size[-2:]) or (64, 64), (64, 64), (224, 224), (512, 512)]):
         shape = [2, *frames, channels if isinstance(channels, int) else 3, int(height), int(width)]
