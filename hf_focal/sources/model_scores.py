@@ -132,8 +132,8 @@ class ModelScores:
             if not alone:
                 self._used_clusters()
             bias = alone or self.model.has_bias
-            given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
-            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
+            settings: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **settings)
         if alone and (warning := few_samples(objective, fit.num_samples)) and self.model.args.should_log:
             _logger.warning(warning)
         return fit
@@ -172,10 +172,10 @@ class ModelScores:
             return None
         trainer = self.model.trainer
         store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
-        found = trainer.collect(self.encoded, store)
-        if isinstance(found, TemperatureStream):
-            return found
-        logits, labels = found
+        collected = trainer.collect(self.encoded, store)
+        if isinstance(collected, TemperatureStream):
+            return collected
+        logits, labels = collected
         require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
         if self.link == "sigmoid":
             labels = labels.double().masked_fill(labels == -100, torch.nan)
