@@ -7,8 +7,8 @@ Each zero-shot set of text_logits is corrected by fits on 20 to 500 of its valid
 measured on its test samples. `prior` is batch calibration [Zhou et al. 2023]: the logarithm of the mean probability of
 each class over texts without labels is subtracted. `shares` is `match_shares` with the shares of all held-out labels.
 `contextual` is contextual calibration [Zhao et al. 2021]: as `prior`, with the mean over three texts without content.
-These need the model: `--models MODELS`, the folder that text_logits/make.py takes, computes their logits. Figures that
-the JSON file already has are not measured again.
+These need the model: `--data DATA --models MODELS`, the folders that text_logits/make.py takes, computes their logits.
+Figures that the JSON file already has are not measured again.
 """
 
 import argparse
@@ -42,6 +42,16 @@ TITLES = {
     "shares": "`match_shares` with the true shares, no labels",
     "contextual": "contextual calibration, no labels",
 }
+
+# After the zero-shot start: what is compared on the same texts, and the names of the sets.
+TUNED = {
+    "zero-shot": "zero_shot-smollm2-{}-plain",
+    "LoRA, cross-entropy": "lora-smollm2-{}-plain-cross_entropy-300x2-s42",
+    "LoRA, `focal:gamma=1`": "lora-smollm2-{}-plain-focal_gamma1-300x2-s42",
+    "MiniLM, cross-entropy": "fine_tuned-minilm-{}-cross_entropy-500x5-s42",
+    "MiniLM, `focal:gamma=1`": "fine_tuned-minilm-{}-focal_gamma1-500x5-s42",
+}
+ROWS_TUNED = 500  # of each split at most
 
 Map = Callable[[Tensor], Tensor]
 
@@ -102,12 +112,14 @@ def measure(name: str, content_free: Tensor | None) -> list[dict[str, Any]]:
     return rows
 
 
-def content_free_logits(name: str, models: Path) -> Tensor:
+def content_free_logits(name: str, data: Path, models: Path) -> Tensor:
     """Return the labels' logits after the prompt of a set with texts without content, (3, K)."""
     sys.path.insert(0, str(FOLDER))
-    from make import PROMPTS, language_model
+    from make import PROMPTS, SUM_PROMPTS, label_sums, language_model
 
     run = sets().loc[name]
+    if run["task"] in SUM_PROMPTS:
+        return label_sums(models / f"{run['model']}.gguf", data, run["task"], [*CONTENT_FREE]).double()
     words, plain, turn = PROMPTS[run["task"]]
     model, tokenizer = language_model(models / f"{run['model']}.gguf")
     if run["prompt"] == "chat":
@@ -122,6 +134,29 @@ def content_free_logits(name: str, models: Path) -> Tensor:
         with torch.no_grad():
             rows.append(model(torch.tensor([ids], device=model.device)).logits[0, -1, first].double().cpu())
     return torch.stack(rows)
+
+
+def measure_tuned() -> list[dict[str, Any]]:
+    """Return a row for each task with LoRA, classifier, and correction fitted to held-out texts."""
+    table, rows = sets(), []
+    for task in table.loc[table["kind"] == "lora", "task"].unique():
+        for title, pattern in TUNED.items():
+            if (name := pattern.format(task)) not in table.index:
+                continue
+            found = load(name)
+            held_out, test = (
+                torch.from_numpy(of[:ROWS_TUNED]).double() for of in (found.validation_logits, found.test_logits)
+            )
+            labels, test_labels = (
+                torch.from_numpy(of[:ROWS_TUNED]) for of in (found.validation_labels, found.test_labels)
+            )
+            for method in ("none", "temperature", "auto"):
+                metrics = CalibrationMetrics()
+                metrics.update(fitted(method, held_out, labels, torch.empty(0), None)(test), test_labels)
+                values = metrics.compute()
+                row = {"task": task, "classifier": title, "method": method, "error": 1 - values["accuracy"]}
+                rows.append(row | {key: values[key] for key in ("ece", "nll")})
+    return rows
 
 
 def summary(rows: list[dict[str, Any]], sizes: tuple[int, ...] = SIZES) -> dict[tuple[int, str], dict[str, float]]:
@@ -220,7 +255,9 @@ def page(figures: dict[str, Any]) -> str:
         "",
         "The model is SmolLM2-135M-Instruct, with 4-bit weights. The labels are single words after a prompt, and the "
         "logits those of their first tokens ([benchmarks/text_logits]"
-        "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits) has them and the prompts). "
+        "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits) has them and the prompts). The "
+        "labels of banking77 and clinc150 have up to nine tokens, and their scores are the sums of the "
+        "log-probabilities of these; there are only 300 held-out and 300 test texts of each. "
         "Corrections are fitted to random draws of held-out texts, 10 for each size and set, and measured on at most "
         "1,000 test texts. Figures are means over draws, then over the sets of a task, then over tasks. *Harm* is a "
         "draw whose test NLL is above that without a correction by more than 0.001 and by more than one standard "
@@ -254,6 +291,7 @@ def page(figures: dict[str, Any]) -> str:
         cells = [f"{percent(own[MAIN_SIZE, of]['error'])}, {own[MAIN_SIZE, of]['nll']:.3f}" for of in methods]
         described = figures["sets"][name]
         lines.append(f"| {tasks[name]} | {described['prompt']} | {described['classes']} | {' | '.join(cells)} |")
+    lines += tuned_section(figures.get("tuned", []))
     failed = [row for rows in results.values() for row in rows if row["failed"]]
     fits = sum(map(len, results.values()))
     lines += [
@@ -265,6 +303,32 @@ def page(figures: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def tuned_section(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the lines on fine-tuning from the zero-shot start."""
+    if not rows:
+        return []
+    lines = [
+        "",
+        "## Fine-tuning from the zero-shot start",
+        "",
+        f"Error %, ECE %, and NLL on the first {ROWS_TUNED} test texts; corrections are fitted to at most "
+        f"{ROWS_TUNED} held-out texts. The language model was made a classifier by `calibrate_model(..., "
+        'save_as="classifier", method="temperature")` on 200 of these, and its head and LoRA (rank 8, in its last 10 '
+        "layers) were trained by `FocalTrainer` on 300 texts for 2 epochs, with one seed. MiniLM, an encoder of 22 "
+        "million parameters with a new head, was trained as a whole on 500 texts for 5 epochs.",
+        "",
+        "| Task | classifier | no correction | T | `auto` |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    cells: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        shown = f"{percent(row['error'])}, {percent(row['ece'])}, {row['nll']:.3f}"
+        cells.setdefault((row["task"], row["classifier"]), []).append(shown)
+    lines += [f"| {task} | {title} | {' | '.join(values)} |" for (task, title), values in cells.items()]
+    command = "benchmarks/text_logits/make.py --data DATA --models MODELS --only 'lora-*'"
+    return [*lines, "", f"`python {command}` trains them; its sets are in text_logits, too."]
 
 
 def compact(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -282,6 +346,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="the page to write")
+    parser.add_argument("--data", type=Path, help="the folder of the datasets, for contextual calibration")
     parser.add_argument("--models", type=Path, help="the folder of the language model, for contextual calibration")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -293,7 +358,7 @@ def main() -> None:
     table = table[table["kind"] == "zero_shot"].sort_values("classes", kind="stable")
     for name in table.index:
         if options.models is not None and name not in figures["content_free"]:
-            figures["content_free"][name] = content_free_logits(name, options.models).tolist()
+            figures["content_free"][name] = content_free_logits(name, options.data, options.models).tolist()
             figures["columns"].pop(name, None)
         if name not in figures["columns"]:
             given = figures["content_free"].get(name)
@@ -303,6 +368,11 @@ def main() -> None:
             figures["sets"][name] = {"task": row["task"], "prompt": row["prompt"], "classes": int(row["classes"])}
             options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
             print(name, flush=True)
+    figures["tuned"] = [
+        {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
+        for row in measure_tuned()
+    ]
+    options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
     if options.page is not None:
         options.page.write_text(page(figures), encoding="utf-8")
 

@@ -391,23 +391,28 @@ class Float32Head(torch.nn.Module):
         return torch.nn.functional.linear(states.float(), self.weight)
 
 
+def label_sums(file: Path, data: Path, task: str, texts: list[str]) -> Tensor:
+    """Return the sums of the log-probabilities of the tokens of a task's labels after its prompt with each text."""
+    model, tokenizer = language_model(file)
+    names = Dataset.from_parquet(str(data / task / "test.parquet")).features["label"].names
+    labels = [name.replace("_", " ") for name in names]
+    head, rows = model.get_output_embeddings(), [{"text": text} for text in texts]
+    model.set_output_embeddings(Float32Head(head))
+    try:
+        return label_scores(model, tokenizer, rows, labels, SUM_PROMPTS[task], batch_size=150)
+    finally:
+        model.set_output_embeddings(head)
+
+
 def ask_by_sums(run: Run, data: Path, models: Path) -> LogitsOf:
     """Score labels of several tokens, some of which have the same first token."""
-    model, tokenizer = language_model(models / f"{run.model}.gguf")
-    head = model.get_output_embeddings()
-    feature = Dataset.from_parquet(str(data / run.task / "test.parquet")).features["label"]
-    labels = [name.replace("_", " ") for name in feature.names]
+    file = models / f"{run.model}.gguf"
+    _, tokenizer = language_model(file)
 
     def logits_of(task: str, split: str) -> Tensor:
         texts = [shorten(tokenizer, text) for text in splits_of(data, task)[0][split]["text"][:ROWS_SUMS]]
         order = np.argsort([-len(text) for text in texts], kind="stable")  # similar lengths together
-        rows = [{"text": texts[row]} for row in order]
-        model.set_output_embeddings(Float32Head(head))
-        try:
-            scores = label_scores(model, tokenizer, rows, labels, SUM_PROMPTS[task], batch_size=150)
-        finally:
-            model.set_output_embeddings(head)
-        return scores[torch.from_numpy(order.argsort())]
+        return label_sums(file, data, task, [texts[row] for row in order])[torch.from_numpy(order.argsort())]
 
     return logits_of
 

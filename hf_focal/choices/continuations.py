@@ -147,7 +147,7 @@ def goes_on_from_its_cache(model: Any, prompt: Sequence[int], continuation: Sequ
     prompts, ids = [prompt, prompt[len(prompt) // 2 :]], [continuation] * 2
     expected = after_prompts(model, prompts, shared=False)(ids)
     try:
-        found = after_prompts(model, prompts, shared=True)(ids)
+        from_cache = after_prompts(model, prompts, shared=True)(ids)
     except Exception:  # code of any model, which need not know of caches
         return False
-    return close(found, expected, 5e-2 if model.dtype.itemsize == 2 else 1e-4)
+    return close(from_cache, expected, 5e-2 if model.dtype.itemsize == 2 else 1e-4)

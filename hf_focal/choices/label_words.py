@@ -142,18 +142,18 @@ class LabelWords:
         """Return what is before each label, and the labels' tokens after the prompt."""
         text = self.fill(["a"] * len(self.prompt.fields))
         (before,) = self._without_end([text])
-        found = []
+        ways = []
         for gap in ("",) if _OPEN.search(text) else (" ", ""):
             whole = self._without_end([text + gap + label for label in self.labels])
             if all(ids[: len(before)] == before and len(ids) > len(before) for ids in whole):
-                found.append((gap, [ids[len(before) :] for ids in whole]))
-        if not before or not found:
+                ways.append((gap, [ids[len(before) :] for ids in whole]))
+        if not before or not ways:
             raise InputError(
                 "prompt",
                 f"must end where the tokenizer begins a token, got one that ends in {text[-20:]!r}, whose last token "
                 "changes with the label after it: leave out a space at the end",
             )
-        return min(found, key=lambda way: sum(map(len, way[1])))
+        return min(ways, key=lambda way: sum(map(len, way[1])))
 
     def encode(self, rows: Sequence[Sequence[str]]) -> tuple[list[list[int]], int]:
         """Return the tokens of the prompt with each row's values, and how many rows had to be shortened.
@@ -190,8 +190,8 @@ class LabelWords:
             how = "the logits of their first tokens, which differ"
         if self.first_tokens is None:
             how = "the sums of their tokens' log-probabilities, because some have the same first token"
-        of_second = "; the logit is the second score minus the first" if self.one_logit else ""
-        return f"after the prompt, the labels are {shown}{more}; the scores are {how}{of_second}"
+        difference = "; the logit is the second score minus the first" if self.one_logit else ""
+        return f"after the prompt, the labels are {shown}{more}; the scores are {how}{difference}"
 
     def record(self) -> dict[str, Any]:
         """Return what another program needs to get the same scores, as JSON values."""
@@ -335,16 +335,16 @@ def label_scores(
     if missing := sorted({field for row in rows for field in words.prompt.fields if field not in row}):
         raise InputError("rows", f"must have {', '.join(words.prompt.fields)}, got one without {', '.join(missing)}")
     encoded, _ = words.encode([[row[field] for field in words.prompt.fields] for row in rows])
-    scorer, found, training = LabelWordsModel(model, words), [], model.training
+    scorer, scores, training = LabelWordsModel(model, words), [], model.training
     model.eval()
     try:
         for start in range(0, len(encoded), batch_size):
             batch = [torch.tensor(ids) for ids in encoded[start : start + batch_size]]
             mask = pad_sequence([torch.ones_like(ids) for ids in batch], batch_first=True).to(model.device)
-            found.append(scorer(pad_sequence(batch, batch_first=True).to(model.device), mask).cpu())
+            scores.append(scorer(pad_sequence(batch, batch_first=True).to(model.device), mask).cpu())
     finally:
         model.train(training)
-    return torch.cat(found)
+    return torch.cat(scores)
 
 
 def rank(
@@ -459,11 +459,13 @@ def sequence_classifier(
         texts = [config.prompt.format(**dict(zip(words.prompt.fields, values, strict=True))) for values in rows]
         inputs = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1)
         inputs = {key: inputs[key].to(model.device) for key in ("input_ids", "attention_mask")}
-        found = rest.apply(classifier(**inputs).logits.double().cpu())
+        logits_of_classifier = rest.apply(classifier(**inputs).logits.double().cpu())
     tolerance = {2: 5e-2}.get(model.dtype.itemsize, 1e-4)
     if not words.one_logit:  # only differences count: the mean of a sample's logits changes no probability
-        found, expected = (logits - logits.mean(1, keepdim=True) for logits in (found, expected))
-    if not close(found, expected, tolerance):
+        logits_of_classifier, expected = (
+            logits - logits.mean(1, keepdim=True) for logits in (logits_of_classifier, expected)
+        )
+    if not close(logits_of_classifier, expected, tolerance):
         raise refused("its classifier does not give the same scores, by a scale of the logits or by other tokens")
     config = classifier.config
     shown = rest if not rest.is_identity else None if correction.is_identity else correction

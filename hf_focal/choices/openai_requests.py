@@ -119,8 +119,10 @@ def _token_keys(words: LabelWords) -> list[list[str]]:
     start = decode(before[-1:])  # tokenizers that mark words leave out the space of a first token
     texts = [decode([before[-1], number]).removeprefix(start) for number in words.first_tokens]
     usable = [bool(text) and "\ufffd" not in text and texts.count(text) == 1 for text in texts]
-    found = zip(words.first_tokens, texts, usable, strict=True)
-    return [[f"token_id:{number}", text] if is_usable else [f"token_id:{number}"] for number, text, is_usable in found]
+    tokens = zip(words.first_tokens, texts, usable, strict=True)
+    return [
+        [f"token_id:{number}", text] if is_usable else [f"token_id:{number}"] for number, text, is_usable in tokens
+    ]
 
 
 def vllm_classifier(words: LabelWords, correction: Correction, language_model: Any) -> dict[str, Any] | None:
@@ -138,8 +140,8 @@ def vllm_classifier(words: LabelWords, correction: Correction, language_model: A
     kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(model.config), None)
     if kind is None or words.first_tokens is None or getattr(model.get_output_embeddings(), "bias", None) is not None:
         return None
-    of_two = len(words.labels) == 2
-    if of_two:
+    has_two_labels = len(words.labels) == 2
+    if has_two_labels:
         A, b = _of_labels(words, correction).dense()
         slope = float(A) if A.ndim == 0 else float((A[1, 1] - A[1, 0] - A[0, 1] + A[0, 0]) / 2)
         intercept = float(b[1] - b[0]) if b.ndim else 0.0
@@ -153,6 +155,6 @@ def vllm_classifier(words: LabelWords, correction: Correction, language_model: A
     overrides = {
         "architectures": [kind.__name__],
         "classifier_from_token": words.tokenizer.convert_ids_to_tokens(words.first_tokens),
-        "method": "from_2_way_softmax" if of_two else "no_post_processing",
+        "method": "from_2_way_softmax" if has_two_labels else "no_post_processing",
     }
     return {"hf_overrides": overrides, "pooler_config": pooler}

@@ -64,8 +64,8 @@ class EncodedQuestions(NamedTuple):
                 model, longest.prompt, max((text.ids for text in longest.texts), key=len)
             )
             for rows in batches[len(lines) :]:
-                scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
-                lines.append({"rows": rows, "scores": scores})
+                batch_scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
+                lines.append({"rows": rows, "scores": batch_scores})
                 if file is not None:
                     with file.open("a", encoding="utf-8") as appended:
                         appended.write(json.dumps(lines[-1]) + "\n")
@@ -73,8 +73,8 @@ class EncodedQuestions(NamedTuple):
             model.train(training)
         scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
         columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
-        found = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
-        return found if model.dtype == torch.float64 else found.float()
+        scores = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
+        return scores if model.dtype == torch.float64 else scores.float()
 
 
 def score_choices(
@@ -181,18 +181,18 @@ def answer_indices(
     """
     indices = []
     for row, (answer, options) in enumerate(zip(answers, choices, strict=True)):
-        own = list(letters)[: len(options)]
+        used_letters = list(letters)[: len(options)]
         if isinstance(answer, str):
-            found = {list(of).index(answer) for of in (own, options) if answer in of}
+            matches = {list(of).index(answer) for of in (used_letters, options) if answer in of}
         else:
-            found = {i for i in range(len(options)) if not isinstance(answer, bool) and answer == i}
-        if len(found) != 1:
+            matches = {i for i in range(len(options)) if not isinstance(answer, bool) and answer == i}
+        if len(matches) != 1:
             raise InputError(
                 "answers",
-                f"must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(own)} or an "
-                f"option's text, got {answer!r} for question {row}" + ", which fits two of these" * (len(found) > 1),
+                f"must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(used_letters)} or an "
+                f"option's text, got {answer!r} for question {row}" + ", which fits two of these" * (len(matches) > 1),
             )
-        indices.append(found.pop())
+        indices.append(matches.pop())
     return torch.tensor(indices)
 
 

@@ -97,12 +97,12 @@ def _of_labels(source: Source, data: Data, scores: Any, collected: Scores, corre
     names = names_of(collected)
 
     def listed(entries: np.ndarray) -> list[Example]:
-        found = []
+        examples = []
         for entry in entries.tolist():
             row, column = divmod(entry, width)
             applies, sign = predicted[row, column], 1 if predicted[row, column] else -1
             answers = names[column], f"not {names[column]}"
-            found.append(
+            examples.append(
                 Example(
                     inputs[row],
                     answers[0 if labels[row, column] == 1 else 1],
@@ -111,7 +111,7 @@ def _of_labels(source: Source, data: Data, scores: Any, collected: Scores, corre
                     None if correction is None else float(_sigmoid(sign * used[row, column])),
                 )
             )
-        return found
+        return examples
 
     return Examples(listed(mistakes), listed(doubtful))
 
@@ -127,9 +127,9 @@ def _largest(values: np.ndarray) -> np.ndarray:
 def _inputs(source: Source, data: Data, scores: Any, rows: np.ndarray) -> dict[int, str]:
     """Return what to show of each row: what the source knows of it, or else its number."""
     chosen = np.unique(rows)
-    found = source.inputs(data, scores, chosen) if len(chosen) else []
-    found = [f"row {row}" for row in chosen.tolist()] if found is None else [_shown(value) for value in found]
-    return dict(zip(chosen.tolist(), found, strict=True))
+    inputs = source.inputs(data, scores, chosen) if len(chosen) else []
+    inputs = [f"row {row}" for row in chosen.tolist()] if inputs is None else [_shown(value) for value in inputs]
+    return dict(zip(chosen.tolist(), inputs, strict=True))
 
 
 def _shown(value: Any) -> str:

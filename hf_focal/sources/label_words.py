@@ -34,17 +34,17 @@ _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
 _FEWEST_FOR_AUTO = 20  # samples to choose a correction by cross-fitting
 
 
-def read_prompt(given: str) -> str:
+def read_prompt(prompt: str) -> str:
     """Return a prompt, or the text of a file: one that exists, or one with "@" before its name.
 
     The line break at the end of a file is not part of the prompt.
     """
-    if not (given.startswith("@") or os.path.isfile(given)):
-        return given
+    if not (prompt.startswith("@") or os.path.isfile(prompt)):
+        return prompt
     try:
-        return Path(given.removeprefix("@")).read_text(encoding="utf-8").removesuffix("\n")
+        return Path(prompt.removeprefix("@")).read_text(encoding="utf-8").removesuffix("\n")
     except (OSError, ValueError) as error:
-        raise InputError("prompt", f"must be a text, or a file that can be read, got {given!r}: {error}") from error
+        raise InputError("prompt", f"must be a text, or a file that can be read, got {prompt!r}: {error}") from error
 
 
 class LabelWordsSource(ModelSource):
@@ -65,8 +65,8 @@ class LabelWordsSource(ModelSource):
         for argument in ("question_column", "text_pair_column"):
             if (value := getattr(options, argument)) is not None:
                 raise InputError(argument, f"must not be given with labels, got {value!r}")
-        given = options.labels.split(",") if isinstance(options.labels, str) else options.labels or ()
-        self.labels = tuple(label.strip() for label in given)
+        labels = options.labels.split(",") if isinstance(options.labels, str) else options.labels or ()
+        self.labels = tuple(label.strip() for label in labels)
         self.task = LABEL_WORDS
         self.one_logit = options.problem_type == MULTI_LABEL
         if self.one_logit and len(self.labels) != 2:
@@ -121,9 +121,9 @@ class LabelWordsSource(ModelSource):
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
         options = with_label_column(split, options)
         if self.one_logit and _names_labels(split, options):
-            of_two = PreTrainedConfig(num_labels=2)
-            set_labels(of_two, self.labels, False)
-            numbers = labels_of(of_two, source, split, options).numpy()
+            two_classes = PreTrainedConfig(num_labels=2)
+            set_labels(two_classes, self.labels, False)
+            numbers = labels_of(two_classes, source, split, options).numpy()
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
@@ -204,8 +204,8 @@ class LabelWordsSource(ModelSource):
                 for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix == ".safetensors"):
                     file.rename(folder / file.name)
         words = {"label_words": {"model": public_name(self.name), **self.words.record()}}
-        of_scores = (fitted_on.classes, fitted_on.schema)
-        write_correction(folder / "correction.json", fit, *of_scores, promises.get("thresholds"), words)
+        classes_and_schema = (fitted_on.classes, fitted_on.schema)
+        write_correction(folder / "correction.json", fit, *classes_and_schema, promises.get("thresholds"), words)
 
     def card_model(self, name: str) -> CardModel:
         is_model = self.options.save_as is not None
@@ -218,8 +218,8 @@ class LabelWordsSource(ModelSource):
     def _usage(self) -> str:
         """Return Python code that applies the correction to the language model's scores."""
         words = self.words
-        given = (("chat", words.chat), ("system", words.system), ("one_logit", words.one_logit))
-        chat = "".join(f", {name}={value!r}" for name, value in given if value)
+        settings = (("chat", words.chat), ("system", words.system), ("one_logit", words.one_logit))
+        chat = "".join(f", {name}={value!r}" for name, value in settings if value)
         probabilities = "sigmoid()" if words.one_logit else "softmax(1)"
         name = public_name(self.name)
         return f"""from hf_focal import Correction

@@ -138,15 +138,15 @@ class ModelSource(Source):
 
     def _set_problem_type(self) -> None:
         """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax."""
-        given = self.config.problem_type
+        problem_type = self.config.problem_type
         has_one = self.task.labels == "label_column" and self.config.num_labels == 1
         if self.options.problem_type is not None:
             self.config.problem_type = self.options.problem_type
-        elif has_one and given in (None, "regression"):
+        elif has_one and problem_type in (None, "regression"):
             self.config.problem_type = MULTI_LABEL
             self.data_notes.append(
-                f"the model has one logit and the problem_type {given!r}: its labels are taken as 0 and 1, and its "
-                f"probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
+                f"the model has one logit and the problem_type {problem_type!r}: its labels are taken as 0 and 1, and "
+                f"its probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
             )
 
     cross_fits_temperatures = False
@@ -259,10 +259,10 @@ class ModelSource(Source):
         return model
 
     def _onnx_model(self, path: str) -> OnnxClassifier:
-        given = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
-        model = OnnxClassifier(path, self.config, {*given})
+        inputs = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
+        model = OnnxClassifier(path, self.config, {*inputs})
         self.data_notes.append(f"the logits are those of {public_name(path)!r}, which {model.runtime} computes")
-        if "attention_mask" in given and "attention_mask" not in {part.name for part in model.session.get_inputs()}:
+        if "attention_mask" in inputs and "attention_mask" not in {part.name for part in model.session.get_inputs()}:
             self.data_notes.append(
                 "the ONNX graph has no input attention_mask, so padding may change its logits: export it with "
                 "attention_mask, or use --batch_size 1, which pads nothing"
@@ -272,9 +272,9 @@ class ModelSource(Source):
     def _torch_model(self) -> PreTrainedModel:
         with explained("model", self.name):
             try:
-                of_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
+                scores_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
                 auto = getattr(
-                    transformers, "AutoModelForNextSentencePrediction" if of_pairs else self.task.auto_class
+                    transformers, "AutoModelForNextSentencePrediction" if scores_pairs else self.task.auto_class
                 )
                 trust = self.options.trust_remote_code
                 model, loaded = auto.from_pretrained(self.name, output_loading_info=True, trust_remote_code=trust)
@@ -302,10 +302,10 @@ class ModelSource(Source):
 
         A decoder's head reads the last token that is not padding according to the config.
         """
-        own, padding = _pad_token_id(model.config), self.encoder.pad_token_id
-        if padding is None or own == padding:
+        pad_token_id, padding = _pad_token_id(model.config), self.encoder.pad_token_id
+        if padding is None or pad_token_id == padding:
             return
-        if own is None:
+        if pad_token_id is None:
             model.config.get_text_config().pad_token_id = model.config.pad_token_id = padding
             return
         texts, device = ["a", "a longer text, so that the first one is padded"], model.device
@@ -316,7 +316,7 @@ class ModelSource(Source):
             raise InputError(
                 "model",
                 f"must have the padding token of its tokenizer, got {self.name!r}, whose config has "
-                f"pad_token_id {own} and whose tokenizer has {padding}: its logits change with the "
+                f"pad_token_id {pad_token_id} and whose tokenizer has {padding}: its logits change with the "
                 "padding, so set pad_token_id to the value with which it was trained",
             )
 
@@ -508,8 +508,8 @@ class ModelSource(Source):
 
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         if fit is None:
-            of_config = self.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
-            return [*self.data_notes, *of_config]
+            earlier_corrections = self.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
+            return [*self.data_notes, *earlier_corrections]
         on_top, earlier = "; the correction fitted here comes on top", self.calibration.get("temperature")
         if fit.temperature is not None and not fit.temperature.values and earlier is not None:
             on_top += f", T = {earlier * fit.temperature.value:.4g} together"

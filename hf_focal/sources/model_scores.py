@@ -52,6 +52,7 @@ class ModelScores:
 
     confidences = None
     schema = None
+    streams = True  # whether batches can be measured without keeping logits
 
     def __init__(
         self, model: "ModelSource", source: str, samples: Dataset, encoded: Any, encoded_rows: np.ndarray | None = None
@@ -109,12 +110,12 @@ class ModelScores:
         self, num_bins: int = 15, correction: Correction | None = None
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
-        trainer = self.model.trainer
         with self.model.measured():
-            if self.groups is not None:  # which are measured by themselves, too, without a second pass
+            if self.groups is not None or not self.streams:  # groups are measured by themselves, too, in the same pass
                 self.collected()
             if self._collected is not None:
                 return self._collected.measure(num_bins, correction)
+            trainer = self.model.trainer
             keep_samples = True if trainer.head is Head.PIXELS else kept_samples(trainer.head)
             streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=keep_samples)
             return trainer.collect(self.encoded, streamed)
@@ -129,26 +130,28 @@ class ModelScores:
         cross_fit: bool = True,
     ) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
-        trainer, alone = self.model.trainer, method == "temperature" and not cross_fit
+        alone = method == "temperature" and not cross_fit
         with self.model.measured():
             if alone:
                 sums: Any = TemperatureSums(num_bins)
-                sums = self._collect(sums) if self._has_classes else trainer.collect(self.encoded, sums)
+                sums = self._collect(sums) if self._has_classes else self.model.trainer.collect(self.encoded, sums)
                 if sums is not None:
                     return CalibrationFit.of_temperature(sums.compute().fit(objective), self.link)
             scores = self.collected()
             if not alone:
                 self._used_clusters()
             bias = alone or self.model.has_bias
-            given: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
-            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **given)
-        if alone and (warning := few_samples(objective, fit.num_samples)) and trainer.args.should_log:
+            settings: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **settings)
+        if alone and (warning := few_samples(objective, fit.num_samples)) and self.model.args.should_log:
             _logger.warning(warning)
         return fit
 
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
         clusters, independent = self._used_clusters()
+        if not self.streams:
+            self.collected()
         if self._collected is not None:
             return self._collected.threshold_samples()
         used = clusters[self.encoded_rows] if are_clustered(clusters) else None
@@ -181,10 +184,10 @@ class ModelScores:
             return None
         trainer = self.model.trainer
         store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
-        found = trainer.collect(self.encoded, store)
-        if isinstance(found, TemperatureStream):
-            return found
-        logits, labels = self._arrays(*found)
+        collected = trainer.collect(self.encoded, store)
+        if isinstance(collected, TemperatureStream):
+            return collected
+        logits, labels = self._arrays(*collected)
         rows = self.encoded_rows[store.rows]
         order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
         self.sample_rows = rows[order]

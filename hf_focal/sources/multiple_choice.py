@@ -11,13 +11,12 @@ from datasets import Dataset
 from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import calibration_record
 from ..calibration.promises import drop_promises
-from ..calibration.thresholds import ThresholdSamples
 from ..choices.option_scores import SCORES, EncodedQuestions, encode_choices, option_settings, option_temperature
-from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..scores.score_table import Scores
 from ..tasks.input_errors import explained
 from ..tasks.task import MULTIPLE_CHOICE
+from ..trainer.accumulators import TemperatureSums
 from ..validation import InputError
 from .model import ModelSource
 from .model_scores import ModelScores
@@ -109,39 +108,29 @@ class MultipleChoiceScores(ModelScores):
     """The scores of the options of questions, computed when they are first used."""
 
     model: MultipleChoiceSource
+    streams = False
+    _has_classes = True
 
-    def collected(self) -> Scores:
-        if self._collected is None:
-            options, size = self.model.options, self.model.args.per_device_eval_batch_size
-            with explained():
-                logits = self.encoded.score(self.model.model, size, options.scores_folder)
-            recorded, _ = self.model.recorded
-            logits = logits if recorded is None else recorded.apply(logits)
-            clusters, independent, _ = self._clusters
-            self._collected = Scores(
-                logits.numpy(),
-                self.known_labels,
-                groups=self.groups,
-                clusters=clusters,
-                are_independent=independent,
-                source=self.source,
-                has_classwise_metrics=False,  # an option's position in the list is not a class
-            )
-        return self._collected
+    def _collect(self, sums: TemperatureSums | None = None) -> None:
+        if self._collected is not None:
+            return
+        options, size = self.model.options, self.model.args.per_device_eval_batch_size
+        with explained():
+            logits = self.encoded.score(self.model.model, size, options.scores_folder)
+        recorded, _ = self.model.recorded
+        logits = logits if recorded is None else recorded.apply(logits)
+        clusters, independent, _ = self._clusters
+        self._collected = Scores(
+            logits.numpy(),
+            self.known_labels,
+            groups=self.groups,
+            clusters=clusters,
+            are_independent=independent,
+            source=self.source,
+            has_classwise_metrics=False,  # an option's position in the list is not a class
+        )
 
     def save_shards(self, folder: str | Path) -> None:
         raise InputError(
             "save_scores", f"must end in .parquet, got {str(folder)!r}: for options, scores_folder keeps their scores"
         )
-
-    def measure(
-        self, num_bins: int = 15, correction: Correction | None = None
-    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        return self.collected().measure(num_bins, correction)
-
-    def fit(self, method: str = "temperature", **options: Any) -> CalibrationFit:
-        return self.collected().fit(method, **options)
-
-    def threshold_samples(self) -> ThresholdSamples:
-        self._used_clusters()
-        return self.collected().threshold_samples()

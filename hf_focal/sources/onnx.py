@@ -28,7 +28,7 @@ class OnnxClassifier(nn.Module):
     Args:
         path: the file. Its logits are the output "logits", or the only output.
         config: the config of the model that was exported.
-        given: the names of the inputs that the tokenizer or image processor gives.
+        names: the names of the inputs that the tokenizer or image processor gives.
 
     Raises:
         InputError: onnx or onnxruntime is missing; the file is not an ONNX model, needs other inputs, has other
@@ -36,7 +36,7 @@ class OnnxClassifier(nn.Module):
             logits of the first batch add up to 1 for each sample, as probabilities do.
     """
 
-    def __init__(self, path: str, config: PreTrainedConfig, given: set[str]):
+    def __init__(self, path: str, config: PreTrainedConfig, names: set[str]):
         super().__init__()
         try:
             import onnx
@@ -52,10 +52,10 @@ class OnnxClassifier(nn.Module):
             self.graph_file = onnx.load(path)
         except Exception as error:  # ONNX and ONNX Runtime raise exceptions of their own types
             raise InputError("onnx", f"must be a file with an ONNX model, got {path!r}: {one_line(error)}") from error
-        if unknown := [part.name for part in self.session.get_inputs() if part.name not in given]:
+        if unknown := [part.name for part in self.session.get_inputs() if part.name not in names]:
             raise InputError(
                 "onnx",
-                f"must need only the inputs {', '.join(sorted(given))}, got {path!r}, which needs {unknown[0]!r}",
+                f"must need only the inputs {', '.join(sorted(names))}, got {path!r}, which needs {unknown[0]!r}",
             )
         outputs = {part.name: part.shape for part in self.session.get_outputs()}
         self.output = "logits" if "logits" in outputs else next(iter(outputs))

@@ -67,25 +67,25 @@ class Source:
 
     def read(self, data: Data) -> Any:
         """Return the `Scores` of data, or an object that computes them when they are first used."""
-        found = self.scores(data.value)
-        if not isinstance(found, Scores):
-            raise InputError("source", f"must return hf_focal.Scores from scores(data), got {type(found).__name__}")
-        if found.link != self.link:
-            raise InputError("source", f"must give scores with its link, {self.link!r}, got {found.link!r}")
+        scores = self.scores(data.value)
+        if not isinstance(scores, Scores):
+            raise InputError("source", f"must return hf_focal.Scores from scores(data), got {type(scores).__name__}")
+        if scores.link != self.link:
+            raise InputError("source", f"must give scores with its link, {self.link!r}, got {scores.link!r}")
         names = tuple(self.classes)
-        if found.classes and names and tuple(found.classes) != names:
-            raise InputError("source", f"must give scores of its classes, {names}, got {found.classes}")
+        if scores.classes and names and tuple(scores.classes) != names:
+            raise InputError("source", f"must give scores of its classes, {names}, got {scores.classes}")
         if (
             names
-            and found.confidences is None
-            and found.num_classes not in (len(names), len(names) - (len(names) == 2))
+            and scores.confidences is None
+            and scores.num_classes not in (len(names), len(names) - (len(names) == 2))
         ):
             raise InputError(
-                "source", f"must give a score for each of its {len(names)} classes, got {found.num_classes}"
+                "source", f"must give a score for each of its {len(names)} classes, got {scores.num_classes}"
             )
-        given = str(data.value) if isinstance(data.value, str | Path) else data.argument
+        name = str(data.value) if isinstance(data.value, str | Path) else data.argument
         return replace(
-            found, classes=names or found.classes, source=given if found.source == "scores" else found.source
+            scores, classes=names or scores.classes, source=name if scores.source == "scores" else scores.source
         )
 
     def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
@@ -145,8 +145,8 @@ class Source:
         self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
-        of_scores = (fitted_on.classes, fitted_on.schema)
-        write_correction(folder / "correction.json", fit, *of_scores, promises.get("thresholds"))
+        classes_and_schema = (fitted_on.classes, fitted_on.schema)
+        write_correction(folder / "correction.json", fit, *classes_and_schema, promises.get("thresholds"))
 
     def write_card(
         self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
@@ -175,28 +175,28 @@ class Source:
 class _Wrapped(Source):
     """An object with `link`, `classes`, and `scores(data)`, as a `Source`."""
 
-    def __init__(self, given: Any) -> None:
-        self.given, self.link, self.classes = given, given.link, tuple(given.classes)
-        self.name = str(getattr(given, "name", type(given).__name__))
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped, self.link, self.classes = wrapped, wrapped.link, tuple(wrapped.classes)
+        self.name = str(getattr(wrapped, "name", type(wrapped).__name__))
 
     def scores(self, data: Any) -> Scores:
-        return self.given.scores(data)
+        return self.wrapped.scores(data)
 
 
-def as_source(given: Any) -> Source:
+def as_source(source: Any) -> Source:
     """Return a `Source`, or wrap an object that has its `link`, `classes`, and `scores(data)`.
 
     Raises:
         InputError: the object lacks one of these, or its link is neither "softmax" nor "sigmoid".
     """
-    if isinstance(given, Source):
-        return given
-    if missing := [name for name in ("link", "classes", "scores") if not hasattr(given, name)]:
-        kind = type(given).__name__
+    if isinstance(source, Source):
+        return source
+    if missing := [name for name in ("link", "classes", "scores") if not hasattr(source, name)]:
+        kind = type(source).__name__
         raise InputError("source", f"must have link, classes, and scores(data), got a {kind} without {missing[0]}")
-    if given.link not in ("softmax", "sigmoid"):
-        raise InputError("source", f"must have the link 'softmax' or 'sigmoid', got {given.link!r}")
-    return _Wrapped(given)
+    if source.link not in ("softmax", "sigmoid"):
+        raise InputError("source", f"must have the link 'softmax' or 'sigmoid', got {source.link!r}")
+    return _Wrapped(source)
 
 
 def names_of(scores: Any) -> list[str]:

@@ -41,24 +41,24 @@ class TableSource(Source):
             "group": self.columns.get("group") if data.groups else None,
             "cluster_column": self.columns.get("cluster_column") if data.clusters else None,
         }
-        found: Any = data.value
-        if isinstance(found, ScoreStatistics):
-            if given := {name: value for name, value in columns.items() if value}:
-                raise InputError(next(iter(given)), "must be given to measure, not with its statistics")
+        scores: Any = data.value
+        if isinstance(scores, ScoreStatistics):
+            if used_columns := {name: value for name, value in columns.items() if value}:
+                raise InputError(next(iter(used_columns)), "must be given to measure, not with its statistics")
             if self.schema is not None:
-                check_same_schema(data.argument, self.schema, found.schema)
+                check_same_schema(data.argument, self.schema, scores.schema)
         else:
             if self.text_column is None:
-                table = large_table(data.argument, found, text_columns(columns | needed))
+                table = large_table(data.argument, scores, text_columns(columns | needed))
             else:  # read whole
                 table = self._with_texts(data, needed)
             if isinstance(table, TableBatches):
-                found = StreamedScores(table, self.schema, columns | needed)
+                scores = StreamedScores(table, self.schema, columns | needed)
             else:
-                found = read_scores(table, name=data.argument, schema=self.schema, **columns | needed)
+                scores = read_scores(table, name=data.argument, schema=self.schema, **columns | needed)
         if self.schema is None:
-            self.schema, self.link, self.classes = found.schema, found.link, found.classes
-        return found
+            self.schema, self.link, self.classes = scores.schema, scores.link, scores.classes
+        return scores
 
     def _with_texts(self, data: Data, needed: dict[str, Any]) -> ScoreRows:
         """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""

