@@ -6,9 +6,8 @@ Tables are generated as Parquet files of a million rows. Each measurement runs i
 thread, on the first files. Peak memory is beyond that after the imports. Polars, if installed, computes the ECE alone,
 for comparison. 64 workers are simulated by 64 shards, whose statistics are merged one after the other.
 
-With --workers, pools of processes measure the same files, and this process merges their statistics. Wall time on a
-busy machine says nothing about their speed, so CPU time is given too: that of the busiest worker, plus that of this
-process, which is the serial part.
+With --workers, pools of processes measure the same files, and this process merges their statistics. On a busy machine,
+look at the CPU time, not at the wall time: that of the busiest worker, plus that of this process, the serial part.
 
 The table of a cluster multiplies: the time of a row by the rows of a worker, and the time and the size of a merge by
 the number of files of ten million rows. It takes reading to be as fast for all workers as here for one.

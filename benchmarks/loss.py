@@ -16,7 +16,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hf_focal.losses import AdaFocalGamma, build_loss, cross_entropy
+
+RESULTS = Path(__file__).parent / "results"
 
 DTYPES = (torch.float32, torch.bfloat16)
 REFERENCE = "F.cross_entropy"
@@ -88,10 +90,11 @@ IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "ours: dual_focal": build_loss("dual_focal"),
 }
 # Labels are (rows, labels), 0 or 1.
-BCE = "F.bce_with_logits"
+BCE, TORCHVISION = "F.bce_with_logits", "torchvision's sigmoid focal"
+SIGMOID_SHAPES = [(8192, 100), (64, 10000)]
 SIGMOID_IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     BCE: F.binary_cross_entropy_with_logits,
-    "torchvision's sigmoid focal": torchvision_focal,
+    TORCHVISION: torchvision_focal,
     "ours: sigmoid cross_entropy": build_loss("cross_entropy", "sigmoid"),
     "ours: sigmoid focal": build_loss("focal:gamma=2,alpha=0.25", "sigmoid"),
     "ours: sigmoid brier": build_loss("brier", "sigmoid"),
@@ -172,34 +175,55 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
     return lines
 
 
-def measure_cpu_time(runs: int = 5) -> list[dict]:
+def measure_cpu_time(shapes: Sequence[tuple[int, int]], runs: int = 5) -> list[dict]:
     """Return and print a line for each loss, size, and dtype: CPU time of one thread, relative to the reference.
 
     A line has the median, the least, and the greatest ratio of the runs. The ratio of a run is the median over rounds.
+    Sigmoid focal loss is relative to torchvision's.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     names = [REFERENCE, "focal of F.cross_entropy", *(name for name in IMPLEMENTATIONS if name.startswith("ours"))]
     lines = []
-    for size, rounds in [((128, 10), 60), ((32, 2), 60), ((4096, 1000), 9), ((8192, 32000), 2)]:
+    for size in shapes:
+        rounds = 60 if size[0] * size[1] < 1 << 20 else 9 if size[0] * size[1] < 1 << 26 else 2
         for dtype in DTYPES if size[0] > 128 else DTYPES[:1]:
-            logits, labels = inputs(*size, dtype, "cpu")
-            steps = {name: partial(step, IMPLEMENTATIONS[name], logits, labels) for name in names}
-            times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
-            for name in names:
-                numbers = spread([median_ratio(of_run[name], of_run[REFERENCE]) for of_run in times])
-                of = {"rows": size[0], "classes": size[1], "dtype": str(dtype).removeprefix("torch."), "name": name}
-                lines.append(of | numbers)
-                text = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
-                print(f"{size[0]:>6} x {size[1]:<6} {of['dtype']:9} {name:28} {text}", flush=True)
+            steps = {name: IMPLEMENTATIONS[name] for name in names}
+            lines += cpu_time_lines(steps, REFERENCE, inputs(*size, dtype, "cpu"), rounds, runs)
+    for size in SIGMOID_SHAPES:
+        labels = (torch.rand(size, generator=torch.Generator().manual_seed(1)) < 0.1).float()
+        of_sigmoid = {name: SIGMOID_IMPLEMENTATIONS[name] for name in (TORCHVISION, "ours: sigmoid focal")}
+        logits, _ = inputs(*size, torch.float32, "cpu")
+        lines += cpu_time_lines(of_sigmoid, TORCHVISION, (logits, labels), 9, runs)
     torch.set_num_threads(threads)
+    return lines
+
+
+def cpu_time_lines(
+    implementations: dict[str, Callable[[Tensor, Tensor], Tensor]],
+    reference: str,
+    batch: tuple[Tensor, Tensor],
+    rounds: int,
+    runs: int,
+) -> list[dict]:
+    logits, labels = batch
+    steps = {name: partial(step, of, logits, labels) for name, of in implementations.items()}
+    times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
+    lines = []
+    for name in steps:
+        numbers = spread([median_ratio(of_run[name], of_run[reference]) for of_run in times])
+        rows, classes = logits.shape
+        of = {"rows": rows, "classes": classes, "dtype": str(logits.dtype).removeprefix("torch."), "name": name}
+        lines.append(of | numbers)
+        text = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
+        print(f"{rows:>6} x {classes:<6} {of['dtype']:9} {name:28} {text}", flush=True)
     return lines
 
 
 def measure_sigmoid(device: str, repeats: int) -> list[dict]:
     """Return and print a line for each implementation of sigmoid heads and each size."""
     lines = []
-    for size in [(8192, 100), (64, 10000)]:
+    for size in SIGMOID_SHAPES:
         lines += measure(SIGMOID_IMPLEMENTATIONS, BCE, size, torch.float32, device, repeats)
     return [line | {"threads": torch.get_num_threads()} for line in lines]
 
@@ -284,6 +308,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     parser.add_argument(
+        "--processor",
+        help="a name for this processor, such as intel_xeon: the CPU times go to results/processors, too",
+    )
+    parser.add_argument(
         "--only",
         choices=["cpu_time", "gamma", "sigmoid"],
         help="measure only the losses in CPU time, the choice of γ, or sigmoid heads; the file's other figures stay",
@@ -308,7 +336,11 @@ def main() -> None:
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
     if args.only in (None, "cpu_time") and args.device == "cpu":
-        figures["cpu_time"] = measure_cpu_time()
+        figures["cpu_time"] = measure_cpu_time(args.shapes)
+        if args.processor:
+            file = RESULTS / "processors" / f"{args.processor}.json"
+            record = {"machine": machine(args.device), "load": os.getloadavg()[0], "cpu_time": figures["cpu_time"]}
+            file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if args.only in (None, "sigmoid"):
         figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
     if args.only in (None, "gamma"):

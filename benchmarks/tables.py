@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+TORCHVISION = "torchvision's sigmoid focal"
 BASES = ("F.cross_entropy", "F.bce_with_logits", "dense MMCE")
 
 
@@ -55,6 +56,24 @@ def flat(lines: list[dict]) -> str:
     return table(columns, ([number(line.get(name, "–")) for name in columns] for line in lines))
 
 
+def processors(files: Iterable[Path]) -> str:
+    """A row for each loss, a column for each size: the least and the greatest ratio over all processors measured."""
+    cells: dict[tuple[str, str], list[dict]] = {}
+    for file in files:
+        for line in json.loads(file.read_text(encoding="utf-8"))["cpu_time"]:
+            size = f"{line['rows']:,} × {line['classes']:,}, {line['dtype']}"
+            cells.setdefault((line["name"], size), []).append(line)
+    names, sizes = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
+
+    def cell(name: str, size: str) -> str:
+        lines = cells.get((name, size), [])
+        low, high = min((of["least"] for of in lines), default=0), max((of["most"] for of in lines), default=0)
+        return f"{low:.2f} to {high:.2f} ({len(lines)})" if lines else "–"
+
+    measured = [name for name in names if name not in (*BASES, TORCHVISION)]
+    return table(["", *sizes], ([name, *(cell(name, size) for size in sizes)] for name in measured))
+
+
 def tables(file: Path) -> Iterator[str]:
     """The tables of one file, each below the name of its list."""
     for name, lines in json.loads(file.read_text(encoding="utf-8")).items():
@@ -72,6 +91,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="*", default=sorted(RESULTS.glob("*.json")))
     for file in parser.parse_args().files:
         print("\n".join(tables(file)))
+    print(f"processors\n\n{processors(sorted(RESULTS.glob('processors/*.json')))}")
 
 
 if __name__ == "__main__":

@@ -86,6 +86,7 @@ def linear_loss(
         raise NotImplementedError("tensors must be plain, got some of torch.func: use the loss on logits")
     # These logits take no memory; they only let `check_labels` compare shapes.
     index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], classes), labels)
+    # The one wait for the device: without it, the chunks would also have the ignored tokens, often half of them.
     labeled = (~ignored).reshape(-1).nonzero().squeeze(-1)
     device, dtype = hidden.device.type, hidden.dtype
     if torch.is_autocast_enabled(device) and dtype != torch.float64:  # autocast leaves float64 as it is

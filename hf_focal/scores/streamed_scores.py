@@ -235,6 +235,7 @@ class StreamedScores(ScoresWithoutRows):
                     raise InputError("cluster_column", f"must have no missing values, got one in {where}")
                 found.forget_clusters()
             found.add(scores, notes, others, measures=measures, fits=fits)
+        pa.default_memory_pool().release_unused()  # 30 MB of buffers, before a fit needs memory of its own
         if not found.count:
             raise InputError(self.table.argument, f"must have rows, got none in {self.source}")
         return found

@@ -82,7 +82,9 @@ class StreamedEvaluation:
             self.refined.update(logits, classes)
         if self.head is Head.SPANS and len(logits):  # the loss leaves out the padded positions, whose logits are -inf
             logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).nonzero().max()) + 1]
-        self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
+        losses = self.loss(logits, labels, reduction="none")
+        losses = losses.cpu() if losses.device.type == "mps" else losses  # which has no float64
+        self.loss_sum = self.loss_sum + losses.double().sum()  # on its device, for which nothing waits
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         if not isinstance(self.before.keep_samples, bool):  # before what is too much is sent to each process
