@@ -1,7 +1,7 @@
 """How calibrated probabilities differ between runtimes, and what quantization to int8 costs and leaves to correct.
 
     python benchmarks/serving.py --data ../shared/data --encoder all-MiniLM-L6-v2 --output_dir out/serving \
-        --json benchmarks/results/serving.json --page docs/serving.md
+        --json benchmarks/results/serving.json --page benchmarks/README.md
 
 An encoder is fine-tuned briefly with a softmax (SST, 2 classes), a sigmoid for each label (GoEmotions, 28 labels), one
 logit (TREC QA), and a softmax for each word (the sentiment of the words of SST, 5 classes), and a small ResNet is

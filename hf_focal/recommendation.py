@@ -47,6 +47,12 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
 
     Raises:
         InputError: a number below its range.
+
+    Example:
+        >>> from hf_focal import recommend
+        >>> advice = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=500)
+        >>> advice.loss, advice.correction
+        ('flsd53', 'auto')
     """
     counts = {"num_classes": (num_classes, 2), "train_samples": (train_samples, 1)}
     for name, (value, least) in (counts | {"held_out_samples": (held_out_samples, 0)}).items():

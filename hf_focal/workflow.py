@@ -88,6 +88,12 @@ def evaluate(
         NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
+
+    Example:
+        >>> from hf_focal import evaluate
+        >>> result = evaluate(scores="test_scores.csv")
+        >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
+        (0.81, True)
     """
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
     if goal and threshold_data is None:
@@ -179,6 +185,12 @@ def calibrate(
         NotPublishedError: the source could not be corrected, saved, or published. Files that were already written are
             kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
+
+    Example:
+        >>> from hf_focal import calibrate
+        >>> result = calibrate(scores="scores.csv", test="test_scores.csv", method="temperature")
+        >>> result.post["ece"] < result.pre["ece"]
+        True
     """
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall)
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
@@ -509,6 +521,11 @@ def evaluate_model(
         NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
+
+    Example:
+        >>> from hf_focal import evaluate_model
+        >>> evaluate_model("model", "test.csv").pre["num_samples"]
+        60.0
     """
     arguments = arguments_of(evaluate_model, locals())
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
@@ -604,6 +621,12 @@ def calibrate_model(
         NotPublishedError: the model could not be corrected, saved, or published. Files that were already written are
             kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
+
+    Example:
+        >>> from hf_focal import calibrate_model
+        >>> result = calibrate_model("model", "held_out.csv", test_dataset="test.csv", method="temperature")
+        >>> result.temperature.num_samples
+        60
     """
     arguments = arguments_of(calibrate_model, locals())
     if onnx is not None and push_to_hub is not None:
@@ -681,6 +704,11 @@ def evaluate_scores(
 
     Raises:
         InputError: the table or an argument is wrong; the message is one line.
+
+    Example:
+        >>> from hf_focal import evaluate_scores
+        >>> evaluate_scores({"probabilities": [[0.9, 0.1], [0.4, 0.6]], "label": [0, 1]}).pre["accuracy"]
+        1.0
     """
     arguments = arguments_of(evaluate_scores, locals())
     goal = check_goals(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
@@ -735,6 +763,12 @@ def calibrate_scores(
     Raises:
         InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
+
+    Example:
+        >>> from hf_focal import calibrate_scores
+        >>> result = calibrate_scores("scores.csv", test_scores="test_scores.csv", method="temperature")
+        >>> result.temperature.value > 1  # the scores are overconfident
+        True
     """
     arguments = arguments_of(calibrate_scores, locals())
     return calibrate(

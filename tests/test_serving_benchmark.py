@@ -62,7 +62,7 @@ def test_runtimes_compute_corrected_logits(name, calibrated, tmp_path):
 
 def test_the_page_has_the_tables_of_the_measured_figures():
     figures = json.loads((ROOT / "benchmarks" / "results" / "serving.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     assert serving.BEGIN in page and serving.tables(figures) in page
 
 

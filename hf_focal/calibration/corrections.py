@@ -39,6 +39,12 @@ class Correction:
 
     Raises:
         InputError: A or b has another shape, or is not finite; a factor of a logit is not positive.
+
+    Example:
+        >>> import numpy as np
+        >>> from hf_focal import Correction
+        >>> Correction(A=0.5).apply(np.array([[2.0, 0.0]]))  # a temperature of 2
+        array([[1., 0.]])
     """
 
     A: Any = 1.0
@@ -374,6 +380,13 @@ class Temperature:
         values: one T for each label, or ().
         fallback: the indices of the labels that use `value`, because they have too few positives, or because no T
             maximizes their likelihood.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import Temperature
+        >>> T = Temperature(2.0)
+        >>> T.correction.apply(torch.tensor([[2.0, 0.0]]))
+        tensor([[1., 0.]])
     """
 
     value: float
@@ -501,6 +514,14 @@ def fold_correction(
             shared, quantized, offloaded, or sharded; a head without a bias, which Platt scaling or an offset needs; a
             PEFT classifier without its own copy of the head, or a language model with unmerged adapters. The model is
             then unchanged. For a language model, use `apply_calibrated_generation` instead.
+
+    Example:
+        >>> from hf_focal import Temperature, fold_correction
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+        >>> model = BertForSequenceClassification(BertConfig(vocab_size=10, **sizes))
+        >>> fold_correction(model, Temperature(1.5)).config.calibration["temperature"]
+        1.5
     """
     return as_correction(correction).fold_into(model, example)
 

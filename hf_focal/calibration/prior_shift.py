@@ -41,6 +41,13 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     Raises:
         InputError: shares that are not in (0, 1) or, with a softmax, do not sum to 1.
         TypeError: a model without a config, or whose head has no bias; what `fold_correction` raises.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import shift_prior
+        >>> logits = torch.tensor([[0.0]])  # a probability of 50%, where 50% are positive
+        >>> round(shift_prior(logits, 0.5, 0.1).sigmoid().item(), 2)
+        0.1
     """
     if isinstance(model_or_logits, Tensor | np.ndarray):
         logits = as_scores("logits", model_or_logits)

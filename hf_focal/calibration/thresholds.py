@@ -212,6 +212,17 @@ def fit_thresholds(
     Raises:
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
             a goal or a confidence outside (0, 1); with a softmax, a target other than precision and coverage.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import fit_thresholds
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> logits = 3 * torch.randn(1000, 2, generator=generator)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+        >>> threshold = fit_thresholds(logits, labels, precision=0.95, link="softmax")
+        >>> precision, coverage = threshold.measure(logits, labels)
+        >>> bool(precision[0] > 0.95)
+        True
     """
     goals = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
     chosen = [name for name in _TARGETS if goals[name] is not None]
@@ -589,6 +600,13 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
     Raises:
         InputError: a config without thresholds; an output without the scores of all labels, with labels that the
             thresholds are not for, or that could be of one sample or of several.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from hf_focal import apply_thresholds
+        >>> config = SimpleNamespace(thresholds={"values": {"spam": 0.9}, "link": "sigmoid"})
+        >>> apply_thresholds([{"label": "spam", "score": 0.95}], config)
+        [['spam']]
     """
     record = config if isinstance(config, Mapping) else getattr(config, "thresholds", None)
     if not isinstance(record, Mapping) or not isinstance(record.get("values"), Mapping):

@@ -58,6 +58,13 @@ def parse_recipe(
     Raises:
         SystemExit: an argument is unknown or has the wrong type, or a config file is wrong. One line says what.
         InputError: ``--losses`` comes with ``--loss``, or names a loss twice.
+
+    Example:
+        >>> from hf_focal import DataArguments, FocalTrainingArguments, parse_recipe
+        >>> command = "--train_file train.csv --output_dir out --losses cross_entropy,flsd53"
+        >>> data, runs = parse_recipe(DataArguments, FocalTrainingArguments, "A recipe.", command.split())
+        >>> data.train_file, [args.loss for args in runs]
+        ('train.csv', ['cross_entropy', 'flsd53'])
     """
     recipe_types = [recipe_arguments] if isinstance(recipe_arguments, type) else [*recipe_arguments]
     losses_help = "train once with each of these losses: 'cross_entropy,focal:gamma=3'"

@@ -105,7 +105,7 @@ def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, *, weighted: bool
 
 @register
 class MMCE(Loss):
-    """Cross-entropy plus λ · `mmce`.
+    """Cross-entropy plus λ times the maximum mean calibration error of the batch, `mmce` (Kumar et al. 2018).
 
     MMCE is not a sum over samples. The loss of each sample is its cross-entropy plus the whole term λ · MMCE, so that
     the mean loss is the mean cross-entropy plus λ · MMCE. With several micro-batches or processes, each computes its

@@ -223,6 +223,11 @@ def gamma_for_threshold(p0: float) -> float:
     With this γ, focal loss has the larger gradient below `p0` and the smaller one above it (Mukhoti et al. 2020,
     proposition 2). FLSD-53 uses 5 and 3 because γ(0.2) = 4.85 and γ(0.25) = 3.07. γ falls to 0 as `p0` nears 0.5.
     Raises InputError unless `p0` is in (0, 0.5); for p0 ≥ 0.5, the gradients are equal for no γ > 0.
+
+    Example:
+        >>> from hf_focal import gamma_for_threshold
+        >>> round(gamma_for_threshold(0.25), 4)
+        3.0702
     """
     valid = 0 < check_number("p0", p0) < 0.5
     require(valid, "p0", f"must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")

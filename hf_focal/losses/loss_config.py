@@ -27,6 +27,13 @@ class LossConfig:
         options: the value of every option of that loss, plus any of `SIGMOID_OPTIONS` that are given. An option that
             is not given, or given as None, has its default, or None if another given option replaces it. Read-only.
         link: "sigmoid" if an option is given that only sigmoid heads have, "softmax" otherwise.
+
+    Example:
+        >>> from hf_focal import LossConfig
+        >>> LossConfig.parse("focal:gamma=3") == LossConfig.parse({"name": "focal", "gamma": 3})
+        True
+        >>> str(LossConfig.parse("flsd:thresholds=0.2/0.5,gammas=5/3/2"))
+        'flsd:thresholds=0.2/0.5,gammas=5/3/2'
     """
 
     name: str
@@ -146,6 +153,13 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
         config: the loss, in any form that `LossConfig.parse` accepts.
         link: "softmax" for one class per sample (see `Loss.forward`); "sigmoid" for several labels per sample or for a
             single logit (see `SigmoidLoss`).
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import build_loss
+        >>> loss = build_loss("focal:gamma=2")
+        >>> round(loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).item(), 4)
+        0.0227
     """
     config = LossConfig.parse(config)
     require(link in ("softmax", "sigmoid"), "link", f"must be 'softmax' or 'sigmoid', got {link!r}")

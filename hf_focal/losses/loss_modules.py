@@ -186,6 +186,8 @@ class CrossEntropyFamily(MarginLoss):
 
 @register
 class CrossEntropy(CrossEntropyFamily):
+    """Cross-entropy ``-log p``, where p is the probability of the label: focal loss with γ = 0."""
+
     name, summary, source = "cross_entropy", "-log p", "the baseline"
 
     def __post_init__(self) -> None:
@@ -249,6 +251,12 @@ class Brier(MarginLoss):
 
 @register
 class Focal(CrossEntropyFamily):
+    """Focal loss ``(1-p)^γ · -log p`` (Lin et al. 2017).
+
+    γ is constant; or, with `schedule`, one γ for each stage of the training (FLSc of Mukhoti et al. 2020); or, with
+    `p0`, the γ at which the gradients of focal loss and cross-entropy are equal at p = p0 (their proposition 2).
+    """
+
     name, summary, source = "focal", "(1-p)^γ · -log p", f"Lin et al. 2017; {_MUKHOTI}"
     gamma: float | None = option(3.0, "γ, at least 0", unless=("schedule", "p0"), always_shown=True)
     schedule: Numbers | None = option(None, "γ of each stage of the training: 5/3/2", unless=("p0",))
@@ -282,6 +290,8 @@ class Focal(CrossEntropyFamily):
 
 @register
 class FLSD53(CrossEntropyFamily):
+    """Focal loss ``(1-p)^γ · -log p`` with γ = 5 if p < 0.2, and 3 otherwise (Mukhoti et al. 2020)."""
+
     name, summary, source = "flsd53", "focal, γ = 5 if p < 0.2 else 3", _MUKHOTI
 
     def __post_init__(self) -> None:
@@ -290,6 +300,8 @@ class FLSD53(CrossEntropyFamily):
 
 @register
 class FLSD532(CrossEntropyFamily):
+    """Focal loss ``(1-p)^γ · -log p`` with γ = 5 if p < 0.2, 3 if p < 0.5, and 2 otherwise (Mukhoti et al. 2020)."""
+
     name, summary, source = "flsd532", "focal, γ = 5 if p < 0.2, 3 if p < 0.5, else 2", _MUKHOTI
 
     def __post_init__(self) -> None:
@@ -298,6 +310,12 @@ class FLSD532(CrossEntropyFamily):
 
 @register
 class FLSD(CrossEntropyFamily):
+    """Focal loss ``(1-p)^γ · -log p`` with a γ for each interval of p (Mukhoti et al. 2020).
+
+    `thresholds` divide [0, 1], and `gammas` are the γ below, between, and above them; or `p0` gives those of
+    their proposition 2, one for each.
+    """
+
     name, summary, source = "flsd", "focal, γ by the sample's own p", _MUKHOTI
     thresholds: Numbers = option((0.2,), "probabilities where γ changes, increasing within (0, 1)")
     gammas: Numbers | None = option(
@@ -319,6 +337,8 @@ class FLSD(CrossEntropyFamily):
 
 @register
 class InverseFocal(CrossEntropyFamily):
+    """Inverse focal loss ``(1+p)^γ · -log p``, which raises the confidence (Ghosh et al. 2022)."""
+
     name, summary, source = "inverse_focal", "(1+p)^γ · -log p: raises confidence", "Ghosh et al. 2022"
     gamma: float = option(2.0, "γ, at least 0", always_shown=True)
 
@@ -330,8 +350,8 @@ class InverseFocal(CrossEntropyFamily):
 class DualFocal(MarginLoss):
     """Dual focal loss -(1 - p + p_j)^γ log p, with p_j the largest class probability that is below p, or else 0.
 
-    The gradient flows through p_j as well, as in the authors' code. It is therefore large where another class is
-    nearly as probable as the label, which counters the underconfidence of focal loss.
+    It is that of Tao et al. 2023. The gradient flows through p_j as well, as in the authors' code. It is therefore
+    large where another class is nearly as probable as the label, which counters the underconfidence of focal loss.
     """
 
     name, summary = "dual_focal", "(1-p+p_j)^γ · -log p, p_j the largest probability below p"
@@ -353,6 +373,13 @@ class DualFocal(MarginLoss):
 
 @register
 class AdaFocal(CrossEntropyFamily):
+    """Focal loss ``(1-p)^γ · -log p`` or, for γ < 0, inverse focal loss ``(1+p)^|γ| · -log p`` (Ghosh et al. 2022).
+
+    Each of `bins` bins of p has a γ of its own, which starts at 1. An update multiplies γ by ``exp(λ · gap)``, and a
+    negative γ by ``exp(-λ · gap)``, where the gap is the confidence minus the accuracy of held-out predictions whose
+    confidence is in the bin. A |γ| below `switch` changes its sign.
+    """
+
     name, source = "adafocal", "Ghosh et al. 2022"
     summary = "focal or inverse focal, γ of each bin moved by its calibration on held-out data"
     bins: int = option(15, "number of bins, each with its own γ")

@@ -95,6 +95,13 @@ def expected_calibration_error(
     2017.
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import expected_calibration_error
+        >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])
+        >>> round(float(expected_calibration_error(logits, labels)), 3)
+        0.194
     """
     return _binned_error(weighted_mean_gap, num_bins, inputs, logits, labels, ignore_index)
 

@@ -122,6 +122,16 @@ class CalibrationMetrics(BatchBuffer):
     `label_counts`, `(K,)`, int64, is the number of samples of each class; it is empty before the first batch and with
     ``classwise=False``. `confusion`, `(K, K)`, int64, counts the samples by label (row) and prediction (column); it is
     `(0, 0)` where `label_counts` is empty, and with more than 256 classes.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import CalibrationMetrics
+        >>> metrics = CalibrationMetrics()
+        >>> for batch in (torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.5, 0.0]])):
+        ...     metrics.update(batch, torch.tensor([0, 1]))
+        >>> found = metrics.compute()
+        >>> round(found["accuracy"], 3), round(found["ece"], 3)
+        (0.75, 0.32)
     """
 
     link = "softmax"

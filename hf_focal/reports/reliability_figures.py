@@ -66,6 +66,13 @@ def reliability_diagram(
         TypeError: neither logits and labels nor metrics are given, or both are; a temperature is given with metrics;
             `smooth` is given with `ReliabilityBins`; or the logits or labels have the wrong type.
         InputError: there are no samples, the temperature is not finite and positive, or logits or labels are invalid.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import reliability_diagram
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> logits = torch.randn(100, 3, generator=generator)
+        >>> figure = reliability_diagram(logits, torch.randint(3, (100,), generator=generator), path="diagram.png")
     """
     from matplotlib.figure import Figure
 

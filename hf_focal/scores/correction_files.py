@@ -72,6 +72,11 @@ def correct_file(
 
     Raises:
         InputError: a file or a row is wrong, or does not fit the schema in ``correction.json``.
+
+    Example:
+        >>> from hf_focal import correct_file
+        >>> correct_file("correction.json", "test_scores.csv", "with_probabilities.csv")
+        200
     """
     saved, source, target = read_correction(correction), Path(scores), Path(output)
     schema = Schema.from_dict(saved["schema"]) if "schema" in saved else None

@@ -27,6 +27,10 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
 
     Raises:
         InputError: a file is wrong, or the package onnx is missing.
+
+    Example:
+        >>> from hf_focal import export_correction
+        >>> export_correction("correction.json", "correction.onnx")
     """
     try:
         from onnx import TensorProto, checker, helper, numpy_helper

@@ -45,6 +45,13 @@ class Scores:
         schema: what the columns of the table mean; None if the scores do not come from one.
         has_classwise_metrics: whether the place of a score is a class, which has an ECE of its own. By default, unless
             there are more than 1,000.
+
+    Example:
+        >>> import numpy as np
+        >>> from hf_focal import Scores, evaluate
+        >>> scores = Scores(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]), classes=("cat", "dog"))
+        >>> len(scores), scores.classes
+        (2, ('cat', 'dog'))
     """
 
     logits: np.ndarray
@@ -230,6 +237,12 @@ def read_scores(
     Raises:
         InputError: the file, a column, or a row is wrong, or something is left open; the message names the line of the
             file or the row.
+
+    Example:
+        >>> from hf_focal import read_scores
+        >>> scores = read_scores({"prob_cat": [0.9, 0.2], "prob_dog": [0.1, 0.8], "label": ["cat", "dog"]})
+        >>> scores.classes, scores.labels.tolist()
+        (('cat', 'dog'), [0, 1])
     """
     rows = load(name, scores, (label_column, correct_column, group, cluster_column))
     table = with_score_columns(rows, score_column if isinstance(score_column, str) else None)

@@ -315,6 +315,13 @@ def measure(
 
     Raises:
         InputError: the table or an argument is wrong; the message is one line.
+
+    Example:
+        >>> from hf_focal import evaluate, measure
+        >>> first = measure("scores.csv")
+        >>> both = first.merge(measure("test_scores.csv", schema=first.schema))
+        >>> evaluate(scores=both).pre["num_samples"]
+        400.0
     """
     check_count("num_bins", num_bins)
     if sample_size is not None and (

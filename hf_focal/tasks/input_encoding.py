@@ -49,6 +49,12 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     This is `max_length`, if given, or else the smaller of the tokenizer's and the model's limits, or 1,000 if neither
     has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `InputError` if
     `max_length` exceeds the number of the model's positions.
+
+    Example:
+        >>> from hf_focal import input_length
+        >>> from transformers import AutoTokenizer
+        >>> input_length("model", AutoTokenizer.from_pretrained("model"), max_length=16)
+        16
     """
     positions = model_positions(AutoConfig.from_pretrained(name, **source), max_length)
     if max_length is not None:

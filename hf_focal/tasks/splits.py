@@ -33,7 +33,13 @@ _VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 
 @dataclass(kw_only=True)
 class DataArguments:
-    """The arguments of `load_splits` that say where the data are, for recipes' command lines."""
+    """The arguments of `load_splits` that say where the data are, for recipes' command lines.
+
+    Example:
+        >>> from hf_focal import DataArguments
+        >>> DataArguments(train_file="reviews.csv", validation_size=200).test_split
+        'test'
+    """
 
     dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
     dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
@@ -106,6 +112,12 @@ def load_splits(
     Raises:
         InputError: an argument or the data is wrong: the message names the argument, the data, and what was expected.
         FileNotFoundError, ValueError: a file or dataset does not exist or cannot be read.
+
+    Example:
+        >>> from hf_focal import load_splits
+        >>> splits, labels = load_splits("text-classification", train_file="held_out.csv", test_file="test.csv")
+        >>> sorted(splits), labels
+        (['test', 'train', 'validation'], ['negative', 'positive'])
     """
     if task not in _TASKS:
         raise InputError("task", f"must be one of {', '.join(_TASKS)}, got {task!r}")

@@ -152,6 +152,20 @@ class FocalTrainer(Trainer):
             `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises
             InputError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
             and, unless `args.max_steps` is set, for one whose steps have another number of samples.
+
+    Example:
+        >>> from hf_focal import FocalTrainer, FocalTrainingArguments
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+        >>> model = BertForSequenceClassification(BertConfig(vocab_size=10, **sizes))
+        >>> rows = [{"input_ids": [2, 3, 4], "labels": 0}, {"input_ids": [5, 6, 7], "labels": 1}] * 20
+        >>> args = FocalTrainingArguments("out", loss="flsd53", max_steps=2, report_to="none")
+        >>> trainer = FocalTrainer(model, args, train_dataset=rows, eval_dataset=rows)
+        >>> trainer.train().global_step
+        epoch ...: trained in ...
+        2
+        >>> sorted(trainer.evaluate())[:3]
+        ['epoch', 'eval_accuracy', 'eval_ace']
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments

@@ -237,6 +237,13 @@ def loss_func(
             returned function raises InputError for floating labels and labels of the logits' shape, unless `link` is
             "sigmoid"; for labels that do not match the logits one to one (CTC); for an output without logits; and for
             an output with the auxiliary loss of a mixture of experts.
+
+    Example:
+        >>> import torch
+        >>> from hf_focal import loss_func
+        >>> function = loss_func("focal:gamma=3")  # for Trainer(..., compute_loss_func=function)
+        >>> round(function({"logits": torch.tensor([[1.0, 0.0]])}, torch.tensor([0])).item(), 4)
+        0.0061
     """
     built = build_loss(loss, link)
     problem = f"got {LossConfig.parse(loss)}, which {built.trainer_duty}: use FocalTrainer"

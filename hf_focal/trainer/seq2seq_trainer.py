@@ -29,6 +29,18 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
 
     The arguments and errors are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. With
     `args.max_tokens_per_batch`, `train` also raises InputError if the training set has no length or no token ids.
+
+    Example:
+        >>> from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
+        >>> from transformers import MarianConfig, MarianMTModel
+        >>> sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 12, "pad_token_id": 11}
+        >>> heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "decoder_start_token_id": 11}
+        >>> args = FocalSeq2SeqTrainingArguments("out", loss="focal:gamma=1", max_steps=1, report_to="none")
+        >>> pairs = [{"input_ids": [1, 2, 3], "labels": [4, 5, 6]}] * 8
+        >>> trainer = FocalSeq2SeqTrainer(MarianMTModel(MarianConfig(**sizes, **heads)), args, train_dataset=pairs)
+        >>> trainer.train().global_step
+        epoch ...: trained in ...
+        1
     """
 
     _arguments = FocalSeq2SeqTrainingArguments

@@ -1,9 +1,12 @@
 """The list that `hf-focal losses` prints: that of the losses, read from a file without importing PyTorch."""
 
+import inspect
+import re
 import subprocess
 import sys
 
 from hf_focal.cli.main import listed_losses
+from hf_focal.losses import LOSSES
 
 
 def test_the_file_lists_the_losses():
@@ -27,3 +30,11 @@ def test_neither_the_list_nor_help_nor_advice_imports_pytorch():
     actual = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert actual.returncode == 0, actual.stderr
     assert "flsd53: focal" in actual.stdout and "loss: " in actual.stdout
+
+
+def test_each_loss_has_a_docstring_that_names_its_source():
+    for name, loss in LOSSES.items():
+        years = re.findall(r"[A-Z]\w+ (?:et al\. )?\d{4}", loss.source)
+        documented = inspect.getdoc(loss)
+        assert documented and not documented.startswith(f"{loss.__name__}("), name
+        assert all(year in " ".join(documented.split()) for year in years[:1]), (name, years)
