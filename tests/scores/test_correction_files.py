@@ -278,6 +278,7 @@ def test_what_a_classifier_of_scikit_learn_predicts(tmp_path):
     assert result.post["nll"] < 0.5 * result.pre["nll"]
 
 
+@pytest.mark.slow
 def test_a_change_of_calibration_is_found_and_no_change_is_not():
     now, same = sampled(1500, 2.0, seed=1), sampled(1500, 2.0, seed=2)
     better = sampled(1500, 1.0, seed=3)
