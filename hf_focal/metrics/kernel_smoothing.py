@@ -79,7 +79,7 @@ def smooth_reliability(
 
 
 def _root(function: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
-    """Return where an increasing function is 0, to the tolerance, by false position with the steps of Anderson and Björck.
+    """Return where an increasing function is 0, by false position with the steps of Anderson and Björck.
 
     SciPy's root finders would do, but take half a second to import, and so do its cosine transforms.
     """
