@@ -602,6 +602,7 @@ def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
     assert again.post == pytest.approx(fitted.post, rel=1e-6, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
     case, passes = cases["texts"], []
     rows = Dataset.from_parquet(str(case.test))

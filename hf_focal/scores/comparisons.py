@@ -10,6 +10,7 @@ from ..validation import InputError
 from .score_table import Scores
 
 _MOST_GROUPS = 50
+_PERMUTED_CELLS = 2**10  # of the smooth ECE of permuted tables, whose errors are far below the differences of tables
 _COMPARED, _PERMUTATIONS = 20_000, 999  # samples of each table at most, and permutations, when two tables are compared
 
 
@@ -48,11 +49,13 @@ def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
     size = len(samples[0][0])
     confidence, correct = (np.concatenate([part[i] for part in samples]) for i in (0, 1))
 
-    def error(rows: np.ndarray) -> float:
-        return smooth_error(np.stack([np.ones(len(rows)), confidence[rows], correct[rows]]))
+    def error(rows: np.ndarray, **precision: Any) -> float:
+        return smooth_error(np.stack([np.ones(len(rows)), confidence[rows], correct[rows]]), **precision)
 
     def difference(order: np.ndarray) -> float:
-        return abs(error(order[:size]) - error(order[size:]))
+        parts = order[:size], order[size:]
+        before, now = (error(rows, num_cells=_PERMUTED_CELLS, tolerance=1e-5) for rows in parts)
+        return abs(before - now)
 
     rows = np.arange(len(confidence))
     seen = difference(rows)

@@ -36,8 +36,8 @@ every_soft = cases(lambda case: case.soft)
 every_sigmoid = cases(lambda case: case.sigmoid)
 
 
-def close(found, peer, rtol, atol=0.0):
-    for ours, theirs in zip(found, peer, strict=True):
+def close(actual, peer, rtol, atol=0.0):
+    for ours, theirs in zip(actual, peer, strict=True):
         torch.testing.assert_close(ours.double(), theirs.double(), rtol=rtol, atol=atol)
 
 

@@ -45,6 +45,7 @@ def test_same_seed_same_intervals_around_the_estimate():
         assert intervals[name][0] < metrics.compute()[name] < intervals[name][1]
 
 
+@pytest.mark.slow
 def test_intervals_of_calibrated_models_hold_zero():
     held = 0
     for seed in range(60):
@@ -84,7 +85,7 @@ def draws(confidence, correct, rows, resamples, seed):
 
 
 @pytest.mark.parametrize("size", [1, 5])
-@pytest.mark.parametrize("decimals", [1, 7])  # many ties, few ties
+@pytest.mark.parametrize("decimals", [1, pytest.param(7, marks=pytest.mark.slow)])  # many ties, few ties
 def test_sums_are_distributed_like_those_of_rows_that_are_drawn_one_by_one(size, decimals):
     generator = np.random.default_rng(0)
     rows = np.repeat(np.arange(3000 // size), size)

@@ -223,16 +223,16 @@ def test_certain_samples_all_count():
 
 def test_ignored_rows_are_left_out_unread():
     logits, labels = LOGITS["ordinary"].clone(), labels_of(LOGITS["ordinary"])
-    kept = torch.arange(3000) % 2 == 0
+    labeled = torch.arange(3000) % 2 == 0
     expected = CalibrationMetrics()
-    expected.update(logits[kept], labels[kept])
-    logits[~kept] = float("nan")
-    labels[~kept] = -100
+    expected.update(logits[labeled], labels[labeled])
+    logits[~labeled] = float("nan")
+    labels[~labeled] = -100
     metrics = CalibrationMetrics()
     metrics.update(logits, labels)
     assert metrics.compute() == expected.compute()
     other = CalibrationMetrics(ignore_index=99)
-    other.update(logits, labels.where(kept, 99))
+    other.update(logits, labels.where(labeled, 99))
     assert other.compute() == expected.compute()
 
 

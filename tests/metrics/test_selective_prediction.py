@@ -30,12 +30,12 @@ def test_confidences_of_1_are_ranked_by_their_log_odds(keep_samples):
     top, others = logits.double().topk(3).values.split([1, 2], dim=1)
     log_odds = (top.squeeze(1) - others.logsumexp(1)).numpy()
     correct = (logits.argmax(1) == labels).numpy()
-    risk, of_all = reference.areas(log_odds, correct)
+    risk, area = reference.areas(log_odds, correct)
     metrics = CalibrationMetrics(keep_samples=keep_samples)
     metrics.update(logits, labels)
     values, tolerance = metrics.compute(), 1e-9 if keep_samples else 1e-3
     assert values["aurc"] == pytest.approx(risk, rel=tolerance)
-    assert values["augrc"] == pytest.approx(of_all, rel=tolerance)
+    assert values["augrc"] == pytest.approx(area, rel=tolerance)
     exact = metrics_of(logits.double(), labels)
     assert values["adaece"] == pytest.approx(exact.compute()["adaece"], rel=10 * tolerance, abs=1e-7)
 

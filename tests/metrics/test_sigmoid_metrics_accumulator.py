@@ -31,10 +31,10 @@ def test_the_metrics_are_those_of_each_label_and_of_all_entries():
     p = torch.sigmoid(z.double())
     values = measured(z, y).compute()
     for name in METRICS.keys() & values.keys() - {"nll", "brier"}:
-        of_labels = [METRICS[name].value(p[:, label].numpy(), y[:, label].numpy(), 15) for label in range(4)]
+        by_label = [METRICS[name].value(p[:, label].numpy(), y[:, label].numpy(), 15) for label in range(4)]
         pooled = METRICS[name].value(p.flatten().numpy(), y.flatten().numpy(), 15)
         assert values[name] == pytest.approx(pooled, abs=1e-12), name
-        assert values[f"macro_{name}"] == pytest.approx(np.mean(of_labels), abs=1e-12), name
+        assert values[f"macro_{name}"] == pytest.approx(np.mean(by_label), abs=1e-12), name
     assert {"ece", "mce", "ace", "rmsce", "adaece"} <= values.keys()
     bce = torch.nn.functional.binary_cross_entropy_with_logits(z.double(), y.double())
     assert values["nll"] == pytest.approx(float(bce), rel=1e-9)
@@ -52,8 +52,8 @@ def test_unknown_labels_are_left_out():
     labels = y.float()
     labels[::3, 1], labels[5] = -100, math.nan
     metrics = measured(z, labels)
-    kept = [row for row in range(300) if row % 3 and row != 5]
-    alone = measured(z[kept, 1:2], y[kept, 1:2])
+    known = [row for row in range(300) if row % 3 and row != 5]
+    alone = measured(z[known, 1:2], y[known, 1:2])
     for name, values in alone.per_label().items():
         assert metrics.per_label()[name][1] == pytest.approx(values[0]), name
     assert metrics.compute()["num_samples"] == 299
@@ -91,8 +91,8 @@ def test_intervals_contain_the_truth_of_calibrated_probabilities_and_memory_can_
     low, high = metrics.bootstrap(100)["ece"]
     assert low == 0 and high < 0.03
     z, y = samples()
-    constant, kept = measured(z, y, keep_samples=False).compute(), measured(z, y).compute()
-    assert constant == {name: kept[name] for name in constant} and "ece" in constant and "adaece" not in constant
+    constant, exact = measured(z, y, keep_samples=False).compute(), measured(z, y).compute()
+    assert constant == {name: exact[name] for name in constant} and "ece" in constant and "adaece" not in constant
 
 
 def test_wrong_labels_and_links_are_refused():

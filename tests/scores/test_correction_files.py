@@ -292,6 +292,7 @@ def test_what_a_classifier_of_scikit_learn_predicts(tmp_path):
     assert result.post["nll"] < 0.5 * result.pre["nll"]
 
 
+@pytest.mark.slow
 def test_a_change_of_calibration_is_found_and_no_change_is_not():
     now, same = sampled(1500, 2.0, seed=1), sampled(1500, 2.0, seed=2)
     better = sampled(1500, 1.0, seed=3)
@@ -433,13 +434,23 @@ def test_recall_of_several_labels_from_scores(tmp_path):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, precision=0.9, new_prior=[0.2, 0.3, 0.5])
 
 
-@pytest.fixture
-def corrected(tmp_path):
-    """A file of scores of three classes, and its correction.json."""
-    logits, labels = sampled(300, 2)
+@pytest.fixture(scope="module")
+def correction_text(tmp_path_factory):
+    """A table of scores of three classes, and its correction.json."""
+    folder, (logits, labels) = tmp_path_factory.mktemp("corrected"), sampled(300, 2)
     columns = {f"logit_{name}": column for name, column in zip("abc", logits.T, strict=True)}
-    pd.DataFrame(columns | {"label": [*map("abc".__getitem__, labels)]}).to_csv(tmp_path / "scores.csv", index=False)
-    calibrate_scores(tmp_path / "scores.csv", output=tmp_path / "out", method="temperature")
+    table = pd.DataFrame(columns | {"label": [*map("abc".__getitem__, labels)]})
+    calibrate_scores(table, output=folder / "out", method="temperature")
+    return table, (folder / "out" / "correction.json").read_text()
+
+
+@pytest.fixture
+def corrected(correction_text, tmp_path):
+    """A file of scores of three classes, and its correction.json."""
+    table, text = correction_text
+    table.to_csv(tmp_path / "scores.csv", index=False)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "correction.json").write_text(text)
     return tmp_path / "scores.csv", tmp_path / "out" / "correction.json"
 
 

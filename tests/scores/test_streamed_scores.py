@@ -59,7 +59,7 @@ def assert_same(streamed, result):
     assert streamed.parts.class_balance == result.parts.class_balance
 
 
-@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize("sort", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
 @pytest.mark.usefixtures("small")
 def test_figures_are_those_of_the_whole(tmp_path, monkeypatch, suffix, sort):
@@ -114,7 +114,7 @@ def inputs(rows, folder):
     }
 
 
-@pytest.mark.parametrize("limit", [1000, 10**6])
+@pytest.mark.parametrize("limit", [1000, pytest.param(10**6, marks=pytest.mark.slow)])
 def test_every_kind_of_input_gives_the_same(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(table_batches, "MOST_ROWS", limit)
     rows = table()
@@ -236,6 +236,7 @@ def test_shards_must_have_the_columns_of_the_first(tmp_path):
         evaluate_scores(str(tmp_path / "nothing-*.parquet"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_groups_thresholds_and_drift_come_from_the_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(score_statistics, "_SAMPLED_ROWS", 2000)

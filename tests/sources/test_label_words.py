@@ -303,6 +303,7 @@ def test_thresholds_and_a_new_prior_hold_as_for_any_classifier(case, tmp_path):
     assert shifted.prior.new_prior == [0.2, 0.3, 0.5]
 
 
+@pytest.mark.slow
 def test_the_command_saves_a_classifier(case, tmp_path, capsys):
     (tmp_path / "prompt.txt").write_text(f"{PROMPT}\n", encoding="utf-8")
     common = ["--labels", OPTIONS["labels"], "--test_dataset", str(case / "test.csv"), "--method", "bias"]

@@ -108,6 +108,7 @@ def test_the_temperature_is_for_the_options_and_the_weights_do_not_change(case, 
     torch.testing.assert_close(printed[0].double(), expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_options_that_are_scored_otherwise_do_not_get_the_temperature(case, tmp_path):
     data = str(case / "test.parquet")
     calibrate_model(case / "model", str(case / "validation.parquet"), output=tmp_path / "out", **COLUMNS)

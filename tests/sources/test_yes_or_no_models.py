@@ -447,6 +447,7 @@ def test_a_softmax_without_a_bias_cannot_be_shifted(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_path):
     generator = torch.Generator().manual_seed(0)
     tokenizer = train_word_tokenizer(WORDS)

@@ -36,6 +36,6 @@ def split_step(num_processes: int, folder: Path, **options) -> dict:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    found = split_step(2, folder)
-    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
+    measured = split_step(2, folder)
+    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(measured), encoding="utf-8")
     leave()

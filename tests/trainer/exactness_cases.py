@@ -88,8 +88,8 @@ class Case:
 
 
 def case(loss: str, split: tuple[int, int, int], labels: str = "classes", num_rows: int = 21, **options) -> Case:
-    own = {name: options.pop(name) for name in ("data", "model", "serves") if name in options}
-    return Case(loss, split, labels, num_rows, **own, options=options)
+    fields = {name: options.pop(name) for name in ("data", "model", "serves") if name in options}
+    return Case(loss, split, labels, num_rows, **fields, options=options)
 
 
 def _loader(split: tuple[int, int, int], num_rows: int = 21, config: dict | None = None, **options) -> Case:
@@ -507,6 +507,6 @@ def results(num_processes: int, folder: Path) -> dict:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    found = results(2, folder)
-    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
+    measured = results(2, folder)
+    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(measured), encoding="utf-8")
     leave()

@@ -60,6 +60,6 @@ def results(num_processes: int, folder: Path) -> dict:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    found = results(2, folder)
-    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
+    measured = results(2, folder)
+    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(measured), encoding="utf-8")
     leave()

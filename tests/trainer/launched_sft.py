@@ -42,7 +42,7 @@ def run(folder: Path, num_processes: int, **options) -> dict:
 
 
 if __name__ == "__main__":
-    found = results(Path(sys.argv[1]), int(sys.argv[2]))
+    measured = results(Path(sys.argv[1]), int(sys.argv[2]))
     if PartialState().process_index == 0:
-        Path(sys.argv[1], "result.json").write_text(json.dumps(found), encoding="utf-8")
+        Path(sys.argv[1], "result.json").write_text(json.dumps(measured), encoding="utf-8")
     leave()

@@ -101,7 +101,7 @@ def run(folder: Path, stage: str | None, name: str, **options) -> dict:
 
 if __name__ == "__main__":
     folder, stage = Path(sys.argv[1]), sys.argv[2]
-    found = results(folder, stage, CASES if stage == "fsdp2" else ZERO_CASES)
+    measured = results(folder, stage, CASES if stage == "fsdp2" else ZERO_CASES)
     if PartialState().process_index == 0:
-        (folder / "result.json").write_text(json.dumps(found), encoding="utf-8")
+        (folder / "result.json").write_text(json.dumps(measured), encoding="utf-8")
     leave()

@@ -44,9 +44,9 @@ def start(script: str | Path, num_processes: int, *arguments: object) -> Started
         environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(num_processes))
     processes = []
     for rank in range(num_processes):
-        own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) if num_processes > 1 else {}
+        rank_variables = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) if num_processes > 1 else {}
         argv = [str(FOLDER / script), *map(str, arguments)]
-        processes.append(_CONTEXT.Process(target=_run, args=(argv, environment | own, log), daemon=True))
+        processes.append(_CONTEXT.Process(target=_run, args=(argv, environment | rank_variables, log), daemon=True))
         processes[-1].start()
     return Started(processes, Path(log))
 

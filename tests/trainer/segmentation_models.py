@@ -78,6 +78,6 @@ def train(folder: Path, num_processes: int) -> dict:
 
 if __name__ == "__main__":
     folder, num_processes = Path(sys.argv[1]), int(sys.argv[2])
-    found = train(folder, num_processes)
-    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
+    measured = train(folder, num_processes)
+    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(measured), encoding="utf-8")
     leave()

@@ -9,8 +9,8 @@ from hf_focal.trainer import accumulators
 from hf_focal.trainer.accumulators import StreamedEvaluation, kept_samples
 
 
-@pytest.mark.parametrize(("most", "are_kept"), [(1000, True), (100, False)])
-def test_a_histogram_replaces_many_tokens(monkeypatch, most, are_kept):
+@pytest.mark.parametrize(("most", "keeps_all"), [(1000, True), (100, False)])
+def test_a_histogram_replaces_many_tokens(monkeypatch, most, keeps_all):
     monkeypatch.setattr(accumulators, "MAX_KEPT_TOKENS", most)
     torch.manual_seed(0)
     head = Head.NEXT_TOKENS
@@ -23,11 +23,11 @@ def test_a_histogram_replaces_many_tokens(monkeypatch, most, are_kept):
             evaluation.update(logits, torch.randint(20, (4, 15), generator=generator))
         actual.append(evaluation.compute())
     assert evaluation.before.has_samples
-    limited, kept = actual
-    assert ("adaece_error" in limited) == (not are_kept)
+    limited, exact = actual
+    assert ("adaece_error" in limited) == (not keeps_all)
     for name in ("ece", "nll", "accuracy", "loss"):
-        assert limited[name] == pytest.approx(kept[name], abs=1e-12)
-    assert limited["aurc"] == pytest.approx(kept["aurc"], abs=1e-4)
+        assert limited[name] == pytest.approx(exact[name], abs=1e-12)
+    assert limited["aurc"] == pytest.approx(exact["aurc"], abs=1e-4)
 
 
 def test_samples_that_adafocal_or_a_report_needs_are_kept():

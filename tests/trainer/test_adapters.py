@@ -83,7 +83,7 @@ def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     base = tiny_bert()
     if task == "TokenClassification":
         base = BertForTokenClassification(base.config).double()
-    kept = weights(base)
+    base_weights = weights(base)
     model = with_adapter(base, tmp_path, "SEQ_CLS" if task == "SequenceClassification" else "TOKEN_CLS")
     trainer = trainer_of(model, tmp_path, rows if task == "SequenceClassification" else token_rows)
     trainer.train()
@@ -106,12 +106,12 @@ def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     torch.testing.assert_close(plain, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(merged, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(untouched, original.float(), rtol=0, atol=1e-6)
-    assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), kept)
+    assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), base_weights)
 
 
 def test_a_plain_load_of_an_adapter_has_the_slopes_and_intercepts(tmp_path):
     base = tiny_bert(problem_type="multi_label_classification")
-    kept = weights(base)
+    base_weights = weights(base)
     model = with_adapter(base, tmp_path, "SEQ_CLS")
 
     def labeled(count, seed=0):  # by the model's own logits
@@ -119,7 +119,7 @@ def test_a_plain_load_of_an_adapter_has_the_slopes_and_intercepts(tmp_path):
         with torch.no_grad():
             ids = torch.stack([row["input_ids"] for row in samples]).to(model.device)
             labels = torch.bernoulli(torch.sigmoid(model.eval()(input_ids=ids).logits / 2 - 1))
-        return [row | {"labels": own} for row, own in zip(samples, labels, strict=True)]
+        return [row | {"labels": row_labels} for row, row_labels in zip(samples, labels, strict=True)]
 
     trainer = trainer_of(model, tmp_path, labeled)
     trainer.train()
@@ -134,7 +134,7 @@ def test_a_plain_load_of_an_adapter_has_the_slopes_and_intercepts(tmp_path):
     torch.testing.assert_close(plain, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(merged, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(untouched, original, rtol=0, atol=1e-6)
-    assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), kept)
+    assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), base_weights)
 
 
 def test_folding_in_memory_divides_the_adapters_head_alone(tmp_path):

@@ -47,14 +47,14 @@ class WithLabels(Plain):
         raise AssertionError("the labels are known")
 
 
-def of_columns(name="labels", labels=None):
+def as_columns(name="labels", labels=None):
     labels = [row["labels"] for row in DATA] if labels is None else labels
     return datasets.Dataset.from_dict({"input_ids": [row["input_ids"].tolist() for row in DATA], name: labels})
 
 
 @pytest.mark.parametrize(
     "dataset",
-    [DATA, Plain(), WithLabels(), of_columns("label"), of_columns().with_format("torch")],
+    [DATA, Plain(), WithLabels(), as_columns("label"), as_columns().with_format("torch")],
     ids=["list", "dataset", "labels known", "column label", "tensors"],
 )
 def test_each_label_is_counted_once_and_nothing_is_drawn_from_the_global_generator(dataset, tmp_path):
@@ -65,7 +65,7 @@ def test_each_label_is_counted_once_and_nothing_is_drawn_from_the_global_generat
 
 
 def test_a_column_is_read_as_it_was_selected_and_nothing_is_collated(tmp_path, monkeypatch):
-    dataset = of_columns().cast_column("labels", datasets.ClassLabel(num_classes=NUM_LABELS)).shuffle(seed=0)
+    dataset = as_columns().cast_column("labels", datasets.ClassLabel(num_classes=NUM_LABELS)).shuffle(seed=0)
     dataset = dataset.select(range(20))
     trainer = trainer_of(tmp_path, dataset)
     loader = trainer.get_train_dataloader()
@@ -76,9 +76,9 @@ def test_a_column_is_read_as_it_was_selected_and_nothing_is_collated(tmp_path, m
 def test_labels_of_tokens_are_counted_but_for_those_to_be_ignored(tmp_path):
     labels = [[-100, row["labels"], 1, 1, -100, 0] for row in DATA]
     expected = np.bincount([label for row in labels for label in row if label >= 0])
-    assert counts(tmp_path, of_columns(labels=labels)) == expected.tolist()
+    assert counts(tmp_path, as_columns(labels=labels)) == expected.tolist()
     pixels = [[row, row] for row in labels]
-    assert counts(tmp_path, of_columns(labels=pixels)) == (2 * expected).tolist()
+    assert counts(tmp_path, as_columns(labels=pixels)) == (2 * expected).tolist()
 
 
 def takes_label(samples):
@@ -87,10 +87,10 @@ def takes_label(samples):
 
 
 def test_what_batches_show_is_counted(tmp_path):
-    both = of_columns().add_column("label", [3 - row["labels"] for row in DATA])
+    both = as_columns().add_column("label", [3 - row["labels"] for row in DATA])
     assert counts(tmp_path, both) == EXPECTED
     assert counts(tmp_path, both, data_collator=takes_label) == EXPECTED[::-1]
-    turned = of_columns().with_transform(lambda batch: {**batch, "labels": [3 - y for y in batch["labels"]]})
+    turned = as_columns().with_transform(lambda batch: {**batch, "labels": [3 - y for y in batch["labels"]]})
     assert counts(tmp_path, turned) == EXPECTED[::-1]
 
 
@@ -119,10 +119,10 @@ def test_given_weights_need_no_counts(tmp_path):
         (Stream(DATA), "train_dataset must have a length with loss class_balanced:beta=0.9, .*, got Stream, a stream"),
         ([{"input_ids": DATA[0]["input_ids"]}], "train_dataset must have a column 'label' or 'labels', got input_ids"),
         (
-            of_columns(labels=[[0.25] * NUM_LABELS for _ in DATA]),
+            as_columns(labels=[[0.25] * NUM_LABELS for _ in DATA]),
             r"labels must be class indices to be counted, got torch\.float32",
         ),
-        (of_columns(labels=[-1] * len(DATA)), "labels must be class indices, or -100 to be ignored, got -1"),
+        (as_columns(labels=[-1] * len(DATA)), "labels must be class indices, or -100 to be ignored, got -1"),
     ],
     ids=["stream", "no labels", "soft targets", "negative"],
 )

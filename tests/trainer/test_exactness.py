@@ -33,7 +33,7 @@ def both(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(both):
+def outcome_of(both):
     """case -> what came out of its training."""
     first, _, one = both
     return lambda case: (first if case.split[2] == 2 else one)[repr(case)]
@@ -88,63 +88,63 @@ def test_a_process_with_repeats_only_or_without_labels(both):
         "streams",
     ],
 )
-def test_the_split_of_a_step_changes_nothing(group, found):
+def test_the_split_of_a_step_changes_nothing(group, outcome_of):
     for case in CASES[group]:
-        assert_equal(found(case), by_hand(case), case)
+        assert_equal(outcome_of(case), by_hand(case), case)
 
 
-def test_losses_that_change_do_change(found):
+def test_losses_that_change_do_change(outcome_of):
     def of(name):
-        return [found(case) for case in CASES["losses"] if name in case.loss]
+        return [outcome_of(case) for case in CASES["losses"] if name in case.loss]
 
     for run in of("adafocal"):
         assert max(abs(gamma - 1) for gamma in run["gammas"][-1][:3]) > 0.1
     assert {tuple(run["scheduled"]) for run in of("schedule")} == {(5, 3, 3)}
     whole, *others = (case for case in CASES["losses"] if "recall" in case.loss and case.labels == "tokens")
     for case in (whole, *others):  # counted alike, it is the same to the last bit
-        assert found(case)["loss_state"] == by_hand(whole)["loss_state"]
+        assert outcome_of(case)["loss_state"] == by_hand(whole)["loss_state"]
 
 
-def test_nor_does_the_split_of_a_micro_batch_over_processes_change_its_recall(found):
+def test_nor_does_the_split_of_a_micro_batch_over_processes_change_its_recall(outcome_of):
     for case in CASES["recall"]:
-        assert_equal(found(case), by_hand(case), case)
-        whole = found(replace(case, split=(8, 1, 1)))["class_weights"]
+        assert_equal(outcome_of(case), by_hand(case), case)
+        whole = outcome_of(replace(case, split=(8, 1, 1)))["class_weights"]
         assert len(whole) == -(-case.num_rows // 8)
-        for mine, other in zip(found(case)["class_weights"], whole, strict=True):
+        for mine, other in zip(outcome_of(case)["class_weights"], whole, strict=True):
             assert mine["focal"] == [weight and pytest.approx(weight, rel=1e-12) for weight in other["focal"]]
             assert mine["recall"] == other["recall"]
     (accumulated,) = CASES["recall, accumulated"]
-    assert distance(found(accumulated), by_hand(accumulated)) > 1e-3
+    assert distance(outcome_of(accumulated), by_hand(accumulated)) > 1e-3
 
 
-def test_nor_beyond_rounding_in_float32(found):
+def test_nor_beyond_rounding_in_float32(outcome_of):
     for case in CASES["float32"]:
-        trained, expected = (np.array(run["weights"][-1]) for run in (found(case), by_hand(case)))
+        trained, expected = (np.array(run["weights"][-1]) for run in (outcome_of(case), by_hand(case)))
         assert np.linalg.norm(trained - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
-def test_rows_by_length_come_in_one_order_on_all_processes(found):
+def test_rows_by_length_come_in_one_order_on_all_processes(outcome_of):
     for case in CASES["by length"]:
-        orders = found(case)["orders"]
+        orders = outcome_of(case)["orders"]
         assert [sorted(order) for order in orders] == [list(range(case.num_rows))] * 2
         assert orders[0] != orders[1]
-        assert_equal(found(case), by_hand(case, steps_of(case, orders)), case)
+        assert_equal(outcome_of(case), by_hand(case, steps_of(case, orders)), case)
     # What is sorted together is a process's rows of a step, so another number of processes brings another order.
-    of_8, _, of_4, _ = (found(case)["orders"] for case in CASES["by length"])
-    assert of_8 != of_4
+    rows_of_8, _, rows_of_4, _ = (outcome_of(case)["orders"] for case in CASES["by length"])
+    assert rows_of_8 != rows_of_4
 
 
-def test_shuffled_rows_come_in_one_order_however_split(found):
-    first, *others = (found(case) for case in CASES["shuffled"])
+def test_shuffled_rows_come_in_one_order_however_split(outcome_of):
+    first, *others = (outcome_of(case) for case in CASES["shuffled"])
     assert distance(first, by_hand(CASES["shuffled"][0])) > 1e-2
     for other in others:
         assert distance(first, other) <= EXACT
         assert other["losses"] == [[step, pytest.approx(loss, rel=1e-6)] for step, loss in first["losses"]]
 
 
-def test_logged_losses(found):
+def test_logged_losses(outcome_of):
     for case in CASES["logging"]:
-        trained, expected = found(case), by_hand(case)
+        trained, expected = outcome_of(case), by_hand(case)
         assert_equal(trained, expected, case)
         steps = [step for step, _ in trained["losses"]]
         options, num_steps = case.options, len(expected["losses"])
@@ -156,11 +156,11 @@ def test_logged_losses(found):
             assert steps == ([] if options["logging_strategy"] == "no" else [num_steps // 2, num_steps])
 
 
-def test_an_evaluation_serves_the_update_of_gamma_as_a_pass_of_its_own(found):
-    own, serves = (found(case) for case in CASES["a pass, an evaluation"])
-    assert len(own["gammas"]) == 2
-    assert serves["gammas"][:2] == own["gammas"]  # behind the last step, the evaluation costs nothing more
-    assert distance(own, serves) == 0
+def test_an_evaluation_serves_the_update_of_gamma_as_a_pass_of_its_own(outcome_of):
+    passes, serves = (outcome_of(case) for case in CASES["a pass, an evaluation"])
+    assert len(passes["gammas"]) == 2
+    assert serves["gammas"][:2] == passes["gammas"]  # behind the last step, the evaluation costs nothing more
+    assert distance(passes, serves) == 0
 
 
 # What is not exact
@@ -171,7 +171,7 @@ def parts(*values, size):
     return [tuple(value[start : start + size] for value in values) for start in range(0, len(values[0]), size)]
 
 
-def test_without_averaging_each_process_weighs_the_same(found):
+def test_without_averaging_each_process_weighs_the_same(outcome_of):
     for case in CASES["without averaging"]:
 
         def step_loss(loss, logits, labels, size=case.split[0]):
@@ -180,31 +180,31 @@ def test_without_averaging_each_process_weighs_the_same(found):
             # A process without rows brings a gradient of 0, and is averaged all the same.
             return sum(loss(*map(torch.cat, zip(*own, strict=True))) for own in processes if own) / 2
 
-        assert_equal(found(case), by_hand(case, step_loss=step_loss), case)
-        assert distance(found(case), by_hand(case)) > 1e-2
+        assert_equal(outcome_of(case), by_hand(case, step_loss=step_loss), case)
+        assert distance(outcome_of(case), by_hand(case)) > 1e-2
 
 
 def mmce_of_parts(case, size):
     """The plain loop where each `size` rows have an MMCE of their own, weighted by their labels."""
 
     def step_loss(loss, logits, labels):
-        of_parts = [loss(*part, reduction="sum") for part in parts(logits, labels, size=size)]
-        return sum(of_parts) / (labels != -100).sum()
+        sums = [loss(*part, reduction="sum") for part in parts(logits, labels, size=size)]
+        return sum(sums) / (labels != -100).sum()
 
     return by_hand(case, step_loss=step_loss)
 
 
-def test_mmce_is_that_of_a_micro_batch_gathered_or_not(found):
+def test_mmce_is_that_of_a_micro_batch_gathered_or_not(outcome_of):
     for case in CASES["MMCE"]:
-        assert_equal(found(case), mmce_of_parts(case, case.split[0]), case)
-        assert distance(found(case), by_hand(case)) > 1e-2
+        assert_equal(outcome_of(case), mmce_of_parts(case, case.split[0]), case)
+        assert distance(outcome_of(case), by_hand(case)) > 1e-2
     for case in CASES["MMCE, gathered"]:
-        assert_equal(found(case), mmce_of_parts(case, case.rows_of_batch), case)
-        whole = distance(found(case), by_hand(case))
+        assert_equal(outcome_of(case), mmce_of_parts(case, case.rows_of_batch), case)
+        whole = distance(outcome_of(case), by_hand(case))
         assert whole <= EXACT if case.split[1] == 1 else whole > 1e-2
 
 
-def test_batch_norm_sees_each_processs_own_rows_repeats_included(found):
+def test_batch_norm_sees_each_processs_own_rows_repeats_included(outcome_of):
     (case,) = CASES["batch norm"]
     first_row = batch_of(training_set(case)[:1])[0]
 
@@ -212,34 +212,34 @@ def test_batch_norm_sees_each_processs_own_rows_repeats_included(found):
         halves = [ids[:2], torch.cat([ids[2:], first_row])[:2]]
         return torch.cat([model(half)["logits"] for half in halves])[: len(ids)]
 
-    assert_equal(found(case), by_hand(case, forward=forward), case)
-    assert distance(found(case), by_hand(case)) > 1e-2
+    assert_equal(outcome_of(case), by_hand(case, forward=forward), case)
+    assert distance(outcome_of(case), by_hand(case)) > 1e-2
 
 
-def test_dropout_draws_differently_on_several_processes(found):
-    one, two = (found(case) for case in CASES["dropout"])
+def test_dropout_draws_differently_on_several_processes(outcome_of):
+    one, two = (outcome_of(case) for case in CASES["dropout"])
     assert distance(one, two) > 1e-2
 
 
 @pytest.mark.skipif(
     not hasattr(transformers.trainer_pt_utils, "BatchRebalanceSampler"), reason="Transformers 5.15 has no such sampler"
 )
-def test_batch_rebalance_counts_its_repeats(found):
+def test_batch_rebalance_counts_its_repeats(outcome_of):
     for case in CASES["rebalanced"]:
         order = torch.randperm(case.num_rows, generator=torch.Generator().manual_seed(42)).tolist()
         if case.num_rows == 17:  # one row is left for the last step, and it wants one for each of 2 × 2 micro-batches
-            assert distance(found(case), by_hand(case, steps_of(case, [order]))) > 1e-3
+            assert distance(outcome_of(case), by_hand(case, steps_of(case, [order]))) > 1e-3
             order += order[:3]
-        assert_equal(found(case), by_hand(case, steps_of(case, [order])), case)
+        assert_equal(outcome_of(case), by_hand(case, steps_of(case, [order])), case)
 
 
-def test_a_stream_that_each_process_reads_for_itself_counts_its_repeats(found):
+def test_a_stream_that_each_process_reads_for_itself_counts_its_repeats(outcome_of):
     even, uneven = CASES["not dispatched"]
-    assert_equal(found(even), by_hand(even), even)
+    assert_equal(outcome_of(even), by_hand(even), even)
     steps = steps_of(uneven)
-    assert distance(found(uneven), by_hand(uneven)) > 1e-2
+    assert distance(outcome_of(uneven), by_hand(uneven)) > 1e-2
     steps[-1] = steps[-1] + steps[0][:3]
-    assert_equal(found(uneven), by_hand(uneven, steps), uneven)
+    assert_equal(outcome_of(uneven), by_hand(uneven, steps), uneven)
 
 
 class Noisy(torch.utils.data.Dataset):
@@ -294,7 +294,7 @@ def test_bytes_that_a_process_gives_to_the_others(dtype, sizes, tmp_path, monkey
     def sent(num_rows):
         trainer, objects, actual = trainer_of(tmp_path, BagOfWords().to(dtype), eval_dataset=rows(num_rows)), [], {}
         monkeypatch.setattr(
-            evaluation, "gather_object", lambda given: objects.append(len(pickle.dumps(given))) or given
+            evaluation, "gather_object", lambda value: objects.append(len(pickle.dumps(value))) or value
         )
 
         def measure(name, action):

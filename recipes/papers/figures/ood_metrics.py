@@ -6,10 +6,9 @@ is the positive class. A threshold flags all samples with at least that score. S
 flagged together, and their order does not matter.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
+from sklearn import metrics
 from torch import Tensor
 
 from hf_focal.validation import Array, as_tensor, check_largest, check_scores
@@ -36,11 +35,9 @@ def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
         float64 (N,), on the CPU.
 
     Raises:
-        ValueError: the kind is unknown; the logits are not floating point, or not (N, K) with K >= 2; or a sample
-            has a NaN, +inf, or no finite logit.
+        ValueError: the logits are not floating point, or not (N, K) with K >= 2; or a sample has a NaN, +inf, or no
+            finite logit.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be 'entropy' or 'confidence', got {kind!r}")
     logits = as_tensor("logits", logits)
     if logits.ndim != 2:
         raise ValueError(f"logits must have the shape (N, K), got {tuple(logits.shape)}")
@@ -61,32 +58,23 @@ def _uncertainty(logits: Tensor, kind: str) -> Tensor:
     return sums.log1p() + torch.special.entr(weights).sum(1) / (1 + sums)
 
 
-def roc_curve(in_scores: Array, out_scores: Array) -> tuple[np.ndarray, np.ndarray]:
+def roc_curve(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
 
     Args:
-        in_scores: (N,), scores of the in-distribution samples.
-        out_scores: (M,), scores of the out-of-distribution samples.
+        in_scores: (N,), scores of the in-distribution samples, as of `uncertainty`; N >= 1.
+        out_scores: (M,), scores of the out-of-distribution samples; M >= 1.
 
     Returns:
         The false and the true positive rates, float64 (P,), ascending from 0 to 1: the shares of the in-distribution
         and of the out-of-distribution samples whose score is at least the threshold.
-
-    Raises:
-        ImportError: scikit-learn is not installed.
-        ValueError: the scores are not one-dimensional, are empty, or are not finite.
     """
-    labels, scores = _read_scores(in_scores, out_scores)
-    false_positive_rate, true_positive_rate, _ = _sklearn_metrics().roc_curve(labels, scores, drop_intermediate=False)
-    return false_positive_rate, true_positive_rate
+    rates = metrics.roc_curve(*_labels_and_scores(in_scores, out_scores), drop_intermediate=False)
+    return rates[0], rates[1]
 
 
-def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
-    """Measure how well scores distinguish in-distribution from out-of-distribution samples.
-
-    Args:
-        in_scores: (N,), scores of the in-distribution samples.
-        out_scores: (M,), scores of the out-of-distribution samples.
+def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str, float]:
+    """Measure how well scores, (N,) and (M,), distinguish in-distribution from out-of-distribution samples.
 
     Returns:
         Fractions in [0, 1]:
@@ -97,14 +85,9 @@ def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
         `"aupr_in"`: the average precision with in distribution as the positive class and negated scores;
         `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95% of the
             out-of-distribution samples.
-
-    Raises:
-        ImportError: scikit-learn is not installed.
-        ValueError: the scores are not one-dimensional, are empty, or are not finite.
     """
     false_positive_rate, true_positive_rate = roc_curve(in_scores, out_scores)
-    labels, scores = _read_scores(in_scores, out_scores)
-    metrics = _sklearn_metrics()
+    labels, scores = _labels_and_scores(in_scores, out_scores)
     return {
         "auroc": float(metrics.auc(false_positive_rate, true_positive_rate)),
         # Rounding can take the sum of perfect precisions above 1.
@@ -114,27 +97,6 @@ def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
     }
 
 
-def _sklearn_metrics() -> Any:
-    try:
-        from sklearn import metrics
-    except ImportError as error:
-        raise ImportError("detection metrics need scikit-learn: pip install scikit-learn") from error
-    return metrics
-
-
-def _read_scores(in_scores: Array, out_scores: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N + M,), 1 for out-of-distribution samples and 0 for others, and scores (N + M,), float64."""
-    inside, outside = _checked("in_scores", in_scores), _checked("out_scores", out_scores)
-    return np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
-
-
-def _checked(name: str, scores: Array) -> np.ndarray:
-    if isinstance(scores, Tensor):
-        scores = scores.detach().cpu().double().numpy()  # NumPy has no bfloat16
-    values = np.asarray(scores, np.float64)
-    if values.ndim != 1 or not values.size:
-        raise ValueError(f"{name} must have the shape (N,) with N >= 1, got {values.shape}")
-    finite = np.isfinite(values)
-    if not finite.all():
-        raise ValueError(f"{name} must be finite, got {values[~finite][0]}")
-    return values
+def _labels_and_scores(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels (N + M,), 1 for out-of-distribution samples and 0 for others, and scores (N + M,)."""
+    return np.repeat([0, 1], [len(in_scores), len(out_scores)]), np.concatenate([in_scores, out_scores])

@@ -43,16 +43,8 @@ class Predictions:
 
     @classmethod
     def of(cls, logits: Array, labels: Array, temperature: Temperature) -> "Predictions":
-        """Make `Predictions` from logits (N, K) of any floating dtype, and labels (N,), integers in [0, K).
-
-        Raises:
-            TypeError, ValueError: as in `CalibrationMetrics.update`; also if the logits have the wrong shape or a
-                label is -100, because every sample needs a class.
-        """
+        """Make `Predictions` from logits (N, K) of any floating dtype, and labels (N,), integers in [0, K)."""
         logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels).detach()
-        if logits.ndim != 2 or (labels == -100).any():
-            seen = f"logits of shape {tuple(logits.shape)}" if logits.ndim != 2 else "the label -100"
-            raise ValueError(f"logits must be (N, K) and every label a class, got {seen}")
         before = _confidence(logits, labels)
         after = _confidence(scaled(logits, temperature.value), labels)
         return cls(labels.cpu().numpy().astype(np.int64), logits.argmax(1).cpu().numpy(), before, after)
@@ -103,11 +95,7 @@ def choose_examples(
     Returns:
         Two lists of ascending indices: of samples that every run classifies correctly, and of those that every run
         misclassifies.
-
-    Raises:
-        ValueError: there are no runs, or the runs are on different samples.
     """
-    _common_labels(predictions)
     correct = np.stack([run.correct for run in predictions.values()])
     generator = np.random.default_rng(seed)
     right, wrong = (
@@ -137,25 +125,10 @@ def examples_figure(
 
     Returns:
         A `matplotlib.figure.Figure` with one axes, which holds the images and the texts.
-
-    Raises:
-        ValueError: there are no samples or runs; an index is out of range; the images have the wrong shape, dtype, or
-            number; the runs are on different samples; or a class has no name.
     """
     from matplotlib.figure import Figure
 
-    images, samples, labels = np.asarray(images), list(samples), _common_labels(predictions)
-    if not samples or min(samples) < 0 or max(samples) >= len(labels):
-        raise ValueError(f"samples must be indices below {len(labels)}, at least one, got {samples}")
-    if images.dtype != np.uint8 or images.shape[:1] + images.shape[3:] != (len(samples), 3):
-        raise ValueError(
-            f"images must be uint8 of shape ({len(samples)}, H, W, 3), one for each of the samples, got "
-            f"{images.dtype} of shape {images.shape}"
-        )
-    last = max(int(values[samples].max()) for values in (labels, *(run.prediction for run in predictions.values())))
-    if last >= len(label_names):
-        raise ValueError(f"label_names must have a name for class {last}, got {len(label_names)} names")
-
+    images, labels = np.asarray(images), next(iter(predictions.values())).label
     heads = [_label(label_names[labels[sample]]) for sample in samples]
     names = [wrapped(name, _NAME_WIDTH) for name in predictions]
     cells = [[_cell(run, sample, label_names) for sample in samples] for run in predictions.values()]
@@ -208,17 +181,6 @@ def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
     """Return the largest probability of each sample, float32 (N,), as `CalibrationMetrics` computes it."""
     _, blocks = read_samples("logits", logits, labels, -100)
     return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
-
-
-def _common_labels(predictions: Mapping[str, Predictions]) -> np.ndarray:
-    """Return the labels of the samples; raise `ValueError` unless they are the same in every run."""
-    if not predictions:
-        raise ValueError("predictions must hold at least one run, got none")
-    (first, run), *rest = predictions.items()
-    for name, other in rest:
-        if not np.array_equal(other.label, run.label):
-            raise ValueError(f"predictions must have the same labels in every run, {name!r} and {first!r} differ")
-    return run.label
 
 
 def _cell(run: Predictions, sample: int, label_names: Sequence[str]) -> str:

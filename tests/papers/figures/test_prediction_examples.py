@@ -87,15 +87,6 @@ def test_examples_are_right_or_wrong_in_every_run():
     assert choose_examples(runs, count=6, seed=4) != (right, wrong)
 
 
-def test_runs_must_be_of_the_same_samples():
-    runs = runs_of("a", "b")
-    shorter = Predictions.of(logits_of(1)[1:], LABELS[1:], temperature_of(1.0))
-    other = replace(runs["b"], label=runs["b"].label[::-1])
-    for run in (shorter, other):
-        with pytest.raises(ValueError, match="same labels in every run, 'b' and 'a' differ"):
-            choose_examples({"a": runs["a"], "b": run})
-
-
 def test_the_figure_says_what_each_run_predicts(tmp_path):
     path = tmp_path / "examples.png"
     label, before, after = (
@@ -124,10 +115,3 @@ def test_the_figure_says_what_each_run_predicts(tmp_path):
         np.testing.assert_array_equal(shown.get_array(), image)
         assert shown.get_interpolation() == "nearest"
     assert imread(path).std() > 0.1
-
-
-def test_samples_and_names_must_fit():
-    with pytest.raises(ValueError, match="samples must be indices below 500, at least one, got"):
-        examples_figure(pictures(1), NAMES, runs_of("a"), [-1])
-    with pytest.raises(ValueError, match="label_names must have a name for class 4, got 2 names"):
-        examples_figure(pictures(1), NAMES[:2], runs_of("a"), [4])

@@ -93,8 +93,8 @@ def test_auto_loses_to_a_temperature_on_no_task_once_there_are_500_samples(evide
 
 
 def test_calibrate_takes_auto_where_it_was_measured():
-    given = [(True, 49), (True, 50), (True, 1000), (False, 1000)]
-    assert [default_correction(*numbers) for numbers in given] == ["temperature", "auto", "auto", "temperature"]
+    arguments = [(True, 49), (True, 50), (True, 1000), (False, 1000)]
+    assert [default_correction(*numbers) for numbers in arguments] == ["temperature", "auto", "auto", "temperature"]
 
 
 def test_the_command_prints_the_recommendation(capsys):
