@@ -236,11 +236,10 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "",
         *table_of_methods(rows, MAIN_SIZE),
         "",
-        "\\* Not on all sets: quadratic scaling only with two classes, matrix scaling with up to 100; peers that "
-        "take long were not run on some of the sets with 28 or more. Seconds are of one thread, on a busy machine, "
-        "for the fit and the test samples; of T, vector scaling, matrix scaling, and the rule of 0.2, in the first "
-        "draw of each set. A probability of 0 counts as 0.0001, which isotonic regression and "
-        "quadratic scaling need. A fit that fails counts as no correction: "
+        "\\* Not on all sets: quadratic scaling only with two classes, matrix scaling with up to 100. Seconds are of "
+        "one thread, on a busy machine, for the fit and the test samples; of T, vector scaling, matrix scaling, and "
+        "the rule of 0.2, in the first draw of each set. A probability of 0 counts as 0.0001, which isotonic "
+        "regression and quadratic scaling need. A fit that fails counts as no correction: "
         + ", ".join(f"{count:,} of {method}" for method, count in failed.items())
         + f", of {len(rows):,} fits.",
         "",

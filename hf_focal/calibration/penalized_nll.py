@@ -75,7 +75,7 @@ class PenalizedNLL:
     def minima(self) -> tuple[Tensor, Tensor]:
         """Return the minimum of each problem, (F,), and b and A there, (F, K, J); of a scalar A, J is 2."""
         first = self._part(slice(0, 1))
-        if len(self._features) * self._weights.numel() <= self._elements:
+        if len(self._weights) == 1 or len(self._features) * self._weights.numel() <= self._elements:
             value, unknowns = self._search(self._center, first)
         else:
             value, unknowns = first._search(first._center, first)
