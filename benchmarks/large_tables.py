@@ -189,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 2_000_000, 4_000_000])
     parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--methods", nargs="+", default=["evaluate", "temperature", "auto", "measure"])
+    parser.add_argument("--methods", nargs="*", default=["evaluate", "temperature", "auto", "measure"])
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument(
         "--workers", type=int, nargs="*", default=[], help="pools for the last of the rows, such as 1 2"

@@ -46,3 +46,8 @@ def test_figures_of_losses_and_metrics_are_in_the_cell_of_their_names(tmp_path):
 def test_a_file_without_figures_is_an_error(tmp_path):
     with pytest.raises(subprocess.CalledProcessError):
         printed(tmp_path / "missing.json")
+
+
+def test_the_page_has_the_ranges_over_all_processors():
+    _, found, table = printed().rpartition("processors\n\n")
+    assert found and table.strip() in (BENCHMARKS / "README.md").read_text(encoding="utf-8")

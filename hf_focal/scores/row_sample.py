@@ -35,8 +35,8 @@ class RowSample:
         """Return the indices of the rows of a batch that may be in the sample."""
         if not self.size:
             return np.zeros(0, np.int64)
-        found = np.flatnonzero(keys <= self._largest)
-        return found[np.argpartition(keys[found], self.size - 1)[: self.size]] if len(found) > self.size else found
+        rows = np.flatnonzero(keys <= self._largest)
+        return rows[np.argpartition(keys[rows], self.size - 1)[: self.size]] if len(rows) > self.size else rows
 
     def add(self, keys: np.ndarray, columns: dict[str, np.ndarray]) -> None:
         """Add rows, those that are `wanted`."""

@@ -62,16 +62,16 @@ class ScoreStatistics(ScoresWithoutRows):
         has_given_clusters: bool = False,
     ) -> None:
         self.schema, self.num_bins, self.correction, self.source = schema, num_bins, correction, source
-        given: Any = {"keep_samples": False, "link": schema.link}
-        given["classwise"] = schema.kind != "confidence" and schema.num_scores <= MOST_CLASSWISE
-        self.metrics = CalibrationMetrics(num_bins, **given)
-        self.corrected = None if correction is None else CalibrationMetrics(num_bins, **given)
+        settings: Any = {"keep_samples": False, "link": schema.link}
+        settings["classwise"] = schema.kind != "confidence" and schema.num_scores <= MOST_CLASSWISE
+        self.metrics = CalibrationMetrics(num_bins, **settings)
+        self.corrected = None if correction is None else CalibrationMetrics(num_bins, **settings)
         self.nll = NLLSums(schema.link)
         most = min(_SAMPLED_ROWS, _SAMPLED_SCORES // max(1, schema.num_scores))
         self.sample = RowSample(most if sample_size is None else min(sample_size, most))
         self.count = 0
         # With {source} for the name of the table, as in the notes on numbers, so that those of shards are the same.
-        self._of_schema = tuple(note.replace(source, "{source}") for note in notes)
+        self._schema_notes = tuple(note.replace(source, "{source}") for note in notes)
         self._value_notes = Counter[str]()
         self._uses: dict[str, None] = {}  # notes on what was made of the sample and the sums
         self._clusters = cluster_column, has_given_clusters
@@ -102,10 +102,10 @@ class ScoreStatistics(ScoresWithoutRows):
         if fits:
             if scores.confidences is None:
                 self.nll.update(scores.logits, labels)
-            own = scores.logits if scores.confidences is None else scores.confidences[:, None]
-            keys = keys_of(own, labels)
+            matrix = scores.logits if scores.confidences is None else scores.confidences[:, None]
+            keys = keys_of(matrix, labels)
             rows = self.sample.wanted(keys)
-            columns = {"scores": own[rows], "labels": labels[rows]}
+            columns = {"scores": matrix[rows], "labels": labels[rows]}
             for name in others.column_names:
                 values = others.column(name).take(pa.array(rows)).to_pylist()
                 columns[name] = np.array([str(value) for value in values])
@@ -140,7 +140,7 @@ class ScoreStatistics(ScoresWithoutRows):
         self.nll.merge(other.nll)
         self.sample.merge(other.sample)
         self.count += other.count
-        self._of_schema = tuple(dict.fromkeys(self._of_schema + other._of_schema))
+        self._schema_notes = tuple(dict.fromkeys(self._schema_notes + other._schema_notes))
         self._value_notes.update(other._value_notes)
         self._uses |= other._uses
         if other.source != self.source:
@@ -165,7 +165,7 @@ class ScoreStatistics(ScoresWithoutRows):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know."""
-        notes = [note.replace("{source}", self.source) for note in self._of_schema]
+        notes = [note.replace("{source}", self.source) for note in self._schema_notes]
         notes += [text.format(rows=rows, source=self.source) for text, rows in self._value_notes.items()]
         counts = self.metrics.label_counts
         if (
@@ -278,12 +278,12 @@ class ScoreStatistics(ScoresWithoutRows):
     def load(path: str | Path) -> "ScoreStatistics":
         """Read what `save` wrote. The file is a pickle: only read those that you wrote."""
         try:
-            found = pickle.loads(Path(path).read_bytes())
+            statistics = pickle.loads(Path(path).read_bytes())
         except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError) as error:
             raise InputError("path", f"must be a file that save wrote, got {str(path)!r}: {error}") from error
-        if not isinstance(found, ScoreStatistics):
+        if not isinstance(statistics, ScoreStatistics):
             raise InputError("path", f"must be a file that save wrote, got {str(path)!r}")
-        return found
+        return statistics
 
 
 _OTHERS = " and others"

@@ -73,13 +73,13 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     decimals = None
     if schema is None:
         names = ("correct_column", "classes", "kind", "link")
-        given = {name: options[name] for name in names if options.get(name)}
-        given |= {"score_column": score_column, "label_column": label_column}
-        found = decide(_with_labels(table, rows, label_column, labels), **given)
-        schema, floor = found.schema, options.get("floor")
-        notes = tuple(note for note in found.notes if not note.startswith(ABSENT))  # the metrics count the labels
+        arguments = {name: options[name] for name in names if options.get(name)}
+        arguments |= {"score_column": score_column, "label_column": label_column}
+        decided = decide(_with_labels(table, rows, label_column, labels), **arguments)
+        schema, floor = decided.schema, options.get("floor")
+        notes = tuple(note for note in decided.notes if not note.startswith(ABSENT))  # the metrics count the labels
         if schema.kind != "confidence":
-            values = found.values[: len(rows.table)]
+            values = decided.values[: len(rows.table)]
             decimals = decimals_of(values, schema.kind) if floor is None else None
             floor = as_logits(rows, values, schema.kind, schema.link, floor)[1]
             schema = replace(schema, floor=floor)
@@ -89,8 +89,8 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
         if path.suffix.lower() == ".parquet":
             other = ScoreRows(table.argument, path.name, pq.read_schema(path).empty_table(), path)
             refuse_other_classes(other, schema.columns)
-    present, own = head.table.column_names, label_column and (label_column,)
-    needed = [*schema.columns, *(own or schema.label_columns), schema.prediction_column, schema.correct_column]
+    present, named = head.table.column_names, label_column and (label_column,)
+    needed = [*schema.columns, *(named or schema.label_columns), schema.prediction_column, schema.correct_column]
     columns = tuple(dict.fromkeys(name for name in needed if name is not None))
     if not {*columns} <= {*present}:  # made of the columns of a pipeline
         columns = tuple(present)
@@ -119,10 +119,10 @@ def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) 
         label, _ = find_label_columns(rows, None)
     if label is None or label not in names or not table.can_repeat or is_lists(rows.column("label_column", label)):
         return ()
-    found: dict[Any, None] = {}
+    labels: dict[Any, None] = {}
     for part in table.read([label], (), _LABELS_AT_ONCE):
-        found |= dict.fromkeys(distinct(part.column("label_column", label))[0])
-    return tuple(found)
+        labels |= dict.fromkeys(distinct(part.column("label_column", label))[0])
+    return tuple(labels)
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def _with_labels(table: TableBatches, rows: ScoreRows, label_column: str | None,
     name, _ = find_label_columns(rows, label_column)
     if name is None:
         return rows
-    own = {*distinct(rows.column("label_column", name))[0]}
-    others = [label for label in labels if label not in own]
+    present = {*distinct(rows.column("label_column", name))[0]}
+    others = [label for label in labels if label not in present]
     if not others or len(others) * max(1, rows.table.nbytes // max(1, len(rows.table)) // 8) > _MOST_ADDED:
         return rows
     place = rows.table.column_names.index(name)
@@ -207,7 +207,7 @@ class StreamedScores(ScoresWithoutRows):
     ) -> ScoreStatistics:
         """Read all rows, and return their statistics, or only those that measure, or that fit."""
         meaning, schema = self.meaning, self.schema
-        found = ScoreStatistics(
+        result = ScoreStatistics(
             schema,
             num_bins=num_bins,
             correction=correction,
@@ -223,8 +223,8 @@ class StreamedScores(ScoresWithoutRows):
         size = rows_of_batch(max(schema.num_scores, 1))
         for part in self.table.read(columns, schema.columns, size):
             rows = with_score_columns(part, meaning.replaced_column)
-            given: Any = {"label_column": meaning.label_column, "known_labels": meaning.labels}
-            parsed = read_by_schema(rows, schema, needs_labels=True, **given)
+            arguments: Any = {"label_column": meaning.label_column, "known_labels": meaning.labels}
+            parsed = read_by_schema(rows, schema, needs_labels=True, **arguments)
             if meaning.decimals is not None:
                 check_decimals(rows, parsed.values, schema.kind, meaning.decimals)
             scores, notes = scores_of(rows, parsed, schema.floor or None)
@@ -233,12 +233,12 @@ class StreamedScores(ScoresWithoutRows):
                 if meaning.has_given_clusters:
                     where = part.where(pc.index(others.column("clusters").is_null(), True).as_py())
                     raise InputError("cluster_column", f"must have no missing values, got one in {where}")
-                found.forget_clusters()
-            found.add(scores, notes, others, measures=measures, fits=fits)
+                result.forget_clusters()
+            result.add(scores, notes, others, measures=measures, fits=fits)
         pa.default_memory_pool().release_unused()  # 30 MB of buffers, before a fit needs memory of its own
-        if not found.count:
+        if not result.count:
             raise InputError(self.table.argument, f"must have rows, got none in {self.source}")
-        return found
+        return result
 
     def _for_fits(self) -> ScoreStatistics:
         """Return the statistics with the sample and the sums for T; of a stream, all of them, as it is read once."""
@@ -280,7 +280,7 @@ class StreamedScores(ScoresWithoutRows):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know, of what has been used so far."""
-        used = [found.notes for found in (self._measured, self._fitted) if found is not None]
+        used = [statistics.notes for statistics in (self._measured, self._fitted) if statistics is not None]
         return tuple(dict.fromkeys(note for notes in used for note in notes)) or self.meaning.notes
 
 
@@ -332,9 +332,9 @@ def measure(
         raise InputError(unknown[0], f"must not be given to measure, got {columns[unknown[0]]!r}")
     key = None if cache is None else _key(scores, (schema, correction, num_bins, sample_size, columns))
     if cache is not None and Path(cache).is_file():
-        found = ScoreStatistics.load(cache)
-        if found.key == key:
-            return found
+        statistics = ScoreStatistics.load(cache)
+        if statistics.key == key:
+            return statistics
         raise InputError(
             "cache", f"must be a file of the same scores and arguments, got {str(cache)!r} of others: remove it"
         )

@@ -101,9 +101,9 @@ def large_table(argument: str, value: Any, text: Sequence[str] = ()) -> Any:
     if hasattr(value, "with_format") and not hasattr(value, "__len__"):  # an IterableDataset
 
         def iterate(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.Table]:
-            found = value if columns is None else value.select_columns([*columns])
+            selected = value if columns is None else value.select_columns([*columns])
             metadata = value.features.arrow_schema.metadata if value.features else None
-            for batch in found.with_format("arrow").iter(batch_size=size):
+            for batch in selected.with_format("arrow").iter(batch_size=size):
                 yield batch.replace_schema_metadata(metadata or batch.schema.metadata)
 
         return _of_stream(argument, iterate)
@@ -112,8 +112,8 @@ def large_table(argument: str, value: Any, text: Sequence[str] = ()) -> Any:
             return value
 
         def select(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.Table]:
-            found = value if columns is None else value.select_columns([*columns])
-            return found.with_format("arrow").iter(batch_size=size)
+            selected = value if columns is None else value.select_columns([*columns])
+            return selected.with_format("arrow").iter(batch_size=size)
 
         return _of_stream(argument, select, is_large=True)
     if isinstance(value, pa.RecordBatchReader):
@@ -133,13 +133,13 @@ def files_of(argument: str, value: Any) -> tuple[str, list[Path]]:
         return f"{paths[0].name} to {paths[-1].name}", _of_one_format(argument, value, paths)
     path = Path(value)
     if path.is_dir():
-        found = sorted(part for part in path.rglob("*") if part.suffix.lower() in FORMATS and _is_visible(part, path))
-        return path.name, _of_one_format(argument, value, found)
+        files = sorted(part for part in path.rglob("*") if part.suffix.lower() in FORMATS and _is_visible(part, path))
+        return path.name, _of_one_format(argument, value, files)
     if any(mark in str(value) for mark in _GLOB) and not path.exists():
         root = Path(path.anchor or ".")
         pattern = str(path.relative_to(path.anchor)) if path.anchor else str(path)
-        found = sorted(part for part in root.glob(pattern) if part.is_file() and part.suffix.lower() in FORMATS)
-        return path.name, _of_one_format(argument, value, found)
+        files = sorted(part for part in root.glob(pattern) if part.is_file() and part.suffix.lower() in FORMATS)
+        return path.name, _of_one_format(argument, value, files)
     return path.name, [path]
 
 
@@ -213,8 +213,8 @@ def _joined(argument: str, name: str, paths: list[Path], text: Sequence[str]) ->
 
 def in_batches(argument: str, value: Any, text: Sequence[str] = ()) -> TableBatches:
     """Return a table in batches, whatever its size. The arguments are those of `large_table`."""
-    found = large_table(argument, value, text)
-    return found if isinstance(found, TableBatches) else _slices(argument, load(argument, found, text))
+    large = large_table(argument, value, text)
+    return large if isinstance(large, TableBatches) else _slices(argument, load(argument, large, text))
 
 
 def _of_table(argument: str, rows: ScoreRows) -> Any:
@@ -275,23 +275,23 @@ def _whole_or(argument: str, table: TableBatches) -> Any:
 
 def _of_one_pass(argument: str, reader: pa.RecordBatchReader) -> Any:
     """Return the rows of a stream that can be read once; the first ones are kept until `read` is called for all."""
-    kept: list[pa.Table] = []
+    first_tables: list[pa.Table] = []
     rows = 0
     for batch in reader:
-        kept.append(_table(batch))
+        first_tables.append(_table(batch))
         rows += len(batch)
-        if len(batch) and (rows > MOST_ROWS or _scores_of(kept[-1].slice(0, 1), rows) > MOST_SCORES):
+        if len(batch) and (rows > MOST_ROWS or _scores_of(first_tables[-1].slice(0, 1), rows) > MOST_SCORES):
             break
     else:
         if not rows:
             raise InputError(argument, f"must have rows, got none in {argument}")
-        return ScoreRows(argument, argument, with_plain_texts(pa.concat_tables(kept)))
+        return ScoreRows(argument, argument, with_plain_texts(pa.concat_tables(first_tables)))
 
     def read(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[ScoreRows]:
         if columns is None:  # the first rows only, from which the meaning of the columns is decided
-            yield from _rows(argument, iter(kept), size)
+            yield from _rows(argument, iter(first_tables), size)
             return
-        for part in _rows(argument, chain(_emptied(kept), reader), size):
+        for part in _rows(argument, chain(_emptied(first_tables), reader), size):
             yield replace(part, table=part.table.select([*columns]))
 
     return TableBatches(argument, argument, read, can_repeat=False)
