@@ -59,11 +59,11 @@ class EncodedQuestions(NamedTuple):
         training = model.training
         model.eval()
         try:
-            longest = asked[order[0]]
-            shares_prompts = bool(longest.texts) and goes_on_from_its_cache(
+            remaining, longest = batches[len(lines) :], asked[order[0]]
+            shares_prompts = bool(remaining and longest.texts) and goes_on_from_its_cache(
                 model, longest.prompt, max((text.ids for text in longest.texts), key=len)
             )
-            for rows in batches[len(lines) :]:
+            for rows in remaining:
                 scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
                 lines.append({"rows": rows, "scores": scores})
                 if file is not None:
