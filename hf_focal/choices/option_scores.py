@@ -73,8 +73,8 @@ class EncodedQuestions(NamedTuple):
             model.train(training)
         scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
         columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
-        scores = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
-        return scores if model.dtype == torch.float64 else scores.float()
+        padded = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
+        return padded if model.dtype == torch.float64 else padded.float()
 
 
 def score_choices(
