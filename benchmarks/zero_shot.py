@@ -257,7 +257,7 @@ def page(figures: dict[str, Any]) -> str:
         "logits those of their first tokens ([benchmarks/text_logits]"
         "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits) has them and the prompts). The "
         "labels of banking77 and clinc150 have up to nine tokens, and their scores are the sums of the "
-        "log-probabilities of these; there are only 300 held-out and 300 test texts of each. "
+        "log-probabilities of these; there are only 100 held-out and 200 test texts of each. "
         "Corrections are fitted to random draws of held-out texts, 10 for each size and set, and measured on at most "
         "1,000 test texts. Figures are means over draws, then over the sets of a task, then over tasks. *Harm* is a "
         "draw whose test NLL is above that without a correction by more than 0.001 and by more than one standard "

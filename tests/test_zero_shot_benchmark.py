@@ -28,7 +28,7 @@ def test_figures_are_those_of_the_logits(zero_shot, tmp_path, monkeypatch):
     monkeypatch.setattr(zero_shot, "SIZES", (20, 100))
     monkeypatch.setattr(zero_shot, "DRAWS", 1)
     table = zero_shot.sets()
-    names = table[table["kind"] == "zero_shot"].index[:2]
+    names = table.query("kind == 'zero_shot' and classes == 2").index[:2]
     monkeypatch.setattr(zero_shot, "sets", lambda: table.loc[names])
     arguments = ["zero_shot.py", "--json", str(tmp_path / "figures.json"), "--page", str(tmp_path / "page.md")]
     monkeypatch.setattr(sys, "argv", arguments)

@@ -366,7 +366,7 @@ PROMPTS = {  # the words of the labels, the prompt that the word goes on, and th
     ),
 }
 
-ROWS_SUMS = 300  # of each split, of tasks whose labels have several tokens
+ROWS_SUMS = {"validation": 100, "test": 200}  # of tasks whose labels have several tokens
 SUM_PROMPTS = {  # the names of these tasks' labels go on
     "banking77": "Message to a bank: {text}\nThe customer's intent is:",
     "clinc150": "Message to an assistant: {text}\nThe user's intent is:",
@@ -399,7 +399,7 @@ def label_sums(file: Path, data: Path, task: str, texts: list[str]) -> Tensor:
     head, rows = model.get_output_embeddings(), [{"text": text} for text in texts]
     model.set_output_embeddings(Float32Head(head))
     try:
-        return label_scores(model, tokenizer, rows, labels, SUM_PROMPTS[task], batch_size=150)
+        return label_scores(model, tokenizer, rows, labels, SUM_PROMPTS[task], batch_size=100)
     finally:
         model.set_output_embeddings(head)
 
@@ -410,7 +410,7 @@ def ask_by_sums(run: Run, data: Path, models: Path) -> LogitsOf:
     _, tokenizer = language_model(file)
 
     def logits_of(task: str, split: str) -> Tensor:
-        texts = [shorten(tokenizer, text) for text in splits_of(data, task)[0][split]["text"][:ROWS_SUMS]]
+        texts = [shorten(tokenizer, text) for text in splits_of(data, task)[0][split]["text"][: ROWS_SUMS[split]]]
         order = np.argsort([-len(text) for text in texts], kind="stable")  # similar lengths together
         return label_sums(file, data, task, [texts[row] for row in order])[torch.from_numpy(order.argsort())]
 

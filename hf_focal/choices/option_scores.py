@@ -59,11 +59,11 @@ class EncodedQuestions(NamedTuple):
         training = model.training
         model.eval()
         try:
-            longest = asked[order[0]]
-            shares_prompts = bool(longest.texts) and goes_on_from_its_cache(
+            remaining, longest = batches[len(lines) :], asked[order[0]]
+            shares_prompts = bool(remaining and longest.texts) and goes_on_from_its_cache(
                 model, longest.prompt, max((text.ids for text in longest.texts), key=len)
             )
-            for rows in batches[len(lines) :]:
+            for rows in remaining:
                 batch_scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
                 lines.append({"rows": rows, "scores": batch_scores})
                 if file is not None:
@@ -73,8 +73,8 @@ class EncodedQuestions(NamedTuple):
             model.train(training)
         scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
         columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
-        scores = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
-        return scores if model.dtype == torch.float64 else scores.float()
+        padded = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
+        return padded if model.dtype == torch.float64 else padded.float()
 
 
 def score_choices(

@@ -150,6 +150,7 @@ def test_the_rerankers_part_of_the_guide_runs_with_real_weights(folder, tmp_path
         Path(path).symlink_to(folder / NAME)
     page = GUIDE.read_text(encoding="utf-8")
     (prompt,) = re.findall(r"```text\n(<\|im_start\|>system.*?\n)```", page, flags=re.DOTALL)
+    prompt = prompt.partition("<think>")[0] + "\n"  # SmolLM2's tokens at two line breaks depend on what follows
     Path("qwen3_reranker.txt").write_text(prompt, encoding="utf-8")
     answers = {"sea": "Whales swim in the sea.", "sky": "Birds fly in the sky.", "wood": "A fox lives in the wood."}
     random = np.random.default_rng(0)

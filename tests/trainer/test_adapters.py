@@ -17,7 +17,7 @@ from transformers import BertForTokenClassification, GenerationConfig, T5Config,
 from hf_focal import FocalTrainer, calibrated_generation, fold_correction
 from hf_focal.calibration import CalibrationFit, apply_calibrated_generation
 from hf_focal.calibration.adapter_folding import adapter_calibration
-from hf_focal.choices.continuations import next_token_logits
+from hf_focal.choices.continuations import after_prompts, goes_on_from_its_cache, next_token_logits
 
 peft = pytest.importorskip("peft")
 pytestmark = [pytest.mark.full, pytest.mark.slow]
@@ -207,6 +207,17 @@ def test_virtual_tokens(tmp_path, name):
     expected = model(input_ids=sequence).logits[0, -1]
     actual = next_token_logits(model, sequence, torch.ones_like(sequence), torch.tensor([0]), torch.tensor([2]))
     torch.testing.assert_close(actual[0], expected)
+    assert not goes_on_from_its_cache(model, [3, 4, 5, 6], [7, 8])
+
+
+def test_lora_goes_on_from_its_cache(tmp_path):
+    model = with_adapter(build("gpt2"), tmp_path, "CAUSAL_LM").eval()
+    prompts, continuations = [[3, 4, 5], [6], [7, 8, 9, 10]], [[3, 4], [5], [6, 7]]
+    assert goes_on_from_its_cache(model, prompts[2], continuations[0])
+    with torch.no_grad():
+        whole, shared = (after_prompts(model, prompts, shared=shared)(continuations) for shared in (False, True))
+    torch.testing.assert_close(shared[[0, 2]], whole[[0, 2]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(shared[1, :2], whole[1, :2], rtol=0, atol=1e-12)
 
 
 def test_an_encoder_decoders_adapter_generates(tmp_path):
