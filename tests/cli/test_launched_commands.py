@@ -14,6 +14,7 @@ def run(*arguments):
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_package_is_the_command():
     assert float(run("-m", "hf_focal", "gamma", 0.25).stdout) == pytest.approx(gamma_for_threshold(0.25), rel=1e-5)
     wrong = run("-m", "hf_focal", "gamma", 2)

@@ -42,7 +42,7 @@ def metrics(tmp_path):
     history = [{"epoch": float(epoch), "gammas": [1.0, 2.0], "edges": [0, 0.3, 1]} for epoch in (1, 2)]
     details = {"gamma_history": history}
     result = RunResult.measure("adafocal", fit, logits, labels, 3, true_calibration_error=(0.1, 0.2), details=details)
-    write_report(tmp_path / "report", result)
+    write_report(tmp_path / "report", result, pictures=False)
     return tmp_path / "report" / "metrics.json"
 
 

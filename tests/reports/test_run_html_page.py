@@ -70,7 +70,7 @@ def test_samples_without_texts_have_the_numbers_of_their_rows(tmp_path):
     assert re.search('<th scope="row">row [0-9]+</th>', (tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("text_column", ["message", None])
+@pytest.mark.parametrize("text_column", ["message", pytest.param(None, marks=pytest.mark.slow)])
 def test_samples_are_in_no_file_that_is_published(tmp_path, text_column):
     table = table_of(300, 3)
     table["id"] = [f"secret {number}" for number in range(len(table))]
@@ -108,6 +108,7 @@ def test_nothing_in_names_and_texts_is_markup(measured):
     assert "&lt;img src=x onerror" in page
 
 
+@pytest.mark.slow
 def test_the_page_is_small(measured, tmp_path):
     assert (measured / "out" / "report.html").stat().st_size < 300_000
     rng = np.random.default_rng(0)

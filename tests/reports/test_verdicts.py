@@ -73,6 +73,7 @@ def test_the_ranking_of_such_a_model_may_be_worth_a_threshold():
     assert "so it ranks: choose a threshold" in first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_chance_is_no_better_than_the_majority_class(classes):
     """By a test at a level of 5%, which random models pass in about 5% of the draws."""

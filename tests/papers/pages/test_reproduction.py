@@ -36,6 +36,7 @@ def copy(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_pages_are_those_of_the_committed_runs(copy):
     results.main([])
     for page in PAGES:

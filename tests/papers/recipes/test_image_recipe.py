@@ -312,6 +312,7 @@ def test_two_processes(digits, tmp_path):
     assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_decoded_as_needed_in_workers(digits, tmp_path, trainers):
     for name, split in (("train", digits.train), ("test", digits.test)):
         for number, (image, label) in enumerate(zip(pil_images(split), split["label"], strict=True)):
@@ -420,6 +421,7 @@ def test_errors_come_before_training_in_one_line_and_leave_no_folder(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_long_tail_is_cut_of_the_training_images_alone(digits, tmp_path, trainers):
     options = digits.files | {"imbalance": 0.1, "loss": "class_balanced:beta=0.9", "class_weights_steps": 2}
     (result,) = run(tmp_path, **options, per_device_train_batch_size=10)
