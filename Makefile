@@ -32,7 +32,7 @@ test-slow: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# The tests that need timm, TRL, PEFT, DeepSpeed, int8, Ray, Dask, peers of the corrections, or Chromium, with the newest
+# The tests that need timm, TRL, PEFT, DeepSpeed, int8, Ray, Dask, Spark, peers of the corrections, or Chromium, with the newest
 # versions, in a separate environment of 6 GB. DeepSpeed compiles with the environment's ninja.
 FULL_VENV ?= .venv-full
 test-full: $(FULL_VENV)/.installed
