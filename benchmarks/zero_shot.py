@@ -251,13 +251,20 @@ def page(figures: dict[str, Any]) -> str:
             f"- **Contextual calibration** has {of('contextual', 'error', 'nll')}, {harmed('contextual')}, and raises "
             f"the NLL in {percent(main['contextual']['harm'])}%."
         )
+    lines += tuned_verdict(figures.get("tuned", []))
+    summed = [task for task in ("banking77", "clinc150") if task in tasks.values()]
+    several = (
+        f"The labels of {' and '.join(summed)} have up to nine tokens, and their scores are the sums of the "
+        "log-probabilities of these; there are only 100 held-out and 200 test texts. "
+        if summed
+        else ""
+    )
     lines += [
         "",
         "The model is SmolLM2-135M-Instruct, with 4-bit weights. The labels are single words after a prompt, and the "
         "logits those of their first tokens ([benchmarks/text_logits]"
-        "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits) has them and the prompts). The "
-        "labels of banking77 and clinc150 have up to nine tokens, and their scores are the sums of the "
-        "log-probabilities of these; there are only 100 held-out and 200 test texts of each. "
+        "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits) has them and the prompts). "
+        f"{several}"
         "Corrections are fitted to random draws of held-out texts, 10 for each size and set, and measured on at most "
         "1,000 test texts. Figures are means over draws, then over the sets of a task, then over tasks. *Harm* is a "
         "draw whose test NLL is above that without a correction by more than 0.001 and by more than one standard "
@@ -303,6 +310,24 @@ def page(figures: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def tuned_verdict(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a line on fine-tuning from the zero-shot start."""
+    nll = {(row["task"], row["classifier"], row["method"]): row["nll"] for row in rows}
+    lora, encoder = "LoRA, `focal:gamma=1`", "MiniLM, `focal:gamma=1`"
+    parts = [
+        f"{nll[task, 'zero-shot', 'auto']:.3f} → {nll[task, lora, 'auto']:.3f} on {task} (MiniLM, fine-tuned on "
+        f"500 texts: {nll[task, encoder, 'auto']:.3f})"
+        for task in dict.fromkeys(row["task"] for row in rows)
+        if (task, lora, "auto") in nll
+    ]
+    if not parts:
+        return []
+    return [
+        "- **Fine-tuning from the zero-shot start**, with LoRA and `focal:gamma=1` on 300 texts, and `auto`: the NLL "
+        f"goes from {' and from '.join(parts)}. These are two tasks, with one seed."
+    ]
 
 
 def tuned_section(rows: list[dict[str, Any]]) -> list[str]:
