@@ -27,10 +27,11 @@ class Recommendation:
 def default_correction(has_choice: bool, held_out_samples: int) -> str:
     """Return the correction of `calibrate_model` if none is given.
 
-    It is "auto" for a model that more than a temperature can correct, from the smallest number of samples that "auto"
-    was measured with: it harms more rarely than a temperature (docs/results/text_corrections.md).
+    It is "auto" for a model that more than a temperature can correct: it harms more rarely than a temperature
+    (docs/results/text_corrections.md). With fewer than `FEWEST_SAMPLES`, it tries nothing else, and leaves the logits
+    alone if T is not shown to help. Its folds need ten samples.
     """
-    return "auto" if has_choice and held_out_samples >= FEWEST_SAMPLES else "temperature"
+    return "auto" if has_choice and held_out_samples >= 10 else "temperature"
 
 
 def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_samples: int) -> Recommendation:

@@ -38,6 +38,7 @@ _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 # An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
 _PRIOR_ERRORS = 2
 _POWER = 0.8  # of the test after as many more samples as a reason names
+_MOST_STEPS = 96  # of 5%: a reason names at most about 100 times as many samples; more would be a guess
 
 
 @dataclass(frozen=True)
@@ -389,7 +390,7 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
     # The candidates with the fewest errors have them by luck in part; the added error and hit correct for this.
     shares = (wrong * effective + 1) / (effective + 2)
     possible = shares < 1 - goal
-    for factor in 1.05 ** np.arange(1, 200) if possible.any() else ():
+    for factor in 1.05 ** np.arange(1, _MOST_STEPS) if possible.any() else ():
         size = effective[possible] * factor
         errors = np.ceil(scipy.special.bdtrik(_POWER, np.floor(size), shares[possible]))
         if (_tail(errors, size, 1 - goal) <= risk).any():
@@ -400,10 +401,10 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
         return f"needs about {more:,} more {unit}{_shown(candidates, risk)}"
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
-    if right > goal + 1e-9:  # but by so few errors that they may be luck
+    if right > goal + 1e-9 and not possible.any():  # but by so few errors that they may be luck
         return f"needs about {max(present, 1):,} more {unit}{_shown(candidates, risk)}"
-    place = "below" if right < goal - 1e-9 else "only at"
-    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place} the goal"
+    place = "below the goal" if right < goal - 1e-9 else "too close to the goal to promise it"
+    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}{_shown(candidates, risk)}"
 
 
 def _shown(candidates: _Candidates, risk: float) -> str:

@@ -34,7 +34,7 @@ def summary(result: RunResult) -> str:
 def decision_lines(result: RunResult) -> list[str]:
     """Write sentences about the correction, the prior, the drift, and the thresholds, as far as a result has them."""
     lines = [*correction_lines(result), *drift_lines(result.drift)]
-    return lines + threshold_lines(result.thresholds) if result.thresholds else lines
+    return lines + threshold_lines(result.thresholds, samples_of(result)) if result.thresholds else lines
 
 
 def correction_lines(result: RunResult) -> list[str]:
@@ -75,8 +75,11 @@ def drift_lines(drift: DriftSection | None) -> list[str]:
     ]
 
 
-def threshold_lines(thresholds: ThresholdSection) -> list[str]:
-    """Write a line for each threshold, the lowest precision first; with many labels, only for the first ones."""
+def threshold_lines(thresholds: ThresholdSection, measured_on: str) -> list[str]:
+    """Write a line for each threshold, the lowest precision first; with many labels, only for the first ones.
+
+    `measured_on` names the samples that the precision and the recall are those of.
+    """
     labels = thresholds.labels
     chosen = sorted((label for label in labels if label.value is not None), key=lambda label: label.precision)
     missing = [label for label in labels if label.value is None]
@@ -84,9 +87,9 @@ def threshold_lines(thresholds: ThresholdSection) -> list[str]:
     of_all = "" if len(labels) == 1 else f" {len(chosen)} of {len(labels)} labels have one."
     lines = [f"Thresholds for {thresholds.goal}, chosen on {thresholds.chosen_on}:{of_all}"]
     lines += [
-        f"{label.name}: {label.value:.3g}, here with precision {format_number(label.precision, 100, 1)}% and "
-        f"{thresholds.share} {format_number(label.recall, 100, 1)}%."
-        for label in chosen[:most]
+        f"{label.name}: {label.value:.3g} ({'precision' if number else f'on {measured_on}: precision'} "
+        f"{format_number(label.precision, 100, 1)}%, {thresholds.share} {format_number(label.recall, 100, 1)}%)."
+        for number, label in enumerate(chosen[:most])
     ]
     lines += [f"{label.name}: no threshold: {label.reason}." for label in missing[:most]]
     if max(len(chosen), len(missing)) > most:

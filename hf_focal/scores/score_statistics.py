@@ -254,7 +254,7 @@ class ScoreStatistics(ScoresWithoutRows):
         if error > _PRECISE:
             self._note(f"T of {self.source} may be off by {error:.0e} of its value")
         value = 1 / (fit.strength / value + 1 - fit.strength)
-        temperature = replace(temperature, value=value, at_grid_end=at_end, num_samples=self.nll.count)
+        temperature = replace(temperature, value=value, at_grid_end=at_end)  # its ECE and NLL are those of the sample
         return replace(fit, temperature=temperature, correction=temperature.correction)
 
     def threshold_samples(self) -> ThresholdSamples:

@@ -200,5 +200,6 @@ def as_source(source: Any) -> Source:
 
 
 def names_of(scores: Any) -> list[str]:
-    """Return the names of the classes or labels, or their numbers if they have none."""
-    return [*scores.score_names] or [str(number) for number in np.arange(scores.num_classes)]
+    """Return the names of the classes or labels, or their numbers if they have none: 1 for a score of yes or no."""
+    numbers = range(scores.num_classes) if scores.num_classes > 1 else [1]
+    return [*scores.score_names] or [str(number) for number in numbers]

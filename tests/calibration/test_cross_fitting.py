@@ -7,10 +7,18 @@ import pytest
 import torch
 from scipy.special import chdtrc
 
-from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature, fit_thresholds
+from hf_focal import (
+    CalibrationMetrics,
+    Correction,
+    InputError,
+    fit_correction,
+    fit_temperature,
+    fit_thresholds,
+    recommendation,
+)
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.calibration.clusters import cluster_keys, folds_of
-from hf_focal.calibration.cross_fitting import METHODS, OF_LINK
+from hf_focal.calibration.cross_fitting import FEWEST_SAMPLES, METHODS, OF_LINK
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -167,6 +175,24 @@ def test_every_method_is_cross_fitted(link, method):
     assert method in ("none", "auto") or fit.correction.method == method
     assert fit.cross_fitted_logits.shape == logits.shape and fit.after["nll"] < fit.before["nll"] + 1e-3
     assert Correction.from_dict(fit.correction.to_dict()) == fit.correction
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_few_samples_get_a_temperature_at_most(link):
+    generator = torch.Generator().manual_seed(0)
+    corrected = 0
+    for _ in range(40):
+        logits = torch.randn(FEWEST_SAMPLES - 1, 3, generator=generator, dtype=torch.float64)
+        if link == "sigmoid":
+            labels = torch.bernoulli(logits.sigmoid(), generator=generator).long()
+        else:
+            labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+        fit = fit_correction(logits, labels, link=link)
+        corrected += fit.method != "none"
+        assert {name.removesuffix(" per label") for name in fit.scores} == {"none", "temperature"}
+        assert fit_correction(4 * logits, labels, link=link).method.startswith("temperature")
+    assert corrected <= 8
+    assert FEWEST_SAMPLES == recommendation.FEWEST_SAMPLES
 
 
 def test_without_a_gain_all_of_the_score_is_refinement():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_focal import InputError, evaluate_scores, read_scores
+from hf_focal import InputError, apply_thresholds, calibrate_scores, evaluate_scores, read_scores
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 1.0, -2.0], [1.5, 0.25, 3.0], [-1.0, 0.0, 1.0]])
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
@@ -291,3 +291,16 @@ def test_decisions_are_not_probabilities_rounded_to_no_decimal(kind, tmp_path):
     # 32 samples say 1, and half of them are; 8 say 0, and none of them are.
     assert result.pre["ece"] == pytest.approx(0.8 * 0.5 + 0.2 * 1, abs=0.006)
     assert any("0 and 1 only, which are decisions rather than probabilities" in note for note in result.notes)
+
+
+def test_a_threshold_of_yes_or_no_is_that_of_yes(tmp_path):
+    random = np.random.default_rng(0)
+    p = random.beta(1, 3, size=600)
+    labels = (random.random(600) < p).astype(int)
+    result = calibrate_scores({"probability": p, "label": labels}, recall=0.8, output=tmp_path / "out")
+    assert [label.name for label in result.thresholds.labels] == ["1"]
+    thresholds = json.loads((tmp_path / "out" / "correction.json").read_text())["thresholds"]
+    assert apply_thresholds([[{"label": "1", "score": 0.9}], [{"label": "1", "score": 0.01}]], thresholds) == [
+        ["1"],
+        [],
+    ]

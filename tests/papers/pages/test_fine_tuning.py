@@ -92,8 +92,8 @@ def test_auto_loses_to_a_temperature_on_no_task_once_there_are_500_samples(evide
         assert max(loss.values()) < 0.003
 
 
-def test_calibrate_takes_auto_where_it_was_measured():
-    arguments = [(True, 49), (True, 50), (True, 1000), (False, 1000)]
+def test_calibrate_takes_auto_where_it_can_cross_fit():
+    arguments = [(True, 9), (True, 10), (True, 1000), (False, 1000)]
     assert [default_correction(*numbers) for numbers in arguments] == ["temperature", "auto", "auto", "temperature"]
 
 
