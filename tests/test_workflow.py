@@ -485,7 +485,7 @@ def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
     rows.select(documents).add_column("document", documents).to_parquet(tmp_path / "repeated.parquet")
     data, options = str(tmp_path / "repeated.parquet"), {"test_dataset": str(case.test), **case.options}
     result = calibrate_model(case.folder, data, precision=0.4, **options)
-    (note,) = [note for note in result.notes if "drawn by these clusters" in note]
+    (note,) = [note for note in result.notes if "same value stay together" in note]
     assert "the 180 samples of dataset 'repeated.parquet' have 60 values of 'premise'" in note
     assert "clusters (60 of them)" in result.thresholds.conditions and "clusters (60" in summary(result)
     named = calibrate_model(case.folder, data, precision=0.4, cluster_column="document", **options)

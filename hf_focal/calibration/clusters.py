@@ -66,7 +66,8 @@ def usable_clusters(
         return clusters, True, ()
     known = f"the {len(clusters):,} {samples} of {source} have {number:,} values of {column!r}"
     if is_named or number >= _FEWEST:
-        return clusters, True, (f"{known}: folds and thresholds are drawn by these clusters, intervals by {samples}",)
+        together = f"{samples} with the same value stay together in folds and for thresholds, but not for intervals"
+        return clusters, True, (f"{known}: {together}",)
     advice = "so they may depend on each other: name what is drawn independently as cluster_column"
     return None, False, (f"{known}, {advice}",)
 

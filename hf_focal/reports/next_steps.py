@@ -49,10 +49,8 @@ def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder
         again = {key: value for key, value in given.items() if key not in ("push_to_hub", "private")}
         again, others = again | {"output": _new_name(given)}, ""
     if is_no_better_than_majority(result) and ranks_classes(result):
-        steps.append(
-            "compare the probability of the rarer class with a threshold that fits what its errors cost, because the "
-            "more probable class is hardly ever that one"
-        )
+        if result.thresholds is None:
+            steps.append(_threshold_of_rarer_class(result, command("calibrate", again | {"recall": 0.8}), others))
     elif is_no_better_than_majority(result):
         steps.append(
             "look at the model before its calibration: train it longer, or with another learning rate or class "
@@ -135,6 +133,21 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
         words += [] if key == "model" else [f"--{key}"]
         words += [] if value is True else values
     return shlex.join(["hf-focal", name, *words])
+
+
+def _threshold_of_rarer_class(result: RunResult, recall_command: str, others: str) -> str:
+    """Say how to choose a threshold for the rarer one of two classes; `others` says what the command's data are."""
+    balance, confusion = result.parts.class_balance, result.parts.confusion
+    reason = "to find the rarer class, choose a threshold by what its errors cost"
+    # Of a model with one logit, the command's threshold is for the second class.
+    if result.link == "sigmoid" and balance and confusion and confusion.names[0] == balance.majority:
+        # A precision would not hold after a prior shift.
+        other = "" if result.prior else "; or `--precision 0.9` in the place of `--recall 0.8`"
+        return f"{reason}: `{recall_command}`{others}{other}"
+    return (
+        f"{reason}: `fit_thresholds(p.double().logit(eps=1e-12), y, recall=0.8)`, or `precision=0.9`, where p is its "
+        "probability, and y is 1 for its samples, both (N, 1), of labeled data that the model was not trained on"
+    )
 
 
 def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,8 @@ def test_few_clusters_that_were_found_do_not_cut_samples(number, is_named, is_us
     clusters, independent, (note,) = usable_clusters(np.arange(40) % number, "rows", "s.csv", "text", is_named)
     assert (clusters is not None) == independent == is_used
     assert note.startswith(f"the 40 rows of s.csv have {number} values of 'text'")
-    assert ("drawn by these clusters, intervals by rows" in note) == is_used
+    together = "rows with the same value stay together in folds and for thresholds, but not for intervals"
+    assert (together in note) == is_used
     assert ("name what is drawn independently as cluster_column" in note) != is_used
 
 

@@ -5,9 +5,12 @@ import re
 import shlex
 
 import pytest
-from test_text_summary import result_of
+import torch
+from test_text_summary import DETAILS, result_of
 
+from hf_focal import CalibrationMetrics, fit_thresholds
 from hf_focal.cli.main import _parser
+from hf_focal.reports import RunResult
 from hf_focal.reports.next_steps import next_steps
 
 GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
@@ -112,3 +115,38 @@ def test_after_a_prior_shift_no_precision_is_advised(link, goal):
     )
     recorded = [command for command in commands(next_steps(worse)) if command["command"] == "calibrate"]
     assert [command["new_prior"] for command in recorded] == [(0.2,)] * len(recorded)
+
+
+def rare(is_one_logit, positives_are_rare=True, **details):
+    """A result of a model that ranks a class of 5% of the samples, but never predicts it; its logits and labels."""
+    random = torch.Generator().manual_seed(0)
+    labels = (torch.rand(4000, generator=random) < 0.05).long()
+    z = labels + torch.randn(4000, generator=random) - 6
+    if not positives_are_rare:
+        labels, z = 1 - labels, -z
+    logits = z[:, None] if is_one_logit else torch.stack([torch.zeros_like(z), z], 1)
+    metrics = CalibrationMetrics(link="sigmoid" if is_one_logit else "softmax")
+    metrics.update(logits, labels[:, None] if is_one_logit else labels)
+    return RunResult.of("m", None, metrics, None, details=DETAILS | details), logits, labels[:, None]
+
+
+@pytest.mark.parametrize("fitted_on", [None, "dataset 'other.csv'"])
+def test_the_threshold_of_a_rare_positive_class_has_a_command(fitted_on):
+    result, _, _ = rare(True, fitted_on=fitted_on)
+    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    (command,) = commands([first])
+    assert command["command"] == "calibrate" and command["recall"] == 0.8 and "--precision 0.9" in first
+    assert command["model"] == "my models/bert" and command["text_column"] == "post" and command["output"]
+    assert command["dataset" if fitted_on else "test_dataset"] == "data/test.csv"
+
+
+@pytest.mark.parametrize(("is_one_logit", "positives_are_rare"), [(False, True), (False, False), (True, False)])
+def test_the_threshold_of_another_rare_class_has_a_call(is_one_logit, positives_are_rare):
+    result, logits, labels = rare(is_one_logit, positives_are_rare)
+    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    assert commands([first]) == []
+    (call,) = re.findall("`(fit_thresholds.*?)`", first)
+    p = logits.sigmoid() if is_one_logit else logits.softmax(1)[:, [1]]
+    p, y = (p, labels) if positives_are_rare else (1 - p, 1 - labels)
+    thresholds = eval(call, {"fit_thresholds": fit_thresholds, "p": p, "y": y})
+    assert thresholds.recall[0] >= 0.8 and thresholds.values[0] < 0.5

@@ -509,7 +509,7 @@ def test_rows_of_one_question_are_drawn_together(tmp_path, capsys):
     options = ["--scores", str(tmp_path / "pairs.csv"), "--precision", "0.8"]
     assert main(["calibrate", *options]) == 0
     shown = capsys.readouterr().out
-    assert "have 100 values of 'question': folds and thresholds are drawn by these clusters" in shown
+    assert "have 100 values of 'question': rows with the same value stay together in folds" in shown
     assert "clusters (100 of them)" in shown
     assert main(["calibrate", *options, "--cluster_column", "document"]) == 0
     assert "clusters (250 of them)" in capsys.readouterr().out

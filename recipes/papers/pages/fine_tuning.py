@@ -27,6 +27,7 @@ from .fine_tuning_evidence import (
     by_task,
     count_lower,
     difference,
+    flsd_error_gain,
     flsd_gain,
     interval,
     load_records,
@@ -243,6 +244,7 @@ def main_page(evidence: Evidence) -> dict[str, str]:
     loss_gain = difference(regret["flsd53", "temperature"], regret[reference])
     two = among(loss_gain, "two")
     auto_gain = difference(kept[alternative], kept[reference])
+    both_auto, error_gain = difference(kept["flsd53", "auto"], kept[alternative]), flsd_error_gain(evidence.runs)
     auto_two, auto_more = among(auto_gain, "two"), among(auto_gain, "more")
     auto_more.pop("goemotions", None)  # has several labels, so "auto" is T
     focal_two = among(difference(regret["focal:gamma=1", "none"], regret["cross_entropy", "none"]), "two")
@@ -265,7 +267,8 @@ def main_page(evidence: Evidence) -> dict[str, str]:
         "two_gain": shown(negative(two)),
         "auto_lower": lower(auto_more),
         "auto_gain": shown(negative(auto_more)),
-        "both_auto": shown(difference(kept["flsd53", "auto"], kept[alternative])),
+        "both_auto": f"{shown(both_auto)}, lower on {lower(both_auto)} tasks",
+        "error_gain": f"{shown(error_gain, 2)} points, lower on {lower(error_gain)} tasks",
         "auto_two": f"{average(auto_two.values()):+.3f}",
         "focal_lower": lower(focal_two),
         "uncorrected_lower": lower(longer),

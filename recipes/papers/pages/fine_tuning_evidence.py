@@ -189,10 +189,17 @@ class Evidence:
 
 def flsd_gain(runs: list[dict], correction: str) -> ScoresByTask:
     """Return the NLL of FLSD-53 minus that of cross-entropy, with a correction."""
-    first, second = (
-        by_task([run for run in runs if run["loss"] == loss], lambda run: nll(run, correction))
-        for loss in ("flsd53", "cross_entropy")
-    )
+    return _flsd_minus_cross_entropy(runs, lambda run: nll(run, correction))
+
+
+def flsd_error_gain(runs: list[dict]) -> ScoresByTask:
+    """Return the error in % of FLSD-53 minus that of cross-entropy, which T does not change."""
+    return _flsd_minus_cross_entropy(runs, lambda run: 100 * run["none"]["error"])
+
+
+def _flsd_minus_cross_entropy(runs: list[dict], value: Callable[[dict], float]) -> ScoresByTask:
+    losses = ("flsd53", "cross_entropy")
+    first, second = (by_task([run for run in runs if run["loss"] == loss], value) for loss in losses)
     return difference(first, second)
 
 

@@ -46,6 +46,12 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
     with_t = f"lower NLL than cross_entropy on {page.count_lower(gain)} of {len(gain)} tasks"
     two = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=200)
     assert (two.loss, two.correction) == ("flsd53", "auto") and with_t in two.evidence
+    both_auto = page.difference(kept["flsd53", "auto"], kept["cross_entropy", "auto"])
+    assert f"the NLL of flsd53 minus that of cross_entropy is {page.shown(both_auto)}." in two.evidence
+    own = [run for run in evidence.runs if run["loss"] in ("flsd53", "cross_entropy")]
+    errors = [page.by_task([r for r in own if r["loss"] == loss], lambda r: 100 * r["none"]["error"])
+              for loss in ("flsd53", "cross_entropy")]  # fmt: skip
+    assert f"its error minus that of cross_entropy is {page.shown(page.difference(*errors), 2)} points" in two.evidence
     assert best_strategy(everywhere, page.among(gain, "two")) == ("flsd53", "temperature")
     auto = page.difference(kept["flsd53", "auto"], kept["flsd53", "temperature"])
     assert abs(page.average(page.among(auto, "two").values())) < 0.01
