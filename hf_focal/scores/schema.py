@@ -125,7 +125,8 @@ def read_by_schema(
     columns = schema.columns
     if score_column:
         found = columns_named_by_user(rows, score_column)
-        own = dict(zip(found.names, found.columns, strict=True))
+        same_columns = len(columns) > 1 and {*found.columns} == {*columns}  # which may be named unlike the classes
+        own = dict(zip(schema.classes, columns) if same_columns else zip(found.names, found.columns, strict=True))
         is_other = bool(found.kind) and found.kind != schema.kind and {found.kind, schema.kind} - _ALIKE != set()
         if is_other or len(found.columns) < len(columns) or (len(columns) > 1 and not {*schema.classes} <= {*own}):
             raise InputError(

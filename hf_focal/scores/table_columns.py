@@ -1,5 +1,6 @@
 """Which columns of a table hold scores and labels: by their names, by the user's choice, and by the labels."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,11 +18,15 @@ LIST_LABELS = "label_"  # begins the names of columns of several labels
 
 @dataclass(frozen=True)
 class ScoreColumns:
-    """Columns of scores, the names of their classes (or () if they have none), and the kind that their names state."""
+    """Columns of scores, the names of their classes (or () if they have none), and the kind that their names state.
+
+    `is_list` says whether the user listed the columns one by one, so that classes may be given in their order.
+    """
 
     columns: tuple[str, ...]
     names: tuple[str, ...]
     kind: str
+    is_list: bool = False
 
 
 def find_score_columns(
@@ -110,7 +115,7 @@ def columns_named_by_user(rows: ScoreRows, given: str | Sequence[str]) -> ScoreC
         raise InputError("score_column", f"must have columns with different names, got {columns}")
     first = parsed(columns[0])
     own = _class_names(columns) if len(columns) > 1 else ()
-    return ScoreColumns(tuple(columns), own, first.kind if first is not None else "")
+    return ScoreColumns(tuple(columns), own, first.kind if first is not None else "", is_list=len(columns) > 1)
 
 
 def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, ...]) -> ScoreColumns | None:
@@ -239,7 +244,8 @@ def in_order_of_classes(
 ) -> tuple[tuple[str, ...], np.ndarray, ScoreColumns]:
     """Return the names of the classes in order, the scores in this order, and their columns.
 
-    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns.
+    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns. Classes that
+    are not the names of columns that the user listed are named in the order of this list.
     """
     names, numbers = found.names, [str(number) for number in range(len(found.names))]
     if len(found.columns) == 1:
@@ -250,9 +256,14 @@ def in_order_of_classes(
     if classes and not {*classes} <= {*names}:
         if len(classes) != len(names):
             raise InputError("classes", f"must name the {len(names)} scores of each sample, got {list(classes)}")
+        if found.is_list:
+            _refuse_another_order(names, classes)
+            return classes, values, ScoreColumns(found.columns, (), found.kind)
         if order != numbers:
             raise InputError(
-                "classes", f"must be the names of the columns of scores, {list(names)}, got {list(classes)}"
+                "classes",
+                f"must be the names of the columns of scores, {list(names)}, got {list(classes)}; or list the columns "
+                "in score_column, in the order of classes",
             )
     elif classes:
         order = [*classes]
@@ -260,3 +271,26 @@ def in_order_of_classes(
     # Given classes are in order, so that labels may be their numbers.
     columns = ScoreColumns(tuple(found.columns[i] for i in places), () if classes else tuple(order), found.kind)
     return classes or tuple(order), values if places == [*range(len(names))] else values[:, places], columns
+
+
+def _refuse_another_order(names: tuple[str, ...], classes: tuple[str, ...]) -> None:
+    """Raise `InputError` if the names of columns say that `classes` are not given in their order."""
+    if len({*classes}) < len(classes):
+        raise InputError("classes", f"must be different names, got {list(classes)}")
+    places = {str(number): number for number in range(len(names))}
+    if {*names} == {*places} and [places[name] for name in names] != [*range(len(names))]:
+        raise InputError(
+            "score_column", f"must list columns that are numbered in the order of their numbers, got {list(names)}"
+        )
+    for name, label in zip(names, classes, strict=True):
+        others = [other for other in names if _mentions(other, label)]
+        if others and not _mentions(name, label):
+            raise InputError(
+                "classes",
+                f"must be in the order of the columns in score_column, got {label!r} for {name!r}, not for {others[0]!r}",
+            )
+
+
+def _mentions(column: str, label: str) -> bool:
+    """Return whether a class is a word of a column's name, whatever its case."""
+    return re.search(rf"(?<![^\W_]){re.escape(label)}(?![^\W_])", column, re.IGNORECASE) is not None
