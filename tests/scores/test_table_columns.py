@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,5 +76,30 @@ def test_listed_columns_whose_names_contradict_the_classes_are_refused(columns, 
 
 
 def test_columns_by_the_beginning_of_their_names_are_no_list(frame):
-    with pytest.raises(InputError, match="must be the names of the columns .* or list the columns in score_column"):
+    with pytest.raises(InputError, match=r"must be the names of the columns .* or list the columns in score_column"):
         read_scores(frame, **LISTED | {"score_column": "P(y="})
+
+
+# Tables with unknown names
+
+
+def test_the_error_for_unknown_columns_shows_the_command(frame):
+    known = f"--score_column '{','.join(frame.columns[:3])}' --label_column"
+    frame["Comment"] = [None, *["text"] * 299]
+    with pytest.raises(InputError, match=re.escape(f"{known} NAME")):
+        read_scores(frame)
+    with pytest.raises(InputError, match=re.escape(f"{known} 'Gold Standard'")):
+        read_scores(frame, label_column="Gold Standard")
+    with pytest.raises(InputError, match=re.escape(known.removesuffix(" --label_column")) + "$"):
+        read_scores(frame, needs_labels=False)
+    with pytest.raises(InputError, match=r"give --score_column a,b,c --label_column NAME$"):
+        read_scores({"text": ["x"], "P, Q": [0.5]})
+
+
+def test_a_missing_column_of_labels_is_not_blamed_on_the_scores(frame):
+    with pytest.raises(InputError, match=r"^label_column must name a column of .* got 'Glod'; .* --label_column NAME"):
+        read_scores(frame, label_column="Glod")
+    named = frame.rename(columns=dict(zip(COLUMNS, CLASSES, strict=True)))
+    with pytest.raises(InputError, match=r"^label_column must name the labels .* give --label_column 'Gold Standard'"):
+        read_scores(named.assign(Comment=None))
+    assert read_scores(named, label_column="Gold Standard").classes == CLASSES[::-1]
