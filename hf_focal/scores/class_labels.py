@@ -376,8 +376,14 @@ def _yes_no(
             )
         return np.array(is_positive, np.int64)[indices], (*negative, *names), "names"
     if not names and len(found) == 2 and all(value is None for value in ClassNames((), 2).match(found)):
-        texts = sorted(map(str, found))
-        raise InputError("classes", f"must say which label is the positive one, got {texts}: name it last")
+        texts = sorted(map(str, found), key=str.lower)
+        if [text.lower() for text in texts] != ["no", "yes"]:
+            raise InputError(
+                "classes",
+                f"must say which label is the positive one, got {texts}: name it last, as in --classes "
+                f"{','.join(texts)} if it is {texts[1]!r}",
+            )
+        names = tuple(texts)  # which say it
     classes = ClassNames(names, 2, numbered)
     numbers = classes.numbers(rows, column, labels)
     return numbers, names, "names" if classes.matched_by_name else "numbers"

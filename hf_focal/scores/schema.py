@@ -126,6 +126,8 @@ def read_by_schema(
     if score_column:
         found = columns_named_by_user(rows, score_column)
         own = dict(zip(found.names, found.columns, strict=True))
+        if len(columns) > 1 and {*found.columns} == {*columns}:
+            own = dict(zip(schema.classes, columns, strict=True))  # the columns may not be called as the classes
         is_other = bool(found.kind) and found.kind != schema.kind and {found.kind, schema.kind} - _ALIKE != set()
         if is_other or len(found.columns) < len(columns) or (len(columns) > 1 and not {*schema.classes} <= {*own}):
             raise InputError(
@@ -217,7 +219,8 @@ def decide(
     label = prediction = None
     if needs_labels:
         label, prediction = find_label_columns(rows, label_column)
-    found, notes = find_score_columns(rows, score_column, label, classes)
+        _refuse_unknown_label(rows, label_column)
+    found, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
     if not len(rows.table):
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, found.columns)
@@ -261,17 +264,28 @@ def decide(
     return ParsedTable(Schema(found.columns, kind, link, size, names, label_columns, by_name), values, labels, notes)
 
 
+def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
+    """Raise `InputError` for a column of labels that is neither there nor the beginning of the names of columns."""
+    names = rows.table.column_names
+    if label_column and not any(name.startswith(label_column) for name in names):
+        raise _no_labels(rows, label_column)
+
+
+def _no_labels(rows: ScoreRows, label_column: str | None) -> InputError:
+    found = f"got {label_column!r}" if label_column else "none is known"
+    return InputError(
+        "label_column",
+        f"must name a column of {rows.source}, {rows.table.column_names}: {found}; the known names are "
+        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
+    )
+
+
 def _columns_of_label_names(rows: ScoreRows, names: Sequence[str], label_column: str | None) -> tuple[str, ...]:
     """Return the columns of a 0 or 1 for each of several labels, where no single column has the labels."""
     own = tuple(f"{label_column or LIST_LABELS}{name}" for name in names)
     if own and {*own} <= {*rows.table.column_names}:
         return own
-    given = f"got {label_column!r}" if label_column else "none is known"
-    raise InputError(
-        "label_column",
-        f"must name a column of {rows.source}, {rows.table.column_names}: {given}; the known names are "
-        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}",
-    )
+    raise _no_labels(rows, label_column)
 
 
 def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels: np.ndarray) -> None:

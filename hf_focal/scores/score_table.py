@@ -223,8 +223,9 @@ def read_scores(
         cluster_column: a column whose equal values say which rows may depend on each other, such as a question's id;
             by default the first of cluster, question, query, text, question_id, query_id, qid, and id.
         classes: the names of the classes in the order of the scores. If the columns give the same names, the columns
-            are put into this order; if they give numbers, these stand for the places in `classes`. Labels may be the
-            numbers of these names.
+            are put into this order; if they give numbers, these stand for the places in `classes`; if `score_column`
+            lists columns with other names, the classes are those of this list, one by one. Labels may be the numbers
+            of these names.
         kind: "logits", "probabilities", "percentages", "log-probabilities", or "confidence"; by default as the column
             is named, or as the values show: some are negative, or all rows sum to 1 or 100.
         floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,

@@ -1,5 +1,7 @@
 """Which columns of a table hold scores and labels: by their names, by the user's choice, and by the labels."""
 
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,15 +19,23 @@ LIST_LABELS = "label_"  # begins the names of columns of several labels
 
 @dataclass(frozen=True)
 class ScoreColumns:
-    """Columns of scores, the names of their classes (or () if they have none), and the kind that their names state."""
+    """Columns of scores, the names of their classes (or () if they have none), and the kind that their names state.
+
+    `is_list` says whether the user listed the columns one by one, so that classes may be given in their order.
+    """
 
     columns: tuple[str, ...]
     names: tuple[str, ...]
     kind: str
+    is_list: bool = False
 
 
 def find_score_columns(
-    rows: ScoreRows, score_column: str | Sequence[str] | None, label: str | None, classes: tuple[str, ...]
+    rows: ScoreRows,
+    score_column: str | Sequence[str] | None,
+    label: str | None,
+    classes: tuple[str, ...],
+    needs_labels: bool = True,
 ) -> tuple[ScoreColumns, tuple[str, ...]]:
     """Return the columns of scores, and notes on other ones that are not read."""
     if score_column:
@@ -64,14 +74,43 @@ def find_score_columns(
             "score_column", f"must name the scores, since predictions has no lists of them, among {table.column_names}"
         )
     else:
-        raise InputError(
-            "score_column",
-            f"must name the scores among the columns {table.column_names}, unless these are named like logits, prob, "
-            "score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels",
-        )
+        raise _unknown_columns(rows, label, needs_labels)
     if len({*columns}) < len(columns):
         raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
     return ScoreColumns(columns, _class_names(columns), kind), notes
+
+
+def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> InputError:
+    """Return the error for a table without known names, which shows how to name its own columns."""
+    names = rows.table.column_names
+    numeric = _numeric_columns(rows)
+    others = [name for name in dict.fromkeys(names) if name not in numeric and not _holds_lists(rows, name)]
+    if needs_labels and label is None:
+        for name in others:
+            if _names_columns(rows, name):
+                return InputError(
+                    "label_column",
+                    f"must name the labels among the columns {names}: give --label_column {shlex.quote(name)}, whose "
+                    "values are the names of columns of scores",
+                )
+    floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
+    is_list = bool(floats) and not any("," in name for name in floats)
+    command = f"--score_column {shlex.quote(','.join(floats) if is_list else 'a,b,c')}"
+    if needs_labels:
+        command += f" --label_column {shlex.quote(label) if label is not None else 'NAME'}"
+    return InputError(
+        "score_column",
+        f"must name the scores among the columns {names}, unless these are named like logits, prob, score, logprob, "
+        f"or confidence, prob_cat or cat_prob for each class, or as the labels: give {command}",
+    )
+
+
+def _names_columns(rows: ScoreRows, column: str) -> bool:
+    """Return whether the values of a column are the names of columns of scores."""
+    try:
+        return _columns_of_labels(rows, column, ()) is not None
+    except InputError:  # as some values are missing
+        return False
 
 
 def _class_names(columns: Sequence[str]) -> tuple[str, ...]:
@@ -110,19 +149,12 @@ def columns_named_by_user(rows: ScoreRows, given: str | Sequence[str]) -> ScoreC
         raise InputError("score_column", f"must have columns with different names, got {columns}")
     first = parsed(columns[0])
     own = _class_names(columns) if len(columns) > 1 else ()
-    return ScoreColumns(tuple(columns), own, first.kind if first is not None else "")
+    return ScoreColumns(tuple(columns), own, first.kind if first is not None else "", is_list=len(columns) > 1)
 
 
 def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, ...]) -> ScoreColumns | None:
     """Return the columns that are named as the labels, or as the given classes."""
-    table = rows.table
-    numeric = [
-        field.name
-        for field in table.schema
-        if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
-        and not is_text(field.name)
-        and parsed(field.name) is None
-    ]
+    numeric = _numeric_columns(rows)
     if len({*numeric}) < max(2, len(numeric)):
         return None
     if classes and {*classes} <= {*numeric}:
@@ -146,6 +178,17 @@ def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, .
                 f"columns {shown(others)} may hold scores, too",
             )
     return ScoreColumns(columns, columns, "")
+
+
+def _numeric_columns(rows: ScoreRows) -> list[str]:
+    """Return the columns of numbers whose names say neither what they are nor that they are texts."""
+    return [
+        field.name
+        for field in rows.table.schema
+        if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
+        and not is_text(field.name)
+        and parsed(field.name) is None
+    ]
 
 
 def _holds_lists(rows: ScoreRows, name: str) -> bool:
@@ -239,7 +282,8 @@ def in_order_of_classes(
 ) -> tuple[tuple[str, ...], np.ndarray, ScoreColumns]:
     """Return the names of the classes in order, the scores in this order, and their columns.
 
-    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns.
+    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns. Classes that
+    are not the names of columns that the user listed are named in the order of this list.
     """
     names, numbers = found.names, [str(number) for number in range(len(found.names))]
     if len(found.columns) == 1:
@@ -250,9 +294,14 @@ def in_order_of_classes(
     if classes and not {*classes} <= {*names}:
         if len(classes) != len(names):
             raise InputError("classes", f"must name the {len(names)} scores of each sample, got {list(classes)}")
+        if found.is_list:
+            _refuse_another_order(names, classes)
+            return classes, values, ScoreColumns(found.columns, (), found.kind)
         if order != numbers:
             raise InputError(
-                "classes", f"must be the names of the columns of scores, {list(names)}, got {list(classes)}"
+                "classes",
+                f"must be the names of the columns of scores, {list(names)}, got {list(classes)}; or list the columns "
+                "in score_column, in the order of classes",
             )
     elif classes:
         order = [*classes]
@@ -260,3 +309,27 @@ def in_order_of_classes(
     # Given classes are in order, so that labels may be their numbers.
     columns = ScoreColumns(tuple(found.columns[i] for i in places), () if classes else tuple(order), found.kind)
     return classes or tuple(order), values if places == [*range(len(names))] else values[:, places], columns
+
+
+def _refuse_another_order(names: tuple[str, ...], classes: tuple[str, ...]) -> None:
+    """Raise `InputError` if the names of columns say that `classes` are not given in their order."""
+    if len({*classes}) < len(classes):
+        raise InputError("classes", f"must be different names, got {list(classes)}")
+    places = {str(number): number for number in range(len(names))}
+    if {*names} == {*places} and [places[name] for name in names] != [*range(len(names))]:
+        raise InputError(
+            "score_column", f"must list columns that are numbered in the order of their numbers, got {list(names)}"
+        )
+    for name, label in zip(names, classes, strict=True):
+        others = [other for other in names if _mentions(other, label)]
+        if others and not _mentions(name, label):
+            raise InputError(
+                "classes",
+                f"must be in the order of the columns in score_column, got {label!r} for {name!r}, not for "
+                f"{others[0]!r}",
+            )
+
+
+def _mentions(column: str, label: str) -> bool:
+    """Return whether a class is a word of a column's name, whatever its case."""
+    return re.search(rf"(?<![^\W_]){re.escape(label)}(?![^\W_])", column, re.IGNORECASE) is not None

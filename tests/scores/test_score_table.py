@@ -75,8 +75,19 @@ def test_one_score_is_of_a_yes_no_model(labels):
     np.testing.assert_allclose(table.logits[:, 0], np.log([9, 0.25, 1]))
     np.testing.assert_array_equal(table.labels[:, 0], [1, 0, 1])
     assert read_scores({"score": [3.0, -1.0], "label": [1, 0]}).logits[0] == 3  # outside [0, 1]: logits
-    with pytest.raises(InputError, match=r"classes must say which label is the positive one, got .*'no', 'yes'"):
-        read_scores({"prob": [0.9, 0.2], "label": ["yes", "no"]})
+    message = r"classes must say .* positive one, got \['ham', 'spam'\]: name it last, as in --classes ham,spam if"
+    with pytest.raises(InputError, match=message):
+        read_scores({"prob": [0.9, 0.2], "label": ["spam", "ham"]})
+
+
+@pytest.mark.parametrize("labels", [("yes", "no"), ("Yes", "no"), ("YES", "NO"), ("True", "False"), ("true", "FALSE")])
+def test_yes_and_true_are_the_positive_class(labels):
+    table = {"prob": [0.9, 0.2], "label": labels}
+    read = read_scores(table)
+    np.testing.assert_array_equal(read.labels[:, 0], [1, 0])
+    assert read.classes in (labels[::-1], ())
+    again = read_scores({"prob": [0.2], "label": labels[1:]}, schema=read.schema)
+    np.testing.assert_array_equal(again.labels, [[0]])
 
 
 @pytest.mark.parametrize("labels", [[[0, 1, 1], [1, 0, 0]], [["b", "c"], ["a"]], [[1, 2], [0]]])

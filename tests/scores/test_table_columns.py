@@ -1,0 +1,105 @@
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
+from hf_focal.scores import Schema, correct_file
+
+CLASSES = ("anger", "joy", "fear")
+COLUMNS = [f"P(y={name}) [NB v2.1]" for name in CLASSES]
+LISTED = {"score_column": ",".join(COLUMNS), "classes": CLASSES, "label_column": "Gold Standard"}
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet([0.5] * 3, 300)
+    labels = [CLASSES[rng.choice(3, p=row)] for row in probabilities]
+    # The table has the columns in another order than the user lists them.
+    table = pd.DataFrame(probabilities, columns=COLUMNS)[COLUMNS[::-1]]
+    return table.assign(**{"Gold Standard": labels})
+
+
+# Columns with any names, which the user lists together with their classes
+
+
+def test_listed_columns_are_those_of_the_classes_one_by_one(frame):
+    read = read_scores(frame, **LISTED)
+    assert read.classes == CLASSES and read.schema.columns == tuple(COLUMNS)
+    np.testing.assert_allclose(np.exp(read.logits), frame[COLUMNS])
+    assert [CLASSES[number] for number in read.labels] == frame["Gold Standard"].tolist()
+    other_order = read_scores(frame, **LISTED | {"score_column": COLUMNS[::-1], "classes": CLASSES[::-1]})
+    np.testing.assert_array_equal(other_order.logits, read.logits[:, ::-1])
+
+
+def test_the_schema_keeps_which_listed_column_is_which_class(frame, tmp_path):
+    table = tmp_path / "s.csv"
+    frame.to_csv(table, index=False)
+    result = calibrate_scores(table, output=tmp_path / "out", test_scores=frame, **LISTED)
+    renamed = frame.rename(columns=dict(zip(COLUMNS, [f"prob_{name}" for name in CLASSES], strict=True)))
+    expected = evaluate_scores(renamed, label_column="Gold Standard").pre
+    streamed = measure(table, **LISTED)
+    assert result.pre["nll"] == pytest.approx(expected["nll"])
+    assert evaluate_scores(streamed).pre["nll"] == pytest.approx(expected["nll"])
+    schema = Schema.from_dict(streamed.schema.to_dict())
+    for score_column in (None, COLUMNS[::-1]):
+        again = read_scores(frame, schema=schema, score_column=score_column)
+        np.testing.assert_allclose(np.exp(again.logits), frame[COLUMNS])
+    correct_file(tmp_path / "out" / "correction.json", table, tmp_path / "corrected.csv")
+    corrected = evaluate_scores(tmp_path / "corrected.csv", score_column="calibrated_", label_column="Gold Standard")
+    assert corrected.pre["nll"] == pytest.approx(result.post["nll"])
+
+
+def test_listed_columns_that_are_called_as_the_classes_are_matched_by_name(frame):
+    frame = frame.rename(columns=dict(zip(COLUMNS, CLASSES, strict=True)))
+    read = read_scores(frame, **LISTED | {"score_column": "fear,anger,joy"})
+    np.testing.assert_allclose(np.exp(read.logits), frame[[*CLASSES]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes", "message"),
+    [
+        (("P(y=joy)!", "P(y=anger)!"), ("anger", "joy"), r"classes must be .* got 'anger' for 'P\(y=joy\)!', not for"),
+        (("Joy", "Anger"), ("anger", "joy"), "classes must be in the order of the columns .* got 'anger' for 'Joy'"),
+        (("joy", "x", "anger"), ("anger", "joy", "fear"), "got 'anger' for 'joy', not for 'anger'"),
+        (("prob_1", "prob_0"), ("anger", "joy"), r"score_column must list columns .* of their numbers, got \['1', '0"),
+        (("u", "v"), ("joy", "joy"), "classes must be different names"),
+        (("u", "v"), ("anger", "joy", "fear"), "classes must name the 2 scores of each sample"),
+    ],
+)
+def test_listed_columns_whose_names_contradict_the_classes_are_refused(columns, classes, message):
+    table = {name: [0.5, 1 / 3] for name in columns} | {"label": ["joy", "anger"]}
+    with pytest.raises(InputError, match=message):
+        read_scores(table, score_column=columns, classes=classes, kind="probabilities")
+
+
+def test_columns_by_the_beginning_of_their_names_are_no_list(frame):
+    with pytest.raises(InputError, match=r"must be the names of the columns .* or list the columns in score_column"):
+        read_scores(frame, **LISTED | {"score_column": "P(y="})
+
+
+# Tables with unknown names
+
+
+def test_the_error_for_unknown_columns_shows_the_command(frame):
+    known = f"--score_column '{','.join(frame.columns[:3])}' --label_column"
+    frame["Comment"] = [None, *["text"] * 299]
+    with pytest.raises(InputError, match=re.escape(f"{known} NAME")):
+        read_scores(frame)
+    with pytest.raises(InputError, match=re.escape(f"{known} 'Gold Standard'")):
+        read_scores(frame, label_column="Gold Standard")
+    with pytest.raises(InputError, match=re.escape(known.removesuffix(" --label_column")) + "$"):
+        read_scores(frame, needs_labels=False)
+    with pytest.raises(InputError, match=r"give --score_column a,b,c --label_column NAME$"):
+        read_scores({"text": ["x"], "P, Q": [0.5]})
+
+
+def test_a_missing_column_of_labels_is_not_blamed_on_the_scores(frame):
+    with pytest.raises(InputError, match=r"^label_column must name a column of .* got 'Glod'; .* --label_column NAME"):
+        read_scores(frame, label_column="Glod")
+    named = frame.rename(columns=dict(zip(COLUMNS, CLASSES, strict=True)))
+    with pytest.raises(InputError, match=r"^label_column must name the labels .* give --label_column 'Gold Standard'"):
+        read_scores(named.assign(Comment=None))
+    assert read_scores(named, label_column="Gold Standard").classes == CLASSES[::-1]
