@@ -28,6 +28,8 @@ _LARGEST_FACTOR = 20.0
 # An NLL is above that of the frequencies if it exceeds it by this share over the square root of the number of samples:
 # about three standard errors of a mean NLL, which is roughly as large as its deviation over samples.
 _NLL_ERRORS = 3.0
+# A correction that costs this share of right answers, or of F1, is said to.
+_COST = 0.005
 # Without an interval, as for tokens and pixels, an ECE must fall by this share to be called lower.
 _CLEAR_FALL = 0.1
 
@@ -269,7 +271,21 @@ def verdict(result: RunResult) -> list[str]:
             f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
             f"{unit} unlike these, or on {unit} that the model was trained on."
         )
-    return lines
+    return lines + _cost_in_answers(result)
+
+
+def _cost_in_answers(result: RunResult) -> list[str]:
+    """Say what a correction that changes predictions costs in error or F1, which neither ECE nor NLL shows."""
+    before, after = ([side.get(name, nan) for name in ("error", "micro_f1")] for side in (result.pre, result.post))
+    if result.link == "softmax" and after[0] - before[0] >= _COST:
+        points = f"{100 * (after[0] - before[0]):.1f}"
+        return [f"It costs {points} points of error. The method 'temperature' changes no prediction."]
+    if result.link == "sigmoid" and before[1] - after[1] >= _COST:
+        f1 = f"{100 * before[1]:.1f} to {100 * after[1]:.1f}%"
+        return [
+            f"At a probability of 1/2, the micro F1 falls from {f1}: choose a threshold, by --precision or --recall."
+        ]
+    return []
 
 
 def uncorrected_verdict(result: RunResult) -> str:

@@ -195,3 +195,16 @@ def test_the_ece_of_a_model_that_is_wrong_more_often_is_not_bold():
     assert "**" not in results_table(runs).splitlines()[-1].split("|")[2]
     better = replace(measured(good, labels), loss="better")
     assert any(isinstance(part, Best) for cell in results_columns([runs[0], better])["ECE %"] for part in parts(cell))
+
+
+def test_a_correction_that_costs_right_answers_says_so():
+    logits, labels = rare(informative=True)
+    result = measured(logits, labels, temperature=FITTED, fitted_on="dataset 'other.csv'")
+    assert not any("It costs" in line for line in verdict(result))
+    worse = replace(result, post=result.post | {"error": result.pre["error"] + 0.019})
+    assert verdict(worse)[-1] == "It costs 1.9 points of error. The method 'temperature' changes no prediction."
+    yes_or_no = measured(
+        logits[:, 1:] - logits[:, :1], labels[:, None], "sigmoid", FITTED, fitted_on="dataset 'other'"
+    )
+    yes_or_no = replace(yes_or_no, pre=yes_or_no.pre | {"micro_f1": 0.6}, post=yes_or_no.post | {"micro_f1": 0.4})
+    assert "the micro F1 falls from 60.0 to 40.0%: choose a threshold" in verdict(yes_or_no)[-1]
