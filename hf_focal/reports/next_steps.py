@@ -138,9 +138,10 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
 def _threshold_of_rarer_class(result: RunResult, recall_command: str, others: str) -> str:
     """Say how to choose a threshold for the rarer one of two classes; `others` says what the command's data are."""
     balance, confusion = result.parts.class_balance, result.parts.confusion
+    names = confusion.names if confusion else None
     reason = "to find the rarer class, choose a threshold by what its errors cost"
     # Of a model with one logit, the command's threshold is for the second class.
-    if result.link == "sigmoid" and balance and confusion and confusion.names[0] == balance.majority:
+    if result.link == "sigmoid" and balance and names and names[0] == balance.majority:
         # A precision would not hold after a prior shift.
         other = "" if result.prior else "; or `--precision 0.9` in the place of `--recall 0.8`"
         return f"{reason}: `{recall_command}`{others}{other}"
