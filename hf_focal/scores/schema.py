@@ -1,7 +1,7 @@
 """What the columns of a table of scores mean. It is decided with the first table and required of all others."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,14 @@ from .class_labels import (
     shown,
 )
 from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, among, is_statistic, parsed
-from .score_values import ends_show_probabilities, log_sums_show, score_values, sums_show
+from .score_values import (
+    CONFIDENCE_KINDS,
+    as_confidences,
+    ends_show_probabilities,
+    log_sums_show,
+    score_values,
+    sums_show,
+)
 from .table_columns import (
     LIST_LABELS,
     ScoreColumns,
@@ -49,6 +56,8 @@ class Schema:
         labels: how labels are matched: by "names" or "numbers" of classes; "" if no labels were read.
         prediction_column: for confidences, the column that is compared with the labels.
         correct_column: for confidences, the column that says whether the prediction is correct.
+        confidence_kind: for confidences, what their column holds: "probabilities", "percentages", or
+            "log-probabilities".
         floor: the smallest probability of a class, by which 0 is replaced; 0 if logits were given.
     """
 
@@ -62,6 +71,7 @@ class Schema:
     prediction_column: str | None = None
     correct_column: str | None = None
     floor: float = 0.0
+    confidence_kind: str = "probabilities"
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -87,6 +97,8 @@ class Schema:
         lists = (found.columns, found.classes, found.label_columns)
         if not all(isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists):
             raise ValueError(f"expected names of columns and classes, got {stored!r}")
+        if found.confidence_kind not in CONFIDENCE_KINDS:
+            raise ValueError(f"expected a known kind of confidences, got {found.confidence_kind!r}")
         if found.kind not in KINDS or found.link not in LINKS or not isinstance(found.num_scores, int):
             raise ValueError(f"expected a known kind and link, got {found.kind!r} and {found.link!r}")
         return found
@@ -153,7 +165,7 @@ def read_by_schema(
     if schema.kind == "confidence":
         if needs_labels:
             labels = _correct(rows, schema, label_column, known_labels)
-        return ParsedTable(schema, values, labels)
+        return ParsedTable(schema, as_confidences(rows, columns[0], values, schema.confidence_kind), labels)
     values = values[:, None] if values.ndim == 1 else values
     if needs_labels:
         label_columns = (label_column,) if label_column else schema.label_columns
@@ -216,7 +228,7 @@ def decide(
     if link not in (None, *LINKS):
         raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")
     classes = tuple(map(str, classes))
-    label = prediction = None
+    label = prediction = labels = None
     if needs_labels:
         label, prediction = find_label_columns(rows, label_column)
         _refuse_unknown_label(rows, label_column)
@@ -229,9 +241,9 @@ def decide(
         predictions = prediction if prediction not in found.columns else None
         top, positive = _of_prediction(rows, found, values, label, predictions, correct, kind, needs_labels)
         if top is not None:
-            return ParsedTable(
-                top, values, _correct(rows, top) if needs_labels else None, _top_notes(rows, found, top)
-            )
+            labels = _correct(rows, top) if needs_labels else None
+            values = as_confidences(rows, found.columns[0], values, top.confidence_kind)
+            return ParsedTable(top, values, labels, _top_notes(rows, found, top))
         if positive is not None and not classes:
             found = ScoreColumns(found.columns, (positive,), found.kind)
         values = values[:, None]
@@ -246,7 +258,7 @@ def decide(
     if names and len(names) != size and not (size == 1 and len(names) == 2):
         raise InputError("classes", f"must name the {size} scores of each sample, got {list(names)}")
     label_columns: tuple[str, ...] = () if label is None else (label,)
-    labels, by_name = None, ""
+    by_name = ""
     if needs_labels:
         label_columns = label_columns or _columns_of_label_names(rows, names, label_column)
         labels, names, by_name = read_labels(rows, label_columns, size, names, not found.names)
@@ -320,6 +332,9 @@ def _of_prediction(
     The class is None unless predictions show it: those of the higher scores.
     """
 
+    other_kind = next((of for of in (kind, found.kind) if of in CONFIDENCE_KINDS), "probabilities")
+    top = Schema(found.columns, "confidence", "softmax", 0, confidence_kind=other_kind)
+
     def of_confidences() -> Schema:
         if label is None or prediction is None or (correct is not None and prediction is None):
             if correct is None and needs_labels:
@@ -328,14 +343,17 @@ def _of_prediction(
                     f"must name a column of {rows.source}, {rows.table.column_names}, that says whether the "
                     "prediction is correct, or there must be a column of predictions (prediction) beside the labels",
                 )
-            return Schema(found.columns, "confidence", "softmax", 0, correct_column=correct)
+            return replace(top, correct_column=correct)
         if correct is not None:
-            return Schema(found.columns, "confidence", "softmax", 0, correct_column=correct)
-        return Schema(found.columns, "confidence", "softmax", 0, (), (label,), "names", prediction)
+            return replace(top, correct_column=correct)
+        return replace(top, label_columns=(label,), labels="names", prediction_column=prediction)
 
     if kind == "confidence" or (kind is None and found.kind == "confidence"):
         return of_confidences(), None
-    if kind is None and needs_labels and label is None and correct is not None:
+    if kind in (None, *CONFIDENCE_KINDS) and needs_labels and label is None and correct is not None:
+        return of_confidences(), None
+    is_correct_known = prediction is not None or correct not in (None, label)
+    if found.kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
         return of_confidences(), None
     if prediction is None or label is None or not needs_labels or is_lists(rows.column("label_column", prediction)):
         return None, None

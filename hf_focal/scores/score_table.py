@@ -15,7 +15,7 @@ from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .schema import ParsedTable, Schema, decide, read_by_schema
-from .score_values import ValueNote, as_logits, check_rows
+from .score_values import ValueNote, as_logits
 from .table_files import ScoreRows, load
 
 # Columns that say which rows may depend on each other, or tell rows apart.
@@ -177,7 +177,7 @@ def check_has_classes(argument: str, scores: Any) -> None:
         correct = schema.correct_column or "a column that says whether the prediction is right"
         problem += (
             f"; to calibrate the probability of being right, use --score_column {schema.columns[0]} --label_column "
-            f"{correct} --kind probabilities"
+            f"{correct} --kind {schema.confidence_kind}"
         )
     raise InputError(argument, problem)
 
@@ -217,8 +217,8 @@ def read_scores(
             1 for each label; or the beginning of the names of one column of 0 and 1 for each of several labels. By
             default y_true, true_label, gold_label, or the like, or the first of label, labels, label_ids, target, y,
             and label_…. If classes have names, labels are matched by name, and otherwise by number.
-        correct_column: the column that says whether the prediction is correct, for confidences; by default correct, or
-            else a column of predictions is compared with the labels.
+        correct_column: the column that says whether the prediction is correct, for confidences; by default correct or
+            is_correct, or else a column of predictions is compared with the labels.
         group: a column whose values form groups, such as languages or months.
         cluster_column: a column whose equal values say which rows may depend on each other, such as a question's id;
             by default the first of cluster, question, query, text, question_id, query_id, qid, and id.
@@ -285,7 +285,6 @@ def scores_of(rows: ScoreRows, found: ParsedTable, floor: float | None) -> tuple
     schema, values = found.schema, found.values
     scores = Scores(np.empty((len(values), 0)), found.labels, source=rows.source, schema=schema)
     if schema.kind == "confidence":
-        check_rows(rows, ~((values >= 0) & (values <= 1)), values, "numbers within [0, 1]")
         return replace(scores, confidences=values), ()
     logits, floor, notes = as_logits(rows, values, schema.kind, schema.link, floor)
     schema = replace(schema, floor=floor)

@@ -18,6 +18,12 @@ _EXACT = 1e-5  # the tolerance for the sum of probabilities: more than the error
 _MOST_SLACK = 0.05  # the largest tolerance by which rounded numbers still show that they are probabilities
 # Unit roundoffs of formats with half precision, and the smallest positive probability of the first, halved.
 _HALF, _BRAIN, _HALF_FLOOR = 2.0**-11, 2.0**-8, 2.0**-25
+# The kinds of numbers in a column of confidences: the least one, the greatest one, and what is expected of them.
+CONFIDENCE_KINDS = {
+    "probabilities": (0.0, 1.0, "numbers within [0, 1]"),
+    "percentages": (0.0, 100.0, "numbers within [0, 100]"),
+    "log-probabilities": (-math.inf, _EXACT, "logarithms of probabilities, which are at most 0,"),
+}
 _CHANCE = math.log(1e8)  # evidence in nats, as in `ProbabilityEvidence`
 _SAMPLE = 1000  # rows by which most formats are told apart
 _MASKED = -1e4  # the largest number that is used in the place of -inf to mask a class
@@ -199,6 +205,26 @@ def _sum_slack(shares: np.ndarray, unit: float) -> tuple[float, float]:
         elif not (np.float32(shares).view(np.uint32) & 0xFFFF).any() and (np.float32(shares) == shares).all():
             roundoff = _BRAIN
     return max(slack, 4 * roundoff), roundoff
+
+
+def as_confidences(rows: ScoreRows, column: str, values: np.ndarray, kind: str) -> np.ndarray:
+    """Return the confidences (N,) within [0, 1] of a column of a kind among `CONFIDENCE_KINDS`.
+
+    Raises:
+        InputError: a row cannot be of this kind; the message names the column and, if another kind fits, its option.
+    """
+    low, high, expected = CONFIDENCE_KINDS[kind]
+    others = [
+        other
+        for other, (least, most, _) in CONFIDENCE_KINDS.items()
+        if other != kind and ((values >= least) & (values <= most)).all()
+    ]
+    remedy = f"; if it holds {others[0]}, give --kind {others[0]}" if others else ""
+    hint = f"; {column!r} is taken as the confidence of the prediction{remedy}"
+    check_rows(rows, ~((values >= low) & (values <= high)), values, expected, hint)
+    if kind == "percentages":
+        return values / 100
+    return np.exp(np.minimum(values, 0)) if kind == "log-probabilities" else values
 
 
 def as_logits(

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from hf_focal import InputError, calibrate_scores, evaluate_scores, read_scores
+from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
 from hf_focal.cli.main import main
 from hf_focal.scores import Schema, correct_file
 
@@ -675,3 +675,47 @@ def test_every_order_of_columns_gives_the_same_scores(names, form, tmp_path):
         else:
             shuffled.to_json(path, orient="records", lines=True, double_precision=15)
         check_figures(path)
+
+
+# Confidences of other kinds than probabilities
+
+CONFIDENCE = np.array([0.9, 0.6, 0.8, 0.3])
+OTHER_KINDS = {"percentages": 100 * CONFIDENCE, "log-probabilities": np.log(CONFIDENCE)}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"is_correct": ["yes", "No", "yes", "no"]},
+        {"Is_Correct": ["true", "false", "TRUE", "False"]},
+        {"is_correct": [1, 0, 1, 0]},
+        {"correct": [True, False, True, False], "label": ["a", "b", "c", "d"]},
+        {"prediction": ["a", "b", "c", "d"], "label": ["a", "c", "c", "a"]},
+    ],
+)
+def test_confidences_may_be_percentages_or_log_probabilities(kind, answers, tmp_path):
+    pd.DataFrame({"confidence": OTHER_KINDS[kind], **answers}).to_csv(tmp_path / "s.csv", index=False)
+    with pytest.raises(InputError, match=f"'confidence' is taken as the confidence .*, give --kind {kind}$"):
+        read_scores(tmp_path / "s.csv")
+    read = read_scores(tmp_path / "s.csv", kind=kind)
+    np.testing.assert_allclose(read.confidences, CONFIDENCE)
+    assert read.labels.tolist() == [True, False, True, False]
+    schema = Schema.from_dict(read.schema.to_dict())
+    np.testing.assert_allclose(read_scores(tmp_path / "s.csv", schema=schema).confidences, CONFIDENCE)
+    measured = measure(tmp_path / "s.csv", kind=kind)
+    assert evaluate_scores(measured).pre["confidence"] == pytest.approx(CONFIDENCE.mean())
+
+
+def test_a_column_of_log_probabilities_says_so_by_its_name():
+    read = read_scores({"logprob": OTHER_KINDS["log-probabilities"], "is_correct": ["yes", "no", "yes", "no"]})
+    np.testing.assert_allclose(read.confidences, CONFIDENCE)
+    with pytest.raises(InputError, match=r"at most 0, in each row, got 0.9 .*, give --kind probabilities"):
+        read_scores({"logprob": CONFIDENCE, "is_correct": [1, 0, 1, 0]})
+
+
+def test_percentages_of_being_right_are_calibrated_with_the_options_of_the_error():
+    table = {"confidence": np.tile(OTHER_KINDS["percentages"], 30), "is_correct": np.tile(["yes", "no"], 60)}
+    with pytest.raises(InputError, match="--label_column is_correct --kind percentages"):
+        calibrate_scores(table, kind="percentages")
+    assert calibrate_scores(table, kind="percentages", label_column="is_correct").link == "sigmoid"
