@@ -28,8 +28,8 @@ def default_correction(has_choice: bool, held_out_samples: int) -> str:
     """Return the correction of `calibrate_model` if none is given.
 
     It is "auto" for a model that more than a temperature can correct: it harms more rarely than a temperature
-    (docs/results/text_corrections.md). With fewer than `FEWEST_SAMPLES`, it tries nothing else, and leaves the logits
-    alone if T is not shown to help. Its folds need ten samples.
+    (docs/results/text_corrections.md), and leaves the logits alone where few samples do not show that it helps. Its
+    folds need ten samples.
     """
     return "auto" if has_choice and held_out_samples >= 10 else "temperature"
 

@@ -65,7 +65,6 @@ _STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # error or, if T is beyond doubt, a quarter of one. docs/results/text_corrections.md compares other rules.
 _LEVEL, _EVIDENCE = 0.05, 2.0
 _BEYOND_DOUBT, _CAUTION, _LITTLE_CAUTION = 0.001, 1.0, 0.25
-FEWEST_SAMPLES = 50  # with fewer, "auto" tries only T; the smallest number that docs/results/text_corrections.md has
 AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
@@ -308,15 +307,13 @@ def fit_correction(
         logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
         labels = one.long().masked_fill(~known, ignore_index)
         keys = None if clusters is None else cluster_keys(clusters, len(labels))
-        only_T = len(labels) < FEWEST_SAMPLES or bool(logits.isinf().any())
-        tried = _tried_sigmoid(method, per_label, logits.shape[1], only_T)
+        tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
         labeled = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[labeled.cpu().numpy()]
         logits, labels = logits[labeled], labels[labeled]
-        only_T = len(labels) < FEWEST_SAMPLES or bool(logits.isinf().any())
-        tried = _tried_softmax(method, logits.shape[1], bias, only_T)
+        tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
     if method != "none" and not (isinstance(num_folds, int) and 2 <= num_folds <= len(labels)):
@@ -403,25 +400,22 @@ def fit_correction(
     )
 
 
-def _tried_softmax(method: str, num_classes: int, bias: bool, only_T: bool) -> tuple[str, ...]:
-    """Return the names of the corrections to try for a softmax; the last one is that of a given `method`.
-
-    "auto" tries T alone with few samples, or with masked classes.
-    """
+def _tried_softmax(method: str, num_classes: int, bias: bool, infinite: bool) -> tuple[str, ...]:
+    """Return the names of the corrections to try for a softmax; the last one is that of a given `method`."""
     if method != "auto":
         return _tried(method)
-    if only_T:
+    if infinite:  # masked classes
         return ("none", "temperature")
     left_out = {"bias"} if not bias else set()
     left_out |= {"matrix"} if not 2 < num_classes <= _MOST_CLASSES else set()
     return tuple(name for name in _CANDIDATES if name not in left_out)
 
 
-def _tried_sigmoid(method: str, per_label: bool, num_labels: int, only_T: bool) -> tuple[str, ...]:
+def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
     """Return the names of the corrections to try for a sigmoid head; the last one is that of a given `method`."""
     if method != "auto":
         return _tried(method, _PER_LABEL if per_label else "")
-    kinds = ("temperature", "platt")[: 1 if only_T else 2]
+    kinds = ("temperature", "platt")[: 1 if infinite else 2]
     return ("none", *kinds, *(f"{kind}{_PER_LABEL}" for kind in kinds if num_labels > 1))
 
 

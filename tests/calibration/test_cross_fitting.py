@@ -7,18 +7,10 @@ import pytest
 import torch
 from scipy.special import chdtrc
 
-from hf_focal import (
-    CalibrationMetrics,
-    Correction,
-    InputError,
-    fit_correction,
-    fit_temperature,
-    fit_thresholds,
-    recommendation,
-)
+from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.calibration.clusters import cluster_keys, folds_of
-from hf_focal.calibration.cross_fitting import FEWEST_SAMPLES, METHODS, OF_LINK
+from hf_focal.calibration.cross_fitting import METHODS, OF_LINK
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -178,21 +170,18 @@ def test_every_method_is_cross_fitted(link, method):
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
-def test_few_samples_get_a_temperature_at_most(link):
+def test_few_samples_correct_only_what_they_show(link):
     generator = torch.Generator().manual_seed(0)
-    corrected = 0
+    corrected, left_alone = 0, 0
     for _ in range(40):
-        logits = torch.randn(FEWEST_SAMPLES - 1, 3, generator=generator, dtype=torch.float64)
+        logits = torch.randn(40, 3, generator=generator, dtype=torch.float64)
         if link == "sigmoid":
             labels = torch.bernoulli(logits.sigmoid(), generator=generator).long()
         else:
             labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
-        fit = fit_correction(logits, labels, link=link)
-        corrected += fit.method != "none"
-        assert {name.removesuffix(" per label") for name in fit.scores} == {"none", "temperature"}
-        assert fit_correction(4 * logits, labels, link=link).method.startswith("temperature")
-    assert corrected <= 8
-    assert FEWEST_SAMPLES == recommendation.FEWEST_SAMPLES
+        corrected += fit_correction(logits, labels, link=link).method != "none"
+        left_alone += fit_correction(4 * logits, labels, link=link).method == "none"
+    assert corrected <= 8 and left_alone <= 2
 
 
 def test_without_a_gain_all_of_the_score_is_refinement():
