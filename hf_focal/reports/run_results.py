@@ -47,6 +47,8 @@ _MOST_CLASSES, _NUM_PAIRS = 12, 12  # with more classes, only the most confused 
 _NUM_POINTS = 100  # of a risk-coverage curve
 _MOST_KEPT = 1000  # classes whose bins are kept
 _RARE = 0.9  # a share of the probabilities in the first bin, above which a label's bins are on a logarithmic scale
+_SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
+_CORRECT_COLUMNS = ("correct", "is_correct")  # columns of labels that say whether answers are right
 _NUM_NEVER = 5  # classes without predictions that are named
 
 # Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
@@ -147,8 +149,10 @@ class RunResult:
         if self.link == "sigmoid":
             (mean, share), (mean_after, _) = self.pre_bins.means(), self.post_bins.means()
             error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
-            verdict = "right on average" if abs(mean - share) <= error else "too high" if mean > share else "too low"
-            text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% of the labels apply"
+            verdict = "too high" if mean > share else "too low"
+            if abs(mean - share) <= error:
+                verdict = "right on average" + (", but not for each score" if self._is_miscalibrated else "")
+            text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% {self.outcome}"
             text = f"{self.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if self.method else "")
             return text + self._trade()
         if "confidence" not in self.pre or "accuracy" not in self.pre:
@@ -161,6 +165,7 @@ class RunResult:
         says, right = self.pre["confidence"], self.pre["accuracy"]
         error = 1.96 * math.sqrt(max(right * (1 - right), 0) / max(self.pre.get("num_samples", 1), 1))
         verdict = "neither over- nor underconfident on average"
+        verdict += ", but not calibrated for each score" if self._is_miscalibrated else ""
         if abs(says - right) > error:
             verdict = "overconfident" if says > right else "underconfident"
         text = f"{self.loss}: {verdict}: says {100 * says:.0f}%, right {100 * right:.0f}%"
@@ -169,6 +174,18 @@ class RunResult:
         says, after = (self.post.get(name, math.nan) for name in ("confidence", "accuracy"))
         changed = f", right {100 * after:.0f}%" if after != right else ""
         return f"{text}; after {corrected}: says {100 * says:.0f}%{changed}{self._trade()}"
+
+    @property
+    def outcome(self) -> str:
+        """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
+        column = str((self.data.options or {}).get("label_column")).lower()
+        of_answers = self.data.task == "scores" and column in _CORRECT_COLUMNS
+        return "of the answers are right" if of_answers else "of the labels apply"
+
+    @property
+    def _is_miscalibrated(self) -> bool:
+        """Whether the ECE before the correction is shown to be larger than one that hardly matters."""
+        return self.pre_intervals.get("ece", (0.0, 1.0))[0] > _SMALL_ECE
 
     def _trade(self) -> str:
         """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""

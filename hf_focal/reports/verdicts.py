@@ -162,7 +162,7 @@ def _probability_warnings(result: RunResult) -> list[str]:
         if abs(mean - frequency) > max(noise, _SHARE * min(frequency, 1 - frequency), 0.01):
             warnings.append(
                 f"{result.loss} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
-                f"{100 * frequency:.1f}% of the labels apply: {_advice(result)}"
+                f"{100 * frequency:.1f}% {result.outcome}: {_advice(result)}"
             )
         base, of_each = float(np.nanmean(entropy_terms(frequencies) + entropy_terms(1 - frequencies))), "label"
     else:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_text_summary import DETAILS, result_of
 
-from hf_focal import CalibrationMetrics, Correction, Temperature
+from hf_focal import CalibrationMetrics, Correction, Temperature, evaluate_scores
 from hf_focal.hub.model_card import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.markdown_tables import Best, parts, results_columns
@@ -21,6 +21,7 @@ from hf_focal.reports.verdicts import (
     verdict,
     warnings_of,
 )
+from hf_focal.scores.column_names import CORRECT
 
 FITTED = Temperature(1.5, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=500, num_bins=15)
 
@@ -208,3 +209,42 @@ def test_a_correction_that_costs_right_answers_says_so():
     )
     yes_or_no = replace(yes_or_no, pre=yes_or_no.pre | {"micro_f1": 0.6}, post=yes_or_no.post | {"micro_f1": 0.4})
     assert "the micro F1 falls from 60.0 to 40.0%: choose a threshold" in verdict(yes_or_no)[-1]
+
+
+def scores_that_are_right_on_average(is_calibrated, size=2000):
+    """Probabilities and outcomes; half of the probabilities are too low, and half too high, unless calibrated."""
+    rng = np.random.default_rng(0)
+    true = rng.beta(2, 4, size)
+    outcomes = (rng.random(size) < true).astype(int)
+    factor = 1 if is_calibrated else np.where(np.arange(size) % 2, 0.4, 1.6)
+    return np.clip(true * factor, 0.001, 0.999), outcomes
+
+
+def test_probabilities_are_called_right_only_if_their_ece_may_be_small():
+    headlines = []
+    for is_calibrated in (True, False):
+        scores, outcomes = scores_that_are_right_on_average(is_calibrated)
+        result = evaluate_scores({"prob": scores, "label": outcomes})
+        assert (result.pre_intervals["ece"][0] > 0.02) is not is_calibrated
+        headlines.append(headline_of(result).partition(":")[0])
+    assert headlines == ["Probabilities right on average", "Probabilities right on average, but not for each score"]
+
+
+def test_confidences_are_called_right_only_if_their_ece_may_be_small():
+    headlines = []
+    for is_calibrated in (True, False):
+        scores, outcomes = scores_that_are_right_on_average(is_calibrated)
+        headlines.append(headline_of(evaluate_scores({"confidence": scores, "correct": outcomes})).partition(":")[0])
+    right = "Neither over- nor underconfident on average"
+    assert headlines == [right, f"{right}, but not calibrated for each score"]
+
+
+@pytest.mark.parametrize("column", [*CORRECT, "Correct"])
+def test_answers_are_right_where_labels_apply(column):
+    scores, outcomes = scores_that_are_right_on_average(True)
+    options = {"score_column": "prob", "label_column": column}
+    result = evaluate_scores({"prob": scores, column: outcomes}, **options)
+    assert headline_of(result).endswith("% of the answers are right.")
+    warnings = warnings_of(evaluate_scores({"prob": scores / 3, column: outcomes}, **options))
+    assert "of the answers are right: " in " ".join(warnings)
+    assert headline_of(evaluate_scores({"prob": scores, "label": outcomes})).endswith("of the labels apply.")
