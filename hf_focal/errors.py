@@ -11,6 +11,14 @@ class InputError(ValueError):
         argument: the name of the argument, as the user knows it; "" if a library raised the error, whose message names
             what it is about.
         problem: the rest of the message, which follows the name, such as "must be at least 1, got 0".
+
+    Example:
+        >>> from hf_focal import InputError, gamma_for_threshold
+        >>> try:
+        ...     gamma_for_threshold(2.0)
+        ... except InputError as error:
+        ...     print(error.argument)
+        p0
     """
 
     def __init__(self, argument: str, problem: str) -> None:
@@ -22,7 +30,17 @@ class InputError(ValueError):
 
 
 class NotPublishedError(InputError):
-    """A measured model could not be corrected, saved, or published. `result`, a `RunResult`, is the measurement."""
+    """A measured model could not be corrected, saved, or published. `result`, a `RunResult`, is the measurement.
+
+    Example:
+        >>> from hf_focal import NotPublishedError, evaluate_scores
+        >>> scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
+        >>> try:
+        ...     evaluate_scores(scores, precision=0.99, threshold_scores=scores)
+        ... except NotPublishedError as error:
+        ...     print(f"{error.result.pre['error']:.2f}")
+        0.50
+    """
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__("", message)

@@ -60,7 +60,8 @@ def parse_recipe(
         InputError: ``--losses`` comes with ``--loss``, or names a loss twice.
 
     Example:
-        >>> from hf_focal import DataArguments, FocalTrainingArguments, parse_recipe
+        >>> from hf_focal import FocalTrainingArguments, parse_recipe
+        >>> from hf_focal.tasks.splits import DataArguments
         >>> command = "--train_file train.csv --output_dir out --losses cross_entropy,flsd53"
         >>> data, runs = parse_recipe(DataArguments, FocalTrainingArguments, "A recipe.", command.split())
         >>> data.train_file, [args.loss for args in runs]

@@ -95,6 +95,12 @@ class RunResult:
             tokens, which are not independent samples.
         true_calibration_error: the ECE (before T, after T) against the true posterior, or None if the posterior
             is unknown.
+
+    Example:
+        >>> from hf_focal import RunResult, evaluate_scores
+        >>> result = evaluate_scores({"logits": [[2.0, 0.0], [0.0, 1.0]] * 20, "label": [0, 1, 1, 1] * 10})
+        >>> isinstance(result, RunResult), round(result.pre["accuracy"], 2), round(result.pre["ece"], 3)
+        (True, 0.75, 0.325)
     """
 
     loss: str

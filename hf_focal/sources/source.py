@@ -51,6 +51,18 @@ class Source:
         cross_fits_temperatures: whether a temperature is cross-fitted even if nothing needs its cross-fitted scores.
         is_main: whether this process writes files.
         is_published: whether what is saved can be published on the Hub.
+
+    Example:
+        >>> import numpy as np
+        >>> from hf_focal import Scores, Source, evaluate
+        >>> class Lengths(Source):
+        ...     classes = ("short", "long")
+        ...     def scores(self, texts):
+        ...         sizes = np.array([len(text) for text in texts])
+        ...         labels = (sizes > 5).astype(int)
+        ...         return Scores(np.stack([5.5 - sizes, sizes - 5.5], 1), labels, classes=self.classes)
+        >>> evaluate(Lengths(), ["a", "a long text", "text", "sentence"] * 10).pre["error"]
+        0.0
     """
 
     name: str = "source"
