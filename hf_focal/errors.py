@@ -12,7 +12,7 @@ class InputError(ValueError):
             what it is about.
         problem: the rest of the message, which follows the name, such as "must be at least 1, got 0".
 
-    Example:
+    Examples:
         >>> from hf_focal import InputError, gamma_for_threshold
         >>> try:
         ...     gamma_for_threshold(2.0)
@@ -32,7 +32,7 @@ class InputError(ValueError):
 class NotPublishedError(InputError):
     """A measured model could not be corrected, saved, or published. `result`, a `RunResult`, is the measurement.
 
-    Example:
+    Examples:
         >>> from hf_focal import NotPublishedError, evaluate_scores
         >>> scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
         >>> try:

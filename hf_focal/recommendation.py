@@ -49,7 +49,7 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
     Raises:
         InputError: a number below its range.
 
-    Example:
+    Examples:
         >>> from hf_focal import recommend
         >>> advice = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=500)
         >>> advice.loss, advice.correction

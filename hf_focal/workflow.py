@@ -89,7 +89,7 @@ def evaluate(
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
 
-    Example:
+    Examples:
         >>> from hf_focal import evaluate
         >>> result = evaluate(scores="test_scores.csv")
         >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
@@ -186,7 +186,7 @@ def calibrate(
             kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
 
-    Example:
+    Examples:
         >>> from hf_focal import calibrate
         >>> result = calibrate(scores="scores.csv", test="test_scores.csv", method="temperature")
         >>> result.post["ece"] < result.pre["ece"]
@@ -522,7 +522,7 @@ def evaluate_model(
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
 
-    Example:
+    Examples:
         >>> from hf_focal import evaluate_model
         >>> evaluate_model("model", "test.csv").pre["num_samples"]
         60.0
@@ -622,7 +622,7 @@ def calibrate_model(
             kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
 
-    Example:
+    Examples:
         >>> from hf_focal import calibrate_model
         >>> result = calibrate_model("model", "held_out.csv", test_dataset="test.csv", method="temperature")
         >>> result.temperature.num_samples
@@ -705,7 +705,7 @@ def evaluate_scores(
     Raises:
         InputError: the table or an argument is wrong; the message is one line.
 
-    Example:
+    Examples:
         >>> from hf_focal import evaluate_scores
         >>> evaluate_scores({"probabilities": [[0.9, 0.1], [0.4, 0.6]], "label": [0, 1]}).pre["accuracy"]
         1.0
@@ -764,7 +764,7 @@ def calibrate_scores(
         InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
 
-    Example:
+    Examples:
         >>> from hf_focal import calibrate_scores
         >>> result = calibrate_scores("scores.csv", test_scores="test_scores.csv", method="temperature")
         >>> result.temperature.value > 1  # the scores are overconfident

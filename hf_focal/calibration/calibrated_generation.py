@@ -39,7 +39,7 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
         A dict with `logits_processor`, to which more processors can be appended, and `renormalize_logits`; an empty
         dict if there is no T or T = 1.
 
-    Example:
+    Examples:
         >>> from hf_focal import calibrated_generation
         >>> sorted(calibrated_generation(1.3))
         ['logits_processor', 'renormalize_logits']

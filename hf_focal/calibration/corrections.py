@@ -40,7 +40,7 @@ class Correction:
     Raises:
         InputError: A or b has another shape, or is not finite; a factor of a logit is not positive.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from hf_focal import Correction
         >>> Correction(A=0.5).apply(np.array([[2.0, 0.0]]))  # a temperature of 2
@@ -381,7 +381,7 @@ class Temperature:
         fallback: the indices of the labels that use `value`, because they have too few positives, or because no T
             maximizes their likelihood.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import Temperature
         >>> T = Temperature(2.0)
@@ -515,7 +515,7 @@ def fold_correction(
             PEFT classifier without its own copy of the head, or a language model with unmerged adapters. The model is
             then unchanged. For a language model, use `apply_calibrated_generation` instead.
 
-    Example:
+    Examples:
         >>> from hf_focal import Temperature, fold_correction
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}

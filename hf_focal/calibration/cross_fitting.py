@@ -288,7 +288,7 @@ def fit_correction(
             number of samples or clusters; what the function of the method raises, such as `fit_temperature` or
             `fit_platt_scaling`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import fit_correction
         >>> generator = torch.Generator().manual_seed(0)

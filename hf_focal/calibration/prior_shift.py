@@ -42,7 +42,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
         InputError: shares that are not in (0, 1) or, with a softmax, do not sum to 1.
         TypeError: a model without a config, or whose head has no bias; what `fold_correction` raises.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import shift_prior
         >>> logits = torch.tensor([[0.0]])  # a probability of 50%, where 50% are positive

@@ -86,7 +86,7 @@ def fit_temperature(
         InputError: arguments with the wrong dtype, shape, or range; softmax probabilities given as logits; no labels
             left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import fit_temperature
         >>> generator = torch.Generator().manual_seed(0)

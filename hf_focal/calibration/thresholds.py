@@ -214,7 +214,7 @@ def fit_thresholds(
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
             a goal or a confidence outside (0, 1); with a softmax, a target other than precision and coverage.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import fit_thresholds
         >>> generator = torch.Generator().manual_seed(0)
@@ -602,7 +602,7 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
         InputError: a config without thresholds; an output without the scores of all labels, with labels that the
             thresholds are not for, or that could be of one sample or of several.
 
-    Example:
+    Examples:
         >>> from types import SimpleNamespace
         >>> from hf_focal import apply_thresholds
         >>> config = SimpleNamespace(thresholds={"values": {"spam": 0.9}, "link": "sigmoid"})

@@ -59,7 +59,7 @@ def parse_recipe(
         SystemExit: an argument is unknown or has the wrong type, or a config file is wrong. One line says what.
         InputError: ``--losses`` comes with ``--loss``, or names a loss twice.
 
-    Example:
+    Examples:
         >>> from hf_focal import FocalTrainingArguments, parse_recipe
         >>> from hf_focal.tasks.splits import DataArguments
         >>> command = "--train_file train.csv --output_dir out --losses cross_entropy,flsd53"

@@ -224,7 +224,7 @@ def gamma_for_threshold(p0: float) -> float:
     proposition 2). FLSD-53 uses 5 and 3 because γ(0.2) = 4.85 and γ(0.25) = 3.07. γ falls to 0 as `p0` nears 0.5.
     Raises InputError unless `p0` is in (0, 0.5); for p0 ≥ 0.5, the gradients are equal for no γ > 0.
 
-    Example:
+    Examples:
         >>> from hf_focal import gamma_for_threshold
         >>> round(gamma_for_threshold(0.25), 4)
         3.0702

@@ -28,7 +28,7 @@ class LossConfig:
             is not given, or given as None, has its default, or None if another given option replaces it. Read-only.
         link: "sigmoid" if an option is given that only sigmoid heads have, "softmax" otherwise.
 
-    Example:
+    Examples:
         >>> from hf_focal import LossConfig
         >>> LossConfig.parse("focal:gamma=3") == LossConfig.parse({"name": "focal", "gamma": 3})
         True
@@ -154,7 +154,7 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
         link: "softmax" for one class per sample (see `Loss.forward`); "sigmoid" for several labels per sample or for a
             single logit (see `SigmoidLoss`).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import build_loss
         >>> loss = build_loss("focal:gamma=2")

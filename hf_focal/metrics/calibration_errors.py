@@ -96,7 +96,7 @@ def expected_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import expected_calibration_error
         >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])

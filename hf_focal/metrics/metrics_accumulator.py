@@ -123,7 +123,7 @@ class CalibrationMetrics(BatchBuffer):
     ``classwise=False``. `confusion`, `(K, K)`, int64, counts the samples by label (row) and prediction (column); it is
     `(0, 0)` where `label_counts` is empty, and with more than 256 classes.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import CalibrationMetrics
         >>> metrics = CalibrationMetrics()

@@ -67,7 +67,7 @@ def reliability_diagram(
             `smooth` is given with `ReliabilityBins`; or the logits or labels have the wrong type.
         InputError: there are no samples, the temperature is not finite and positive, or logits or labels are invalid.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import reliability_diagram
         >>> generator = torch.Generator().manual_seed(0)

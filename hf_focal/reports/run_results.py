@@ -96,7 +96,7 @@ class RunResult:
         true_calibration_error: the ECE (before T, after T) against the true posterior, or None if the posterior
             is unknown.
 
-    Example:
+    Examples:
         >>> from hf_focal import RunResult, evaluate_scores
         >>> result = evaluate_scores({"logits": [[2.0, 0.0], [0.0, 1.0]] * 20, "label": [0, 1, 1, 1] * 10})
         >>> isinstance(result, RunResult), round(result.pre["accuracy"], 2), round(result.pre["ece"], 3)

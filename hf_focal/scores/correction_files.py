@@ -73,7 +73,7 @@ def correct_file(
     Raises:
         InputError: a file or a row is wrong, or does not fit the schema in ``correction.json``.
 
-    Example:
+    Examples:
         >>> from hf_focal import correct_file
         >>> correct_file("correction.json", "test_scores.csv", "with_probabilities.csv")
         200

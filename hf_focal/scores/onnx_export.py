@@ -28,7 +28,7 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
     Raises:
         InputError: a file is wrong, or the package onnx is missing.
 
-    Example:
+    Examples:
         >>> from hf_focal import export_correction
         >>> export_correction("correction.json", "correction.onnx")
     """

@@ -46,7 +46,7 @@ class Scores:
         has_classwise_metrics: whether the place of a score is a class, which has an ECE of its own. By default, unless
             there are more than 1,000.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from hf_focal import Scores, evaluate
         >>> scores = Scores(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]), classes=("cat", "dog"))
@@ -239,7 +239,7 @@ def read_scores(
         InputError: the file, a column, or a row is wrong, or something is left open; the message names the line of the
             file or the row.
 
-    Example:
+    Examples:
         >>> from hf_focal import read_scores
         >>> scores = read_scores({"prob_cat": [0.9, 0.2], "prob_dog": [0.1, 0.8], "label": ["cat", "dog"]})
         >>> scores.classes, scores.labels.tolist()

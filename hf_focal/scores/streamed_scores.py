@@ -316,7 +316,7 @@ def measure(
     Raises:
         InputError: the table or an argument is wrong; the message is one line.
 
-    Example:
+    Examples:
         >>> from hf_focal import evaluate, measure
         >>> first = measure("scores.csv")
         >>> both = first.merge(measure("test_scores.csv", schema=first.schema))

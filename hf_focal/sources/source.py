@@ -52,7 +52,7 @@ class Source:
         is_main: whether this process writes files.
         is_published: whether what is saved can be published on the Hub.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from hf_focal import Scores, Source, evaluate
         >>> class Lengths(Source):

@@ -50,7 +50,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `InputError` if
     `max_length` exceeds the number of the model's positions.
 
-    Example:
+    Examples:
         >>> from hf_focal import input_length
         >>> from transformers import AutoTokenizer
         >>> input_length("model", AutoTokenizer.from_pretrained("model"), max_length=16)

@@ -35,7 +35,7 @@ _VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 class DataArguments:
     """The arguments of `load_splits` that say where the data are, for recipes' command lines.
 
-    Example:
+    Examples:
         >>> from hf_focal import DataArguments
         >>> DataArguments(train_file="reviews.csv", validation_size=200).test_split
         'test'
@@ -113,7 +113,7 @@ def load_splits(
         InputError: an argument or the data is wrong: the message names the argument, the data, and what was expected.
         FileNotFoundError, ValueError: a file or dataset does not exist or cannot be read.
 
-    Example:
+    Examples:
         >>> from hf_focal import load_splits
         >>> splits, labels = load_splits("text-classification", train_file="held_out.csv", test_file="test.csv")
         >>> sorted(splits), labels

@@ -153,7 +153,7 @@ class FocalTrainer(Trainer):
             InputError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
             and, unless `args.max_steps` is set, for one whose steps have another number of samples.
 
-    Example:
+    Examples:
         >>> from hf_focal import FocalTrainer, FocalTrainingArguments
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}

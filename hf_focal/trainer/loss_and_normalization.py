@@ -238,7 +238,7 @@ def loss_func(
             "sigmoid"; for labels that do not match the logits one to one (CTC); for an output without logits; and for
             an output with the auxiliary loss of a mixture of experts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from hf_focal import loss_func
         >>> function = loss_func("focal:gamma=3")  # for Trainer(..., compute_loss_func=function)

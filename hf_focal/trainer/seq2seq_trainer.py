@@ -30,7 +30,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     The arguments and errors are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. With
     `args.max_tokens_per_batch`, `train` also raises InputError if the training set has no length or no token ids.
 
-    Example:
+    Examples:
         >>> from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
         >>> from transformers import MarianConfig, MarianMTModel
         >>> sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 12, "pad_token_id": 11}

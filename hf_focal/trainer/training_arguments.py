@@ -32,7 +32,7 @@ class FocalTrainingArguments(TrainingArguments):
             during training; "batch_rebalance" as `train_sampling_strategy` on several processes with
             ``mmce:gather=true``.
 
-    Example:
+    Examples:
         >>> from hf_focal import FocalTrainingArguments
         >>> FocalTrainingArguments("out", loss="focal:gamma=2", learning_rate=1e-4).loss
         'focal:gamma=2'
@@ -127,7 +127,7 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
     Also raises InputError for a `max_tokens_per_batch` below 1, or if `max_tokens_per_batch` is given with a
     `train_sampling_strategy` other than "random".
 
-    Example:
+    Examples:
         >>> from hf_focal import FocalSeq2SeqTrainingArguments
         >>> FocalSeq2SeqTrainingArguments("out", loss="focal:gamma=1", max_tokens_per_batch=1000).max_tokens_per_batch
         1000
