@@ -17,7 +17,7 @@ from datasets import Image, List
 from transformers import AutoImageProcessor, AutoModelForImageClassification, set_seed
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
-from hf_focal.tasks.splits import DataArguments
+from hf_focal.tasks import DataArguments
 
 
 @dataclass(kw_only=True)

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
-from hf_focal.tasks.splits import DataArguments
+from hf_focal.tasks import DataArguments
 
 
 @dataclass(kw_only=True)

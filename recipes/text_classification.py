@@ -16,8 +16,7 @@ from datasets import List
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
-from hf_focal.tasks.input_encoding import input_length
-from hf_focal.tasks.splits import DataArguments
+from hf_focal.tasks import DataArguments, input_length
 
 
 @dataclass(kw_only=True)

@@ -16,8 +16,7 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, DataCollatorForTokenClassification, set_seed
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
-from hf_focal.tasks.input_encoding import input_length
-from hf_focal.tasks.splits import DataArguments
+from hf_focal.tasks import DataArguments, input_length
 
 
 @dataclass(kw_only=True)

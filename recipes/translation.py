@@ -27,7 +27,7 @@ from hf_focal import (
     load_splits,
     parse_recipe,
 )
-from hf_focal.tasks.splits import DataArguments
+from hf_focal.tasks import DataArguments
 
 
 @dataclass(kw_only=True)

@@ -61,7 +61,7 @@ def parse_recipe(
 
     Examples:
         >>> from hf_focal import FocalTrainingArguments, parse_recipe
-        >>> from hf_focal.tasks.splits import DataArguments
+        >>> from hf_focal.tasks import DataArguments
         >>> command = "--train_file train.csv --output_dir out --losses cross_entropy,flsd53"
         >>> data, runs = parse_recipe(DataArguments, FocalTrainingArguments, "A recipe.", command.split())
         >>> data.train_file, [args.loss for args in runs]

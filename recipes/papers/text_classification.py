@@ -31,7 +31,7 @@ from transformers import (
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
-from hf_focal.tasks.input_encoding import input_length
+from hf_focal.tasks import input_length
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
 from papers.data.label_options import label_options

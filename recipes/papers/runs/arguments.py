@@ -14,8 +14,8 @@ from transformers.utils import logging as transformers_logging
 from hf_focal.calibration.cross_fitting import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
 from hf_focal.cli.recipe_arguments import parse_recipe
+from hf_focal.tasks import DataArguments
 from hf_focal.tasks.heads import Head
-from hf_focal.tasks.splits import DataArguments
 from hf_focal.trainer import FocalTrainer
 
 from ..data.long_tails import long_tailed
