@@ -28,7 +28,7 @@ _LARGEST_FACTOR = 20.0
 # An NLL is above that of the frequencies if it exceeds it by this share over the square root of the number of samples:
 # about three standard errors of a mean NLL, which is roughly as large as its deviation over samples.
 _NLL_ERRORS = 3.0
-# Verdicts mention the cost of a correction from this increase of the error, or decrease of F1, on.
+# Verdicts mention what a correction costs if it raises the error, or lowers F1, by this much.
 _COST = 0.005
 # Without an interval, as for tokens and pixels, an ECE must fall by this share to be called lower.
 _CLEAR_FALL = 0.1

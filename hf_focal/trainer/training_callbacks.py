@@ -19,7 +19,7 @@ from .transformers_shims import load_renamed_weights, set_epoch
 
 _logger = logging.getLogger(__name__)
 
-BUILT_IN = "built_in_"  # prefix of a built-in metric whose name compute_metrics also returned, with another value
+BUILT_IN = "built_in_"  # prefix of a built-in metric whose name compute_metrics returned, too
 
 
 class TrainingCallback(TrainerCallback):
