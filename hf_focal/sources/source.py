@@ -212,6 +212,6 @@ def as_source(source: Any) -> Source:
 
 
 def names_of(scores: Any) -> list[str]:
-    """Return the names of the classes or labels, or their numbers if they have none; a single score is that of class 1."""
+    """Return the names of the classes or labels, or their numbers without names; a single score is that of class 1."""
     numbers = range(scores.num_classes) if scores.num_classes > 1 else [1]
     return [*scores.score_names] or [str(number) for number in numbers]
