@@ -1,6 +1,6 @@
 """How time, memory, and the bytes that processes send grow with the samples and the classes.
 
-    python benchmarks/scaling.py --json benchmarks/results/scaling.json --figure docs/research/scaling.png
+    python -m benchmarks.speed.scaling --json benchmarks/results/scaling.json --figure docs/research/scaling.png
 
 Each line is one call of a loss, of metrics, of the fit of a temperature, or of an evaluation by `FocalTrainer`, on N
 samples of K classes, float32, one thread: CPU seconds (medians) and peak memory. Logits come in batches, each a new
@@ -27,13 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from loss import machine
-from memory import peak_bytes_with_numpy
-from sent_bytes import RepeatedBatch, count_bytes, trainer_of
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassCalibrationError
 from transformers.utils import logging
 
+from benchmarks.measuring import machine, peak_bytes_with_numpy, write_figures
+from benchmarks.speed.sent_bytes import RepeatedBatch, count_bytes, trainer_of
 from hf_focal import CalibrationMetrics, build_loss, fit_temperature
 from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 from hf_focal.trainer.accumulators import CollectedLogits, TemperatureSums
@@ -192,14 +191,9 @@ def main() -> None:
             for against, of_series in sizes.items() if name != "bytes" else ():
                 found = series(name, of_series, options.max_logits, options.max_seconds, folder)
                 lines += [{"against": against, **line} for line in found]
-            result = {
-                "machine": machine("cpu"),
-                "lines": lines,
-                "exponents": exponents(lines),
-                "sent_bytes": sent_bytes,
-            }
-            if options.json:  # after each series, so that an interrupted run keeps its figures
-                options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            # After each series, so that an interrupted run keeps its figures.
+            result = {"machine": machine(), "lines": lines, "exponents": exponents(lines), "sent_bytes": sent_bytes}
+            write_figures(options.json, result)
     if options.figure:
         draw(lines, exponents(lines), options.figure)
     print(f"{time.process_time():.0f} s of CPU time besides the processes that counted bytes")

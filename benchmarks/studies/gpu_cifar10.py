@@ -1,7 +1,7 @@
 """CIFAR-10 in minutes on one GPU: ResNet-50 with cross-entropy, focal loss, FLSD-53, and AdaFocal.
 
-    python benchmarks/gpu_cifar10.py FOLDER [--device cuda] [--minutes 8] [--losses cross_entropy focal:gamma=3 ...]
-                                     [--json FILE]
+    python -m benchmarks.studies.gpu_cifar10 FOLDER [--device cuda] [--minutes 8]
+        [--losses cross_entropy focal:gamma=3 ...] [--json FILE]
 
 FOLDER has `train.parquet` and `test.parquet`, with the columns `image` (the bytes of an image file, or a struct that
 has them as `bytes`) and `label`. The losses share the minutes equally, and each network is trained for as many epochs

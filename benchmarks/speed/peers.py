@@ -1,6 +1,7 @@
 """Comparison of hf_focal with torchmetrics, torch-uncertainty, netcal and common plain PyTorch code.
 
-    python benchmarks/peers.py --json benchmarks/results/peers.json --markdown benchmarks/peers.md [--only loss ...]
+    python -m benchmarks.speed.peers --json benchmarks/results/peers.json --markdown benchmarks/peers.md \
+        [--only loss ...]
 
 The script measures time and peak memory, and computes a table of edge cases. The peers are installed with
 `pip install -e ".[peers]"`, best in a separate environment: `make bench-peers`. With --only, the other parts of the
@@ -13,7 +14,6 @@ one of our values is not exact.
 
 import argparse
 import datetime
-import importlib.metadata
 import json
 import os
 import warnings
@@ -23,12 +23,6 @@ from pathlib import Path
 
 import torch
 import torchmetrics.classification
-from edge_cases import edge_cases
-from loss import IMPLEMENTATIONS, REFERENCE, measure
-from memory import peak_bytes_with_numpy
-from metrics import NUM_BINS, compare, machine, shape
-from peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE_COLUMNS, OURS, TEMPERATURE_COLUMNS
-from temperature import grid_loop, newton, sample
 from torch import Tensor
 from torch_uncertainty.losses import FocalLoss
 from torch_uncertainty.metrics.classification import (
@@ -38,10 +32,16 @@ from torch_uncertainty.metrics.classification import (
     CategoricalNLL,
 )
 
+from benchmarks.exactness.edge_cases import edge_cases
+from benchmarks.measuring import machine, peak_bytes_with_numpy, write_figures
+from benchmarks.speed.loss import IMPLEMENTATIONS, REFERENCE, measure
+from benchmarks.speed.metrics import NUM_BINS, compare, shape
+from benchmarks.speed.peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE_COLUMNS, OURS, TEMPERATURE_COLUMNS
+from benchmarks.speed.temperature import grid_loop, newton, sample
 from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import CalibrationMetrics
 
-MARK = "<!-- What follows is written by benchmarks/peers.py. -->\n"
+MARK = "<!-- What follows is written by benchmarks/speed/peers.py. -->\n"
 PEERS = ("torchmetrics", "torch-uncertainty", "netcal")
 LOSSES = ("log_softmax + gather focal", "focal of F.cross_entropy", "ours: focal:gamma=3")
 LOSS_SHAPES = ((4096, 1000), (8192, 32000))
@@ -244,15 +244,12 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
 
-    facts = machine() | {peer: importlib.metadata.version(peer) for peer in PEERS}
-    facts["date"] = datetime.date.today().isoformat()
+    facts = machine(packages=("numpy", *PEERS)) | {"date": datetime.date.today().isoformat()}
     print(facts, flush=True)
     figures = json.loads(arguments.json.read_text("utf-8")) if arguments.json and arguments.json.exists() else {}
     for part in arguments.only:
         figures[part] = {"machine": facts, "figures": PARTS[part](arguments.rounds)}
-        if arguments.json:
-            text = json.dumps({part: figures[part] for part in PARTS if part in figures}, indent=1, allow_nan=False)
-            arguments.json.write_text(text + "\n", encoding="utf-8")
+        write_figures(arguments.json, {part: figures[part] for part in PARTS if part in figures})
     if arguments.markdown:
         above = (
             arguments.markdown.read_text("utf-8").partition(MARK)[0] if arguments.markdown.exists() else "# Peers\n\n"

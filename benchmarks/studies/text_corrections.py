@@ -1,6 +1,6 @@
 """Compare corrections of logits on the sets of text_logits: NLL, harm, wins, and time.
 
-    OMP_NUM_THREADS=1 python benchmarks/text_corrections.py
+    OMP_NUM_THREADS=1 python -m benchmarks.studies.text_corrections
 
 Each set is corrected by fits on 50 to 1,000 of its validation samples, in 3 random draws or, for 100, 10, and measured
 on its test samples. The figures are in a Parquet file, from which the page docs/results/text_corrections.md and its
@@ -22,17 +22,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from text_logits.load import load, sets
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from benchmarks.measuring import RESULTS
+from benchmarks.text_logits.load import load, sets
 from hf_focal import fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import AffineFits, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.temperature_grid import CalibrationSamples
 
 SIZES, MAIN_SIZE = (50, 100, 200, 500, 1000), 100
 DRAWS = {size: 10 if size == MAIN_SIZE else 3 for size in SIZES}
-CELLS = Path(__file__).resolve().parent / "results" / "text_corrections" / "cells.parquet"
+CELLS = RESULTS / "text_corrections" / "cells.parquet"
 ZERO = 1e-4  # what a probability of 0 counts as: isotonic regression and quadratic scaling give it
 
 Map = Callable[[Tensor], Tensor]  # from logits to corrected ones, both (N, K)
@@ -191,7 +192,7 @@ def main() -> None:
         found = pd.concat([rows, found]).drop_duplicates(cell, keep="last")
     compact(found).to_parquet(options.cells, index=False, compression="zstd")
     if options.cells == CELLS:
-        import text_corrections_page  # only here, because each process would import its Matplotlib
+        from benchmarks.studies import text_corrections_page  # each process would import its Matplotlib
 
         text_corrections_page.main()
 

@@ -11,9 +11,6 @@ import netcal.metrics
 import netcal.scaling
 import numpy as np
 import torch
-from loss import composed_focal, log_softmax_focal
-from metrics import NUM_BINS, loop_adaece, loop_classwise, masked_error, top_label, torchmetrics_classwise
-from temperature import lbfgs
 from torch import Tensor, nn
 from torch_uncertainty.losses import FocalLoss
 from torch_uncertainty.metrics.classification import (
@@ -25,6 +22,16 @@ from torch_uncertainty.post_processing import TemperatureScaler
 from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
+from benchmarks.speed.loss import composed_focal, log_softmax_focal
+from benchmarks.speed.metrics import (
+    NUM_BINS,
+    loop_adaece,
+    loop_classwise,
+    masked_error,
+    top_label,
+    torchmetrics_classwise,
+)
+from benchmarks.speed.temperature import lbfgs
 from hf_focal import metrics
 from hf_focal.calibration import fit_temperature
 from hf_focal.losses import build_loss

@@ -1,13 +1,12 @@
 """Temperature fits against common implementations: the papers' loop over the grid, and a short LBFGS run.
 
-    python benchmarks/temperature.py [--repeats 3] [--threads 2] [--json FILE]
+    python -m benchmarks.speed.temperature [--repeats 3] [--threads 2] [--json FILE]
 
 Times are medians of interleaved repeats, so that the load of the machine affects both alike: read the ratios.
 """
 
 import argparse
 import itertools
-import json
 import statistics
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
+from benchmarks.measuring import machine, write_figures
 from hf_focal.calibration import fit_temperature
 
 GRID_SHAPES = ((50_000, 100), (7_500, 20), (10_000, 1_000))
@@ -151,9 +151,7 @@ def main() -> None:
 
     grid, nll = grid_results(arguments.repeats), nll_results(arguments.repeats)
     print("\n".join(temperature_grid_lines(grid) + nll_lines(nll)))
-    if arguments.json:
-        figures = {"torch": torch.__version__, "threads": arguments.threads, "grid": grid, "nll": nll}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write_figures(arguments.json, {"machine": machine(), "grid": grid, "nll": nll})
 
 
 if __name__ == "__main__":

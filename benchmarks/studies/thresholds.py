@@ -1,7 +1,7 @@
 """How often thresholds miss what they promise: simulations of `fit_thresholds` with known distributions.
 
-    python benchmarks/thresholds.py [--draws 2000] [--settings NAME ...] [--output FILE]
-    python benchmarks/thresholds.py --tables FILE
+    python -m benchmarks.studies.thresholds [--draws 2000] [--settings NAME ...] [--output FILE]
+    python -m benchmarks.studies.thresholds --tables FILE
 
 Each setting draws calibration sets, chooses thresholds on them with a confidence of 95%, and compares these with the
 true precision or recall, which is known up to the noise of a large population. One JSON line is appended per row, from

@@ -1,6 +1,6 @@
 """Calibration metrics against torchmetrics and the loops of calibration papers.
 
-    python benchmarks/metrics.py --json benchmarks/results/metrics.json
+    python -m benchmarks.speed.metrics --json benchmarks/results/metrics.json
 
 Each line times our metric and its peers in turn for several rounds, and prints the medians and the ratio peer / ours.
 The file holds each value beside its time.
@@ -9,9 +9,6 @@ The file holds each value beside its time.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -21,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchmetrics
-from temperature import grid_results, temperature_grid_lines
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
+from benchmarks.measuring import machine, write_figures
+from benchmarks.speed.temperature import grid_results, temperature_grid_lines
 from hf_focal import metrics
 
 NUM_BINS = 15
@@ -213,18 +211,6 @@ def shape(logits: torch.Tensor) -> str:
     return " x ".join(f"{size:,}" for size in logits.shape)
 
 
-def machine() -> dict:
-    return {
-        "torch": torch.__version__,
-        "torchmetrics": torchmetrics.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "architecture": platform.machine(),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="write the result there")
@@ -233,7 +219,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    print(machine())
+    facts = machine(packages=("torchmetrics", "numpy"))
+    print(facts)
     # Measured first, because memory that the large cases leave with the allocator makes the loop three times as fast.
     grid = grid_results(arguments.rounds)
     print("\n".join(temperature_grid_lines(grid)))
@@ -243,9 +230,7 @@ def main() -> None:
         logits = torch.randn(n, k, generator=generator) * 2
         labels = (logits * 0.7).softmax(1).multinomial(1, generator=generator).squeeze(1)
         results += [line(logits, labels, arguments.rounds) for line in LINES]
-    if arguments.json:
-        figures = {"machine": machine(), "lines": results, "temperature_grid": grid}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    write_figures(arguments.json, {"machine": facts, "lines": results, "temperature_grid": grid})
 
 
 if __name__ == "__main__":

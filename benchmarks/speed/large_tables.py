@@ -1,6 +1,6 @@
 """What large tables of scores cost: CPU time a row, peak memory, the size of what shards send, and a cluster.
 
-    python benchmarks/large_tables.py [--rows 1000000 4000000] [--classes 10] [--json FILE] [--folder FOLDER]
+    python -m benchmarks.speed.large_tables [--rows 1000000 4000000] [--classes 10] [--json FILE] [--folder FOLDER]
 
 Tables are generated as Parquet files of a million rows. Each measurement runs in a process of its own, with one
 thread, on the first files. Peak memory is beyond that after the imports. Polars, if installed, computes the ECE alone,
@@ -30,6 +30,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from benchmarks.measuring import write_figures
 
 PART = 1_000_000  # rows of a file
 SHARD = 10_000_000  # rows of a file of the cluster
@@ -215,8 +217,7 @@ def main() -> None:
             result |= {"merges": [merges]}
             if "measure" in options.methods:
                 result["cluster"] = cluster([line for line in lines if line["what"] == "measure"], merges)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_figures(options.json, result)
     print(json.dumps(result, indent=1))
 
 

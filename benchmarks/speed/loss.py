@@ -1,7 +1,7 @@
 """Time and memory of the losses, forward and backward, against `F.cross_entropy` and common implementations.
 
-    python benchmarks/loss.py [--shapes 32x2 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
-                              [--only cpu_time | gamma | sigmoid]
+    python -m benchmarks.speed.loss [--shapes 32x2 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1]
+        [--json FILE] [--only cpu_time | gamma | sigmoid]
 
 Times are medians over interleaved rounds, so that the load of the machine affects all alike. Ratios to
 `F.cross_entropy` are medians of the ratios within each round: read these. On busy cores, small operations with several
@@ -13,7 +13,6 @@ alone, against the loop over samples of published code.
 import argparse
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +20,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from commands import spread
-from memory import peak_bytes
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.measuring import RESULTS, machine, median_ratio, peak_bytes, spread, synchronize, write_figures
 from hf_focal.losses import AdaFocalGamma, build_loss, cross_entropy
-
-RESULTS = Path(__file__).parent / "results"
 
 DTYPES = (torch.float32, torch.bfloat16)
 REFERENCE = "F.cross_entropy"
@@ -113,11 +109,6 @@ def step(implementation, logits: Tensor, labels: Tensor) -> None:
     torch.autograd.grad(implementation(logits, labels), logits)
 
 
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def seconds_of_rounds(
     steps: dict[str, Callable], device: torch.device, rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
@@ -141,10 +132,6 @@ def timed(run: Callable, device: torch.device, calls: int, clock: Callable[[], f
         run()
     synchronize(device)
     return (clock() - start) / calls
-
-
-def median_ratio(own: list[float], reference: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(own, reference, strict=False))
 
 
 def measure(implementations, reference: str, shape, dtype, device: str, repeats: int) -> list[dict]:
@@ -284,15 +271,6 @@ def row_errors(device: str) -> dict[str, float]:
     return {name: ((row.double() - exact).abs() / exact).max().item() for name, row in rows.items()}
 
 
-def machine(device: str) -> dict:
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine(),
-    }
-
-
 def shape(text: str) -> tuple[int, int]:
     rows, _, classes = text.partition("x")
     return int(rows), int(classes)
@@ -340,13 +318,12 @@ def main() -> None:
         if args.processor:
             file = RESULTS / "processors" / f"{args.processor}.json"
             record = {"machine": machine(args.device), "load": os.getloadavg()[0], "cpu_time": figures["cpu_time"]}
-            file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            write_figures(file, record)
     if args.only in (None, "sigmoid"):
         figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
     if args.only in (None, "gamma"):
         figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Whole commands on a fine-tuned encoder, and its training, beside those of Transformers.
 
-    python benchmarks/commands.py --encoder all-MiniLM-L6-v2 --train train.parquet --texts dev.parquet test.parquet \
-        [--rows 4000] [--rounds 5] [--json benchmarks/results/commands.json]
+    python -m benchmarks.speed.commands --encoder all-MiniLM-L6-v2 --train train.parquet \
+        --texts dev.parquet test.parquet [--rows 4000] [--rounds 5] [--json benchmarks/results/commands.json]
 
 The files have the columns "text" and "label" (0 or 1; rows with other labels are left out). The encoder gets a head
 and is fine-tuned for some steps, by the stock `Trainer` and by `FocalTrainer` in turn. The fine-tuned model then
@@ -19,7 +19,6 @@ times the rows, to show that its memory does not grow with them.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from memory import process_peak_bytes
+
+from benchmarks.measuring import process_peak_bytes, spread, write_figures
 
 BATCH = 16
 
@@ -87,7 +87,17 @@ def run_here(way: str, model: str, texts: Path) -> None:
 
 
 def run_apart(way: str, model: Path, texts: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--way", way, "--model", str(model), "--texts", str(texts)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed.commands",
+        "--way",
+        way,
+        "--model",
+        str(model),
+        "--texts",
+        str(texts),
+    ]
     quiet = {"OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
     done = subprocess.run(command, env=os.environ | quiet, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -149,11 +159,6 @@ def start_seconds(*command: str) -> float:
     return shortest(*command) - shortest("-c", "pass")
 
 
-def spread(ratios: list[float]) -> dict[str, float]:
-    """Return the median, the least, and the greatest of the ratios."""
-    return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder")
@@ -210,8 +215,7 @@ def main() -> None:
             {key: result[key] for key in ("seconds / those of evaluate", "start", "five times the rows")}, indent=1
         )
     )
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_figures(args.json, result)
 
 
 if __name__ == "__main__":

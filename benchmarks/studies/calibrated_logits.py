@@ -1,6 +1,6 @@
 """Simulate `auto` on logits that are calibrated: how often it leaves them alone, and what NLL it adds if it does not.
 
-    python benchmarks/calibrated_logits.py --output benchmarks/results/text_corrections/simulation.csv
+    python -m benchmarks.studies.calibrated_logits --output benchmarks/results/text_corrections/simulation.csv
 
 Labels are drawn from the softmax of the logits, which are normal with a standard deviation of 1 or, in every other
 draw, 3. The NLL added is that of a corrected softmax on 1,000 other logits, exact in their labels.

@@ -1,6 +1,6 @@
 """How calibrated probabilities differ between runtimes, and what quantization to int8 costs and leaves to correct.
 
-    python benchmarks/serving.py --data ../shared/data --encoder all-MiniLM-L6-v2 --output_dir out/serving \
+    python -m benchmarks.exactness.serving --data ../shared/data --encoder all-MiniLM-L6-v2 --output_dir out/serving \
         --json benchmarks/results/serving.json --page benchmarks/README.md
 
 An encoder is fine-tuned briefly with a softmax (SST, 2 classes), a sigmoid for each label (GoEmotions, 28 labels), one
@@ -44,6 +44,7 @@ from transformers import (
     set_seed,
 )
 
+from benchmarks.measuring import write_figures
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_correction, fold_correction
 
 MULTI_LABEL = "multi_label_classification"
@@ -419,7 +420,7 @@ def tables(figures: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-BEGIN, END = "<!-- benchmarks/serving.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- benchmarks/exactness/serving.py -->\n", "<!-- end -->\n"
 
 
 def put_into(page: Path, text: str) -> None:
@@ -472,7 +473,7 @@ def main() -> None:
                     print(figures["int8"][-1], flush=True)
                 if names:
                     figures["runtimes"] += measure_runtimes(calibrated, tokenizer, test, head, names, Path(work))
-            options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+            write_figures(options.json, figures)
     print(tables(figures))
     if options.page is not None:
         put_into(options.page, tables(figures))

@@ -1,6 +1,6 @@
 """One pass for 100 temperatures and a vocabulary of 37,000, against a loop and the model's forward pass.
 
-    python benchmarks/token_calibration.py [--rounds 5] [--threads 1] [--json FILE]
+    python -m benchmarks.speed.token_calibration [--rounds 5] [--threads 1] [--json FILE]
 
 The model is a randomly initialized Transformer-base as a Marian model, 6 + 6 layers of width 512, on sentences of 32
 tokens. The calibrated logits are generated, with the tail of those of a trained model. Each round runs all of them in
@@ -9,9 +9,7 @@ extrapolated. Peak memory excludes the logits.
 """
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -19,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from memory import peak_bytes
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
+from benchmarks.measuring import machine, peak_bytes, write_figures
 from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration.temperature_grid import PAPER_GRID
 
@@ -166,16 +164,8 @@ def main() -> None:
         f"{accuracy['tokens']} tokens against float64: ECE within {accuracy['ece_difference']:.1e}, NLL within "
         f"{accuracy['nll_difference']:.1e}, T {accuracy['ours_T']:.1f} and {accuracy['loop_T']:.1f}"
     )
-    if arguments.json:
-        machine = {
-            "torch": torch.__version__,
-            "threads": arguments.threads,
-            "cores": os.cpu_count(),
-            "processor": platform.machine(),
-            "load_average_at_start": load,
-        }
-        figures = {**machine, "times": times, "memory": memory, "accuracy": accuracy}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    facts = machine() | {"load_average_at_start": load}
+    write_figures(arguments.json, {"machine": facts, "times": times, "memory": memory, "accuracy": accuracy})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Training throughput of the Tree-LSTM, computed height by height for all trees of a batch, against recursion.
 
-    python benchmarks/tree_lstm.py [--file TRAIN.txt|TRAIN.parquet] [--threads 1] [--json FILE]
+    python -m benchmarks.speed.tree_lstm [--file TRAIN.txt|TRAIN.parquet] [--threads 1] [--json FILE]
 
 A step is a forward pass over 25 trees, the cross-entropy of all their nodes, a backward pass and an AdaGrad update,
 with the sizes of Tai et al. (2015): word vectors of 300, memories of 150. All models have the same weights, and their
@@ -18,7 +18,6 @@ Treebank. A file has one bracketed tree per line, or is parquet with a column `t
 """
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -28,11 +27,12 @@ from pathlib import Path
 
 import torch
 from datasets import load_dataset
-from loss import machine, median_ratio, synchronize
 from papers.data.sentiment_trees import Tree, TreeCollator, encode_trees, parse_tree, read_trees, train_leaf_tokenizer
 from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from benchmarks.measuring import machine, median_ratio, synchronize, write_figures
 
 BATCH_SIZE = 25
 Row = Mapping[str, Sequence[int]]
@@ -231,8 +231,7 @@ def main() -> None:
     print(f"faster than {' and '.join(list(IMPLEMENTATIONS)[:-1])}:")
     for task in TASKS:
         figures["steps"] += measure(task, batches, len(tokenizer), args.device)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

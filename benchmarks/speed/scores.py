@@ -1,6 +1,6 @@
 """Calibration of a million rows of probabilities in a parquet file: time and peak memory beside other libraries.
 
-    python benchmarks/scores.py  # needs hf_focal[peers]
+    python -m benchmarks.speed.scores  # needs hf_focal[peers]
 
 Each way runs in a process of its own. Its peak memory is what Linux reports, with imports; its time is
 that of reading and computing, without imports, in CPU seconds on one thread, so that other processes matter little.
@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from memory import process_peak_bytes
+
+from benchmarks.measuring import process_peak_bytes
 
 NUM_BINS = 15
 GIB_BOUND, TIME_BOUND = 1.5, 1.5
@@ -120,7 +121,7 @@ WAYS = {way.__name__: way for way in (evaluate, pandas_and_metrics, torchmetrics
 
 def measure(way: str, folder: Path) -> dict[str, Any]:
     """Return the seconds, the peak in GiB, and the values of one way, from a new process."""
-    command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.speed.scores", "--way", way, "--folder", str(folder)]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=one_thread)
     return json.loads(done.stdout.splitlines()[-1])

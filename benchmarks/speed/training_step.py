@@ -1,6 +1,6 @@
 """Time and memory of training steps and of an evaluation: `FocalTrainer` against the stock `Trainer`.
 
-    python benchmarks/training_step.py [--steps 10] [--rounds 7] [--threads 1] [--models bert gpt2] [--json FILE]
+    python -m benchmarks.speed.training_step [--steps 10] [--rounds 7] [--threads 1] [--models bert gpt2] [--json FILE]
 
 Each round trains every trainer for some steps on the same batches, one trainer after the other, and the time of a
 step is the median from one `on_step_end` to the next. Ratios to the stock `Trainer` are medians of the ratios within
@@ -12,7 +12,6 @@ and `FocalTrainer` all its calibration metrics.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -20,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from loss import machine, median_ratio
-from memory import peak_bytes
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import (
@@ -43,6 +40,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import logging
 
+from benchmarks.measuring import machine, median_ratio, peak_bytes, write_figures
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 STOCK = "Trainer"
@@ -243,10 +241,8 @@ def main() -> None:
             lines += measure_evaluation(options.rounds)
         else:
             lines += measure_training(model, options.steps, options.rounds)
-    if options.json:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        result = {"machine": machine(device), "lines": lines}
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    write_figures(options.json, {"machine": machine(device), "lines": lines})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write the page docs/results/text_corrections.md and its figure from the committed figures, in seconds.
 
-    python benchmarks/text_corrections_page.py
+    python -m benchmarks.studies.text_corrections_page
 
 `text_corrections.py` measures the figures, and then writes the page, too; `calibrated_logits.py` simulates.
 """
@@ -10,18 +10,19 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
-from text_logits.load import sets
+
+from benchmarks.measuring import RESULTS
+from benchmarks.text_logits.load import sets
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-FOLDER = Path(__file__).resolve().parent
-RESULTS, DOCS = FOLDER / "results" / "text_corrections", FOLDER.parent / "docs" / "results"
+FIGURES, DOCS = RESULTS / "text_corrections", RESULTS.parents[1] / "docs" / "results"
 MAIN_SIZE = 100
 HARM = 1e-3  # nats above the NLL without a correction
 TIE = 1e-4  # nats: a smaller difference is half a win
 # The sets on which the rule of "auto" was chosen. The others were made later.
-RULE_SETS = (RESULTS / "rule_sets.txt").read_text(encoding="utf-8").split()
+RULE_SETS = (FIGURES / "rule_sets.txt").read_text(encoding="utf-8").split()
 TITLES = {
     "none": "no correction",
     "temperature": "T",
@@ -41,7 +42,7 @@ LINES = {"temperature": "C1", "vector": "C2", "sms": "C3", "auto_0.2": "C4", "au
 
 def read_cells() -> pd.DataFrame:
     """Return a row for each set, size, draw, and method, with its harm, its win against SMS, and what its set is."""
-    rows, table = pd.read_parquet(RESULTS / "cells.parquet"), sets()
+    rows, table = pd.read_parquet(FIGURES / "cells.parquet"), sets()
     rows = rows.astype({"set": str, "method": str, "above_none": float, "standard_error": float})
     draw = ["set", "samples", "draw"]
     sms = rows[rows["method"] == "sms"].set_index(draw)["above_none"].rename("sms")
@@ -304,14 +305,14 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "min(K, 5)/n.",
         f"- The {new['set'].nunique()} sets that had no part in the choice are of other models, seeds, and losses, "
         "but of the same tasks. Sets of one task share their rows, which is why intervals resample tasks.",
-        f"- `python benchmarks/text_corrections.py` measures our corrections again, with {MAIN_SIZE} samples, on "
-        "all sets, and writes this page; `python benchmarks/text_corrections_page.py` only writes it.",
+        f"- `python -m benchmarks.studies.text_corrections` measures our corrections again, with {MAIN_SIZE} samples, "
+        "on all sets, and writes this page; `python -m benchmarks.studies.text_corrections_page` only writes it.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    rows, simulation = read_cells(), pd.read_csv(RESULTS / "simulation.csv")
+    rows, simulation = read_cells(), pd.read_csv(FIGURES / "simulation.csv")
     (DOCS / "text_corrections.md").write_text(page(rows, simulation), encoding="utf-8")
     draw_figure(rows, DOCS / "text_corrections.png")
 

@@ -16,12 +16,19 @@ from types import SimpleNamespace
 import mpmath
 import numpy as np
 import torch
-from metrics import NUM_BINS
-from peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE_COLUMNS, FOCAL_COLUMNS, TEMPERATURE_COLUMNS
-from temperature import newton, sample
 from torch import Tensor
 
-TESTS = Path(__file__).parents[1] / "tests"
+from benchmarks.speed.metrics import NUM_BINS
+from benchmarks.speed.peer_columns import (
+    ADAECE_COLUMNS,
+    CLASSWISE_COLUMNS,
+    ECE_COLUMNS,
+    FOCAL_COLUMNS,
+    TEMPERATURE_COLUMNS,
+)
+from benchmarks.speed.temperature import newton, sample
+
+TESTS = Path(__file__).parents[2] / "tests"
 METRICS = SimpleNamespace(**runpy.run_path(str(TESTS / "metrics" / "reference.py")))
 
 

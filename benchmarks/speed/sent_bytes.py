@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, multiprocessing
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import Dataset
-from training_step import Identity, accuracy
 from transformers import PreTrainedConfig, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
+from benchmarks.speed.training_step import Identity, accuracy
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.trainer import accumulators
 

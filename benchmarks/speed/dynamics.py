@@ -1,6 +1,6 @@
 """Cost of `DynamicsCallback` at its default sample size: trainings with and without it.
 
-    python benchmarks/dynamics.py [--threads 1] [--rounds 3] [--json FILE]
+    python -m benchmarks.speed.dynamics [--threads 1] [--rounds 3] [--json FILE]
 
 The global-pooling CNN and a small BERT train on generated texts of equal length. Trainings with and without the
 callback alternate in one process. CPU seconds are measured, because they depend less on the load of the machine. The
@@ -11,7 +11,6 @@ pass in an epoch.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -20,13 +19,13 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from loss import machine
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from papers.runs.training_dynamics import DynamicsCallback
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
+from benchmarks.measuring import machine, write_figures
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
@@ -151,9 +150,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     transformers_logging.set_verbosity_error()
     results = {name: measure(name, build, length, options.rounds) for name, build, length in CASES}
-    if options.json is not None:
-        text = json.dumps({"machine": machine("cpu"), "rounds": options.rounds, "results": results}, indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_figures(options.json, {"machine": machine(), "rounds": options.rounds, "results": results})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Correct a language model's zero-shot logits: with labeled texts, and with no labels.
 
-    OMP_NUM_THREADS=1 python benchmarks/zero_shot.py --json benchmarks/results/zero_shot.json \
+    OMP_NUM_THREADS=1 python -m benchmarks.studies.zero_shot --json benchmarks/results/zero_shot.json \
         --page docs/results/zero_shot.md
 
 Each zero-shot set of text_logits is corrected by fits on 20 to 500 of its validation samples, in 10 random draws, and
@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from text_logits.load import FOLDER, load, sets
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from benchmarks.text_logits.load import FOLDER, load, sets
 from hf_focal import CalibrationMetrics, fit_correction, fit_temperature
 from hf_focal.calibration import match_shares
 from hf_focal.calibration.affine_scaling import fit_bias_correction
@@ -306,7 +306,7 @@ def page(figures: dict[str, Any]) -> str:
         f"A fit that fails counts as no correction: {len(failed)} of {fits:,}"
         + (f", all of {', '.join(sorted({TITLES[row['method']] for row in failed}))}" if failed else "")
         + ". With fewer held-out texts than a size, a set is left out of its means. "
-        "`benchmarks/zero_shot.py` makes this page.",
+        "`benchmarks/studies/zero_shot.py` makes this page.",
         "",
     ]
     return "\n".join(lines)

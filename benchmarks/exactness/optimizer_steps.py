@@ -1,6 +1,6 @@
 """Difference between an optimizer step in micro-batches and processes and the step of one batch with the same samples.
 
-    python benchmarks/exactness.py [--json FILE]
+    python -m benchmarks.exactness.optimizer_steps [--json FILE]
 
 One SGD step of a small BERT in float64 is taken by the stock Trainer, by a Trainer whose `compute_loss` returns the
 mean over the samples, as is common practice, both with default arguments, and by FocalTrainer. The reference is a
@@ -34,6 +34,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from benchmarks.measuring import write_figures
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
 
 LEARNING_RATE = 0.1
@@ -188,7 +189,7 @@ def on_two_processes() -> list[dict]:
         path = Path(folder) / "lines.json"
         launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", port]
         subprocess.run(
-            [sys.executable, *launcher, __file__, "--worker", path],
+            [sys.executable, *launcher, "-m", "benchmarks.exactness.optimizer_steps", "--worker", path],
             env={"OMP_NUM_THREADS": "1"} | os.environ,
             check=True,
         )
@@ -238,7 +239,7 @@ def main() -> None:
     if args.json:
         versions = {module.__name__: module.__version__ for module in (torch, transformers, accelerate)}
         figures = {"versions": versions | {"python": platform.python_version()}, "steps": lines}
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Time and memory of the loss of a linear head, forward and backward, against unfused and fused cross-entropy.
 
-    python benchmarks/linear_loss.py [--tokens 2048 4096] [--vocabularies 32000 128256] [--hidden 512] [--threads 1]
-                                     [--dtypes float32] [--chunk_sizes 256 1024] [--sharded] [--json FILE]
+    python -m benchmarks.speed.linear_loss [--tokens 2048 4096] [--vocabularies 32000 128256] [--hidden 512]
+        [--threads 1] [--dtypes float32] [--chunk_sizes 256 1024] [--sharded] [--json FILE]
 
 Gradients are those of the hidden states and the head. Times are medians over interleaved rounds. Ratios to `F.linear`
 + `F.cross_entropy` are medians of the ratios within each round: read these. CPU time is reported beside wall time; on
@@ -16,7 +16,6 @@ The peak is then that of the first process. A sharded head's includes the gather
 """
 
 import argparse
-import json
 import os
 import socket
 import statistics
@@ -27,13 +26,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from loss import machine, median_ratio
-from memory import peak_bytes
 from torch import Tensor, distributed, multiprocessing, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
+from benchmarks.measuring import machine, median_ratio, peak_bytes, write_figures
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 
 REFERENCE = "F.linear + F.cross_entropy"
@@ -240,14 +238,13 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
 
-    figures = {"machine": machine("cpu"), "errors": [], "losses": []}
+    figures = {"machine": machine(), "errors": [], "losses": []}
     print(figures["machine"])
     if args.sharded:
         figures = {"machine": figures["machine"], "losses": sharded_lines(args)}
     else:
         measure_all(args, figures)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    write_figures(args.json, figures)
 
 
 def measure_all(args: argparse.Namespace, figures: dict) -> None:

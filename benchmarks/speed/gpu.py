@@ -1,12 +1,12 @@
 """Every hot path on one accelerator: time, memory and error of each, beside PyTorch's, Liger's and Apple's kernels.
 
-    python benchmarks/gpu.py [--device cuda] [--sizes full] [--sections losses heads metrics stream images]
-                             [--minutes 8] [--json FILE] [--markdown FILE]
+    python -m benchmarks.speed.gpu [--device cuda] [--sizes full] [--sections losses heads metrics stream images]
+        [--minutes 8] [--json FILE] [--markdown FILE]
 
 For a machine that is borrowed for minutes: it needs PyTorch, NumPy, and SciPy, and no network. Each measurement is one
 line of JSON, printed and appended to `--json` at once, so what is measured is kept if the machine goes away. What
 fails, or is wrong, becomes a line with "failure", and the next measurement follows. After `--minutes`, no measurement
-begins. Random numbers are drawn on the device. `benchmarks/gpu_cifar10.py` trains networks.
+begins. Random numbers are drawn on the device. `benchmarks/studies/gpu_cifar10.py` trains networks.
 
 `--sizes tiny --device cpu` runs everything that needs no accelerator in seconds. Times are medians of
 `torch.utils.benchmark`, which waits for the device. Peak memory excludes the inputs. Errors are relative, by norms, to
@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_cifar10 import resnet
-from memory import peak_bytes
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
+from benchmarks.measuring import peak_bytes
+from benchmarks.studies.gpu_cifar10 import resnet
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration import TemperatureStream
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss

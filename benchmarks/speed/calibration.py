@@ -1,6 +1,6 @@
 """CPU time of vector and matrix scaling, beside probmetrics (SVS, SMS) and netcal (logistic calibration).
 
-    OMP_NUM_THREADS=1 python benchmarks/calibration.py --output benchmarks/results/calibration.json
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.calibration --output benchmarks/results/calibration.json
 
 The peers are measured where they are installed, on the same logits, each in a process of its own that is stopped after
 `--peer_limit` seconds, and then not started again. Times are medians of the runs, and ratios to hf_focal's time are
@@ -9,7 +9,6 @@ netcal's `LogisticCalibration` fits a scale and a bias of each class without a p
 """
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import time
@@ -22,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from commands import spread
 from torch.nn.functional import cross_entropy
 
+from benchmarks.measuring import machine, spread, write_figures
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
@@ -114,9 +113,7 @@ def main() -> None:
                 row[name] = {"cpu_s": cpu_s, "nll": found[-1]["nll"], "ratio": spread(ratios)}
             print(f"  {name}: {row[name]}", flush=True)
         rows.append(row)
-        if arguments.output:
-            report = {"threads": torch.get_num_threads(), "rows": rows}
-            arguments.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_figures(arguments.output, {"machine": machine(), "rows": rows})
 
 
 if __name__ == "__main__":

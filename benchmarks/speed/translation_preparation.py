@@ -1,6 +1,6 @@
 """What preparing a corpus of WMT 2014's size costs: CPU time, peak memory, and disk, from files to encoded pairs.
 
-    python benchmarks/translation_preparation.py [--pairs 4500000] [--json FILE] [--folder FOLDER]
+    python -m benchmarks.speed.translation_preparation [--pairs 4500000] [--json FILE] [--folder FOLDER]
 
 The corpus is generated: words of a Zipf distribution, whose letters are drawn too, with 25 words in a sentence on
 average. WMT 2014 English to German has 4.5 million pairs, and about 25 words in a sentence. The steps are those of
@@ -20,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from benchmarks.measuring import process_peak_bytes, write_figures
 
 WORDS, LETTERS = 800_000, "etaoinshrdlucmfwypvbgkjqxz"
 PART = 100_000  # pairs that are generated at once
@@ -74,15 +76,13 @@ def main() -> None:
         measurements = measured(files, Path(folder, "cache"))
     measurements = {"pairs": args.pairs, **measurements}
     print(json.dumps(measurements, indent=2))
-    if args.json is not None:
-        args.json.write_text(json.dumps(measurements, indent=2) + "\n", encoding="utf-8")
+    write_figures(args.json, measurements)
 
 
 def measured(files: Path, cache: Path) -> dict[str, dict[str, float]]:
     # Before the imports that read them: the cache of the data, and one thread in each library.
     os.environ |= {"HF_DATASETS_CACHE": str(cache), "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     import torch
-    from memory import process_peak_bytes
     from papers.data.parallel_corpora import encode_pairs, load_parallel
     from papers.data.tokenizer_training import train_bpe_tokenizer
 
