@@ -132,7 +132,8 @@ def encode_pairs(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length:
     truncation = {"truncation": True, "max_length": max_length} if cut else {}
 
     def encode(samples: dict[str, list]) -> dict[str, list]:
-        tokens = tokenizer(samples["source"], text_target=samples["target"], **truncation)
+        # Not verbose: a sentence that is longer than the tokenizer's limit is dropped below.
+        tokens = tokenizer(samples["source"], text_target=samples["target"], verbose=False, **truncation)
         sides = zip(tokens["input_ids"], tokens["labels"], strict=True)
         fit = [max(len(source), len(target)) <= max_length for source, target in sides]
         return {name: list(itertools.compress(values, fit)) for name, values in tokens.items()}
