@@ -129,8 +129,8 @@ def test_long_training_pairs_are_dropped_without_a_warning_from_the_tokenizer(ca
     with caplog.at_level(logging.INFO):
         kept = encode_pairs(pairs, tokenizer, 4, cut=False)
     assert tokenizer.batch_decode(kept["input_ids"][:], skip_special_tokens=True) == ["a b"]
-    assert [record.getMessage() for record in caplog.records if record.name.startswith(("papers", "transformers"))] == [
-        "dropped 2 of 3 training pairs: over max_length"
-    ]
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith(("papers", "transformers"))
+    ] == ["dropped 2 of 3 training pairs: over max_length"]
     cut = encode_pairs(pairs, tokenizer, 4, cut=True)
     assert [len(ids) for ids in cut["input_ids"]] == [3, 4, 2]
