@@ -13,14 +13,10 @@ if TYPE_CHECKING:
 
 
 def normalized_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
-    """Normalize the focal weights of each record, and likewise its recall weights, to sum to 1 over the classes.
+    """Normalize the focal and the recall weights of R records of K classes to sums of 1 over the classes, (R, K) each.
 
-    Args:
-        history: R records of K classes, as `class_weight_history` returns them.
-
-    Returns:
-        The focal and the recall weights as two float64 arrays of shape (R, K). Weights are NaN for a class without
-        samples, which is left out of the sum, and for all classes of a record whose weights are all 0.
+    Weights are NaN for a class without samples, which is left out of the sum, and for all classes of a record whose
+    weights are all 0.
     """
     shares = []
     for name in ("focal", "recall"):
@@ -36,20 +32,9 @@ def class_weights_figure(
     """Draw each class's normalized focal weight, normalized recall weight, and the ratio recall / focal, by epoch.
 
     Weights are normalized because a factor that all classes share only scales the gradient. A ratio above 1 marks a
-    class that recall loss weights more than focal loss does. The color shows the class's number of training samples.
-
-    Args:
-        history: the records of `ClassWeightsCallback`, in order. Each has `"epoch"`, and the K weights `"focal"` and
-            `"recall"`, which are None for classes without samples.
-        class_counts: number of training samples of each of the K classes.
-        title: a title above the figure.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, color bar.
-
-    Raises:
-        ValueError: there are no records, or `class_counts` has the wrong number of classes.
+    class that recall loss weights more than focal loss does. The color shows the class's number of training samples,
+    `class_counts`. The records are those of `class_weight_history`; `ValueError` if there are none, or of other
+    classes.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -89,18 +74,7 @@ def class_weights_figure(
 def training_loss_figure(
     curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path | None = None
 ) -> "Figure":
-    """Draw the logged training loss of each run over the epochs.
-
-    Args:
-        curves: name of the run -> pairs of epoch and loss.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with one axes.
-
-    Raises:
-        ValueError: there are no runs, or a run has no losses.
-    """
+    """Draw the logged training loss of each run, pairs of epoch and loss by the run's name, over the epochs."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

@@ -50,21 +50,10 @@ _COMPARED = (
 
 
 def write_dynamics(folder: str | Path, history: History, title: str | None = None) -> list[Path]:
-    """Write the figures of one run.
+    """Write the figures of one run, given what `dynamics_history` returns, and return their paths.
 
     These are dynamics.png; dynamics_train.png and dynamics_test.png, if reliability bins of some epochs were kept; and
     dynamics_gradients.png, if histograms of gradient norms were kept too.
-
-    Args:
-        folder: the folder to write to; created if it does not exist.
-        history: what `dynamics_history` returns.
-        title: a title above the figures.
-
-    Returns:
-        The paths of the files written.
-
-    Raises:
-        ValueError: `history` is empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,20 +67,10 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
 
 
 def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, History]) -> list[Path]:
-    """Write the figures of several runs: dynamics.png, dynamics_gaps.png, dynamics_confidence.png, and
+    """Write the figures of several runs, by name, and return their paths.
+
+    These are dynamics.png, dynamics_gaps.png, dynamics_confidence.png, and, if histograms of gradient norms were kept,
     dynamics_gradients.png.
-
-    If no history has histograms of gradient norms, dynamics_gradients.png is left out.
-
-    Args:
-        folder: the folder to write to; created if it does not exist.
-        histories: name of the run -> what `dynamics_history` returns.
-
-    Returns:
-        The paths of the files written.
-
-    Raises:
-        ValueError: there are no runs, or the history of a run is empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

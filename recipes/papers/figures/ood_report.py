@@ -58,9 +58,7 @@ class DetectionResult:
         curves: name of the out-of-distribution set -> `"pre"` or `"post"` -> the `roc_curve` of the entropy.
         shift: name of the corruption -> a dict for each severity, with `"severity"` (0 is the original data) and, in
             `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
-        in_distribution: `"pre"` and `"post"` -> what `CalibrationMetrics.compute` returned for the in-distribution
-            test set before and after T. May be empty.
-        details: other JSON values to keep.
+        in_distribution: `"pre"` and `"post"` -> the same for the in-distribution test set. May be empty.
     """
 
     loss: str
@@ -75,17 +73,9 @@ class DetectionResult:
     def measure(
         cls, loss: str, temperature: float, in_logits: Array, out_logits: Mapping[str, Array], **values: Any
     ) -> "DetectionResult":
-        """Make a result from the logits of the in-distribution set and of each out-of-distribution set.
+        """Make a result from in-distribution logits (N, K) and those of each out-of-distribution set, (M, K) by name.
 
-        Args:
-            loss, temperature: as in the attributes.
-            in_logits: (N, K), in-distribution logits.
-            out_logits: name of each out-of-distribution set -> its logits (M, K).
-            values: the fields `shift`, `in_distribution`, and `details`.
-
-        Raises:
-            TypeError, ValueError: as in `uncertainty`; also if the temperature is not finite and positive, or a set
-                has no samples.
+        `values` are the fields `shift` and `in_distribution`.
         """
         temperature = check_positive("temperature", temperature)
         scores = _scores(in_logits, temperature)
@@ -105,13 +95,7 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
 
     After the loss and T, the columns are percentages before → after T: the AUROC of the entropy and of the confidence
     and, for the entropy only, the false positive rate at 95% true positives and both average precisions. With several
-    runs, the best printed values before and after T are bold, ties included.
-
-    Returns:
-        Markdown that ends in a newline, or "" if there are no sets. Missing values and NaN are shown as "–".
-
-    Raises:
-        ValueError: there are no results.
+    runs, the best printed values before and after T are bold, ties included. Missing values are shown as "–".
     """
     check_results(results)
     sections = []
@@ -127,17 +111,7 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
 def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
     """Format a table of ECE % before → after T and one of accuracy %, with a line per run and a column per severity.
 
-    With several runs, the best printed value of each column is bold, ties included.
-
-    Args:
-        results: the runs. Runs without the corruption have a line without values.
-        corruption: name of the corruption.
-
-    Returns:
-        Markdown that ends in a newline, with a heading above each table. Missing values and NaN are shown as "–".
-
-    Raises:
-        ValueError: there are no results, or no result has the corruption.
+    With several runs, the best printed value of each column is bold, ties included. Missing values are shown as "–".
     """
     runs = _shifts(results, corruption)
     severities = sorted({severity for run in runs for severity in run})
@@ -156,16 +130,7 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
 def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> "Figure":
     """Draw ROC curves of the entropy before and after T, with a line for each run and the AUROC in the legend.
 
-    Args:
-        results: the runs; runs without the out-of-distribution set are left out.
-        out_set: name of the out-of-distribution set, the positive class.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with two axes, before and after T.
-
-    Raises:
-        ValueError: there are no results, or no result has the set.
+    The out-of-distribution set is the positive class; runs without it are left out.
     """
     check_results(results)
     runs = [run for run in results if out_set in run.curves]
@@ -192,19 +157,7 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
 
 
 def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> "Figure":
-    """Draw ECE before T, ECE after T, and accuracy over the severity of a corruption, with a line for each run.
-
-    Args:
-        results: the runs; runs without the corruption are left out.
-        corruption: name of the corruption.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with three axes.
-
-    Raises:
-        ValueError: there are no results, or no result has the corruption.
-    """
+    """Draw ECE before and after T, and accuracy, over the severity of a corruption; runs without it are left out."""
     shifts = _shifts(results, corruption)
     labels = [wrapped(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
     shifts = [shift for shift in shifts if shift]
@@ -227,19 +180,10 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv, and detection.json of several runs.
 
     shift.csv is written if there are corruptions. Its columns are loss, corruption, severity, when ("pre" or "post"
-    for before or after T), and the metrics, which are fractions or nats, and empty where undefined.
-    detection.json has the results without the curves; NaN is null. In file names, characters other than letters,
-    digits, dots, dashes, and underscores become underscores.
-
-    Args:
-        folder: the folder to write to; created if it does not exist.
-        results: the runs, at least one.
-
-    Returns:
-        The paths of the files. detection.json is written last: if it exists, the report is complete.
-
-    Raises:
-        ValueError: there are no results, or the files of two sets or of two corruptions would have the same name.
+    for before or after T), and the metrics, which are fractions or nats, and empty where undefined. detection.json has
+    the results without the curves; NaN is null. It is written last: if it exists, the report is complete. In file
+    names, characters other than letters, digits, dots, dashes, and underscores become underscores; `ValueError` if two
+    sets or corruptions would then share a file.
     """
     check_results(results)
     folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")

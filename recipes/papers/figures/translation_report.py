@@ -98,10 +98,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
 
     The figure is that of Mukhoti et al. 2020, figure 5. The temperature axis covers all temperatures at which BLEU was
     measured for any run. In both panels, small markers show the temperatures at which the run's BLEU was measured, and
-    a large, filled marker shows the run's fitted temperature.
-
-    The figure has two axes, BLEU and ECE. If `path` is given, the figure is also saved. Raises ValueError if there are
-    no results, or if no result has BLEU.
+    a large, filled marker shows the run's fitted temperature. Raises ValueError if no result has BLEU.
     """
     from matplotlib.figure import Figure
 
@@ -149,11 +146,8 @@ def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResu
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:
     """Write BLEU and ECE by temperature as CSV: loss, temperature, bleu (0 to 100), and validation_ece (a fraction).
 
-    There is one line per run and temperature; the temperatures of each run ascend. Values that are NaN or were not
-    measured are empty.
-
-    Raises:
-        ValueError: there are no results.
+    There is one line per run and temperature; the temperatures of each run ascend. Values that were not measured are
+    empty.
     """
     check_results(results)
     with Path(path).open("w", encoding="utf-8", newline="") as file:
@@ -170,18 +164,9 @@ def write_translation_report(
 ) -> list[Path]:
     """Write the report of one run: the files of `write_report`, curves.png, curves.csv, and samples.md.
 
-    Args:
-        folder: the folder to write to; created if missing.
-        result: the run.
-        samples: translated sentences, each with the keys `"source"`, `"reference"`, `"before"` (the translation at
-            T = 1), and `"after"` (the translation at the fitted T).
-
-    Returns:
-        The paths of the files written. metrics.json is written last: if it exists, the report is complete.
-
-    Raises:
-        KeyError: a sample lacks one of the keys.
-        ValueError: the result has no BLEU, or its bins have no samples.
+    Each sample is a translated sentence with the keys "source", "reference", "before" (the translation at T = 1), and
+    "after" (the translation at the fitted T). metrics.json is written last: if it exists, the report is complete.
+    Returns the paths of the files.
     """
     folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
     paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
