@@ -4,21 +4,19 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from hf_focal.calibration import Temperature
 from hf_focal.metrics.sample_scores import read_samples
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import ACCURACY, GREY, finished, wrapped
-from hf_focal.reports.markdown_tables import check_results, columns_table, format_number
+from hf_focal.reports.markdown_tables import columns_table, format_number
 from hf_focal.reports.run_results import scaled
 from hf_focal.validation import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Layout of the figure of examples: lengths in inches; font size in points; characters per line; text colors.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
@@ -60,7 +58,6 @@ def confidence_table(results: Sequence[RunResult]) -> str:
     samples; and the mean confidence of the correctly and of the wrongly classified samples. No value is bold, because
     a large S99 is only good if the accuracy beside it is at least 99%. Missing values are shown as "–".
     """
-    check_results(results)
     columns = {
         "S99 %": "s99",
         "accuracy of S99 %": "s99_accuracy",
@@ -96,14 +93,12 @@ def examples_figure(
     predictions: Mapping[str, Predictions],
     samples: Sequence[int],
     path: str | Path | None = None,
-) -> "Figure":
+) -> Figure:
     """Draw images, uint8 (n, H, W, 3), with their true labels and the prediction of every run.
 
     `samples` are the n images' indices in `predictions`. Predictions are marked ✓ or ✗ and show their confidence
     before → after temperature scaling.
     """
-    from matplotlib.figure import Figure
-
     images, labels = np.asarray(images), next(iter(predictions.values())).label
     heads = [_label(label_names[labels[sample]]) for sample in samples]
     names = [wrapped(name, _NAME_WIDTH) for name in predictions]

@@ -4,18 +4,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy import stats
 
 from hf_focal.reports.figure_style import ACCURACY, OVER, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import MISSING, columns_table
 
 from .paper_tables import Runs, measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _PANELS = {"ece": "ECE %", "adaece": "AdaECE %", "classwise_ece": "Classwise ECE %"}
 _STAGES = {"pre_t": ("before T", OVER), "post_t": ("after T", ACCURACY)}
@@ -140,15 +137,13 @@ def mean_and_interval(values: np.ndarray, level: float = 0.9) -> tuple[float, fl
     return float(values.mean()), float(half)
 
 
-def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Path | None = None) -> "Figure":
+def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Path | None = None) -> Figure:
     """Draw the ECE, AdaECE, and classwise ECE of each loss, before and after T, with intervals.
 
     A bar is the mean over the seeds of a loss, and a line its 90% t interval, cut off at 0. A loss with one seed has
     no line. The blog's intervals, also 90%, are over samples of one run's test set. `titles` are the losses' names on
     the axis, in order from the top; losses without runs are left out.
     """
-    from matplotlib.figure import Figure
-
     losses = [loss for loss in titles if runs.get(loss)]
     figure = Figure(figsize=(8.4, 1.2 + 0.42 * len(losses)), layout="constrained")
     rows = np.arange(len(losses))
