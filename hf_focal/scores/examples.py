@@ -10,6 +10,7 @@ import numpy as np
 from ..calibration import Correction
 from ..reports.examples import Example, Examples, Picture
 from ..reports.number_format import MISSING
+from .score_set import ScoreSet, names_of
 from .score_table import Scores
 
 _NUM_EXAMPLES = 20
@@ -22,10 +23,9 @@ _THUMBNAIL = 96  # pixels, of the longer side
 Inputs = Callable[[np.ndarray], list[Any] | None]
 
 
-def names_of(scores: Any) -> list[str]:
-    """Return the names of the classes or labels, or their numbers without names; a single score is that of class 1."""
-    numbers = range(scores.num_classes) if scores.num_classes > 1 else [1]
-    return [*scores.score_names] or [str(number) for number in numbers]
+def are_few(scores: ScoreSet) -> bool:
+    """Return whether scores are few enough to be kept to show some of their samples."""
+    return scores.has_all_rows and len(scores) * max(scores.num_classes, 1) <= MOST_SCORES
 
 
 def find_examples(scores: Scores, inputs: Inputs, correction: Correction | None = None) -> Examples:

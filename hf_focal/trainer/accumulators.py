@@ -263,10 +263,10 @@ class SampleScores:
         shapes, numbers = zip(*gather_object([(self.shapes, self.num_scores)]), strict=True)
         if not _are_shown(set().union(*shapes), max(numbers) * len(numbers)):
             return
-        logits, labels = self.collected.gather()  # type: ignore[misc]  # without `sums`, it is no stream
-        width, link = logits.shape[1], self.collected.link
+        logits, labels = score_arrays(self.collected.gather(), self.collected.link)  # type: ignore[arg-type]  # no stream
+        width = logits.shape[1]
         has_names = len(self.classes) in (width, width + (width == 1))
-        self.scores = Scores(*score_arrays(logits, labels, link), link, self.classes if has_names else ())
+        self.scores = Scores(logits, labels, self.collected.link, self.classes if has_names else ())
 
 
 def _are_shown(shapes: set[tuple[int, ...]], num_scores: int) -> bool:
@@ -363,8 +363,9 @@ def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.cat(first), torch.cat(second)
 
 
-def score_arrays(logits: Tensor, labels: Tensor, link: str) -> tuple[np.ndarray, np.ndarray]:
+def score_arrays(collected: tuple[Tensor, Tensor], link: str) -> tuple[np.ndarray, np.ndarray]:
     """Return collected logits and labels as `Scores` has them: at least float32, and NaN for unknown labels."""
+    logits, labels = collected
     if link == "sigmoid":
         labels = labels.double().masked_fill(labels == -100, torch.nan)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(), labels.numpy()
