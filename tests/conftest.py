@@ -52,7 +52,7 @@ def real_data() -> Path:
 
 
 # What these test is written beside pictures; what is in the pictures, `tests/reports` and the slow tests see.
-_WITHOUT_PICTURES = ("choices", "cli", "hub", "scores", "sources", "trainer", "test_workflow.py")
+_WITHOUT_PICTURES = ("choices", "cli", "hub", "scores", "sources", "trainer", "workflow")
 _PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
 
 

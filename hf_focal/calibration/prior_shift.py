@@ -20,6 +20,7 @@ from .corrections import Correction, calibration_record, fold_correction, is_fol
 from .cross_fitting import CalibrationFit
 from .folding import check_whole, has_bias
 from .promises import drop_promises
+from .threshold_goal import ThresholdGoal
 
 
 def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link: str = "sigmoid") -> Any:
@@ -178,17 +179,17 @@ def check_shares(name: str, values: Any, size: int, link: str) -> Tensor:
     return shares / shares.sum() if link == "softmax" else shares
 
 
-def check_new_prior(new_prior: Any, objective: str, precision: float | None) -> None:
+def check_new_prior(new_prior: Any, objective: str, goal: ThresholdGoal | None) -> None:
     """Raise `InputError` if a new prior is given with arguments that rule it out."""
     if new_prior is None:
         return
     if objective != "nll":
         raise InputError("objective", f"must be 'nll' with new_prior, got {objective!r}")
-    if precision is not None:
+    if goal is not None and goal.target == "precision":
         raise InputError(
             "precision",
             f"must not be given with new_prior: it would hold only for the share of positives in dataset, "
-            f"got {precision}",
+            f"got {goal.least}",
         )
 
 

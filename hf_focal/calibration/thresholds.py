@@ -658,30 +658,6 @@ def _decided(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], name
     return [item["label"] for item in items if item["score"] >= values.get(item["label"], math.inf)]
 
 
-def check_goals(confidence: float, simultaneous: bool, **goals: float | None) -> dict[str, float]:
-    """Return the goal that is given, by its name; empty if there is none.
-
-    Raise `InputError` if there are several, or if the goal or the confidence is outside (0, 1).
-    """
-    targets = {name: value for name, value in goals.items() if value is not None}
-    if len(targets) > 1:
-        (first, value), (second, other), *_ = targets.items()
-        raise InputError(first, f"must not be given if {second} is given, got {value} and {other}")
-    for name, value in (targets | {"confidence": confidence}).items():
-        check_fraction(name, value)
-    if simultaneous and not targets:
-        raise InputError("simultaneous", f"must come with {' or '.join(goals)}, got it alone")
-    return targets
-
-
-def choose_thresholds(
-    samples: ThresholdSamples, goal: dict[str, float], confidence: float, simultaneous: bool, link: str
-) -> Thresholds:
-    """Choose a threshold for each label, or for the confidence of a softmax; `goal` is what `check_goals` returned."""
-    ((target, least),) = goal.items()
-    return thresholds_of(samples, target, least, confidence, simultaneous=simultaneous, link=link)
-
-
 def threshold_details(
     thresholds: Thresholds, names: list[str], chosen_on: str, measured: CalibrationMetrics | None
 ) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +11,20 @@ import pyarrow.parquet as pq
 
 from ..utils.arrow_values import numpy_values
 from ..validation import InputError
-from .score_table import Scores
+
+if TYPE_CHECKING:
+    from .score_table import Scores
 
 ROW = "row"  # the column of the numbers of the rows
 _UNKNOWN = -100  # the number of a label that is unknown, which is null in a file
 
 
-def write_scores(path: str | Path, scores: Scores) -> None:
+def write_scores(path: str | Path, scores: "Scores") -> None:
     """Write logits, labels, and what identifies the rows, as a parquet file; see `scores_table`."""
     pq.write_table(scores_table(scores, np.arange(len(scores))), path)
 
 
-def scores_table(scores: Scores, rows: np.ndarray) -> pa.Table:
+def scores_table(scores: "Scores", rows: np.ndarray) -> pa.Table:
     """Return a table of logits, labels, and what identifies the rows, whose numbers, (N,), are given.
 
     The columns are ``logit_<class>``, or one column ``logits`` of lists if the classes have no names; ``label``, by
@@ -67,13 +69,13 @@ def _matrix(table: pa.Table, name: str) -> np.ndarray:
     return np.stack([numpy_values(column) for column in columns], 1)
 
 
-def _column_names(scores: Scores) -> tuple[str, ...]:
+def _column_names(scores: "Scores") -> tuple[str, ...]:
     """Return the names of the columns of several scores; () if the classes have none, or some have the same."""
     names = scores.score_names
     return names if len({*names}) == scores.num_classes > 1 else ()
 
 
-def _labels(scores: Scores) -> dict[str, Any]:
+def _labels(scores: "Scores") -> dict[str, Any]:
     labels, names = scores.known_labels, _column_names(scores)
     if scores.link == "softmax":
         if names:

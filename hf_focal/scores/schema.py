@@ -460,30 +460,3 @@ def _kind(
         f"must be given for {names} in {source}, whose values from {low:g} to {high:g} and names leave it open: "
         f"probabilities, logits, log-probabilities, or percentages{hint}",
     )
-
-
-class ScoresWithoutRows:
-    """What the schema says of scores whose rows are not all in memory."""
-
-    schema: Schema
-
-    @property
-    def link(self) -> str:
-        return self.schema.link
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.schema.classes
-
-    @property
-    def num_classes(self) -> int:
-        return self.schema.num_scores
-
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        return self.schema.score_names
-
-    @property
-    def confidences(self) -> np.ndarray | None:
-        """An array, which is empty, where the other classes' scores are not known, or None."""
-        return np.empty(0) if self.schema.kind == "confidence" else None

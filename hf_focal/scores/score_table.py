@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
+from .saved_scores import write_scores
 from .schema import ParsedTable, Schema, decide, read_by_schema
+from .score_set import ScoreSet, only_models_have_shards
 from .score_values import ValueNote, as_logits
 from .table_files import ScoreRows, load
 
@@ -66,6 +69,9 @@ class Scores:
     confidences: np.ndarray | None = None
     schema: Schema | None = None
     has_classwise_metrics: bool | None = None
+
+    keys = None
+    has_all_rows = True
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -159,6 +165,21 @@ class Scores:
         samples = samples_of(self.logits, self.known_labels, self.link, clusters=clusters)
         return replace(samples, are_independent=self.are_independent)
 
+    def inputs(self, rows: np.ndarray) -> list[str] | None:
+        """Return what a page shows of `rows`: their numbers and clusters; None without clusters that are texts."""
+        if self.clusters is None or self.clusters.dtype.kind not in "UO":
+            return None
+        return [f"row {row}: {self.clusters[row]}" for row in rows.tolist()]
+
+    def save_rows(self, path: str | Path, *, is_main: bool = True) -> None:
+        """Write a parquet file that `read_scores` reads; only the main process writes."""
+        if is_main:
+            write_scores(path, self)
+
+    def save_shards(self, folder: str | Path) -> None:
+        """Raise `InputError`: only models write a folder."""
+        raise only_models_have_shards(folder)
+
     def select(self, rows: np.ndarray) -> "Scores":
         """Return the samples at the indices, or where the mask is True."""
         parts: dict[str, Any] = {
@@ -168,9 +189,9 @@ class Scores:
         return replace(self, logits=self.logits[rows], **parts)
 
 
-def check_has_classes(argument: str, scores: Any) -> None:
+def check_has_classes(argument: str, scores: ScoreSet) -> None:
     """Raise `InputError` for scores of which only the confidences are known."""
-    if scores.confidences is None:
+    if scores.kind != "confidence":
         return
     problem, schema = f"must have the scores of all classes, got confidences in {scores.source}", scores.schema
     if schema is not None:

@@ -17,7 +17,8 @@ from ..validation import InputError, check_count
 from .class_labels import distinct, is_lists
 from .column_names import LABELS, TRUE_LABELS, among
 from .pipeline_outputs import with_score_columns
-from .schema import ABSENT, Schema, ScoresWithoutRows, decide, read_by_schema, refuse_other_classes
+from .schema import ABSENT, Schema, decide, read_by_schema, refuse_other_classes
+from .score_set import ScoresWithoutRows
 from .score_statistics import ScoreStatistics
 from .score_table import Scores, cluster_column_of, scores_of
 from .score_values import as_logits, check_decimals, decimals_of
@@ -195,6 +196,9 @@ class StreamedScores(ScoresWithoutRows):
         self._num_bins = 15
         self._fitted: ScoreStatistics | None = None
         self._measured: ScoreStatistics | None = None
+
+    def __len__(self) -> int:
+        return len(self._for_fits())
 
     def statistics(
         self,

@@ -9,10 +9,9 @@ import numpy as np
 from ..calibration import Correction
 from ..reports.examples import Example, Examples, Picture
 from ..reports.number_format import MISSING
-from ..scores.score_statistics import ScoreStatistics
+from ..scores.score_set import ScoreSet
 from ..scores.score_table import Scores
-from ..scores.streamed_scores import StreamedScores
-from .source import Data, Source, names_of
+from .source import Samples, Source, names_of
 
 _NUM_EXAMPLES = 20
 _MOST_SCORES = 50_000_000  # more are not kept for examples only
@@ -20,16 +19,16 @@ _MOST_CHARACTERS = 500  # of a text
 _THUMBNAIL = 96  # pixels, of the longer side
 
 
-def has_examples(source: Source, scores: Any) -> bool:
+def has_examples(source: Source, scores: ScoreSet) -> bool:
     """Return whether each score is that of a sample, and the scores are few enough to be kept to show some samples."""
-    if isinstance(scores, StreamedScores | ScoreStatistics):
+    if not scores.has_all_rows:
         return False
     return source.has_independent_samples and len(scores) * max(scores.num_classes, 1) <= _MOST_SCORES
 
 
-def find_examples(source: Source, data: Data, scores: Any, correction: Correction | None = None) -> Examples:
-    """Return samples of `scores`, which `source` gave for `data`, ranked after a correction, if there is one."""
-    collected: Scores = scores.collected()
+def find_examples(source: Source, samples: Samples, correction: Correction | None = None) -> Examples:
+    """Return some of the samples that `source` read, ranked after a correction, if there is one."""
+    collected = samples.scores.collected()
     if collected.kind == "confidence":
         confidence, hits = collected.measure()[0].samples()
         rank, right = confidence.numpy().astype(float), hits.numpy()
@@ -41,10 +40,10 @@ def find_examples(source: Source, data: Data, scores: Any, correction: Correctio
         right = columns == collected.known_labels
         labels, predictions = names[collected.known_labels], names[columns]
     else:
-        return _of_labels(source, data, scores, collected, correction)
+        return _of_labels(source, samples, collected, correction)
     mistakes = _largest(np.where(known & ~right, rank, -np.inf))
     doubtful = _largest(np.where(known & right, -rank, -np.inf))
-    inputs = _inputs(source, data, scores, np.concatenate([mistakes, doubtful]))
+    inputs = _inputs(source, samples, np.concatenate([mistakes, doubtful]))
 
     def listed(rows: np.ndarray) -> list[Example]:
         return [
@@ -84,7 +83,7 @@ def _of_classes(
     return rank, columns, _sigmoid(log_odds(logits)), _sigmoid(rank)
 
 
-def _of_labels(source: Source, data: Data, scores: Any, collected: Scores, correction: Correction | None) -> Examples:
+def _of_labels(source: Source, samples: Samples, collected: Scores, correction: Correction | None) -> Examples:
     """Return entries of labels, whose prediction is whether the label applies."""
     logits, labels = collected.logits.astype(np.float64), collected.known_labels
     used = logits if correction is None else np.asarray(correction.apply(logits), np.float64)
@@ -93,7 +92,7 @@ def _of_labels(source: Source, data: Data, scores: Any, collected: Scores, corre
     mistakes = _largest(np.where(known & ~right, np.abs(used), -np.inf).ravel())
     doubtful = _largest(np.where(known & right, -np.abs(used), -np.inf).ravel())
     width = logits.shape[1]
-    inputs = _inputs(source, data, scores, np.concatenate([mistakes, doubtful]) // width)
+    inputs = _inputs(source, samples, np.concatenate([mistakes, doubtful]) // width)
     names = names_of(collected)
 
     def listed(entries: np.ndarray) -> list[Example]:
@@ -124,10 +123,10 @@ def _largest(values: np.ndarray) -> np.ndarray:
     return places[np.argsort(-values[places], kind="stable")][:size]
 
 
-def _inputs(source: Source, data: Data, scores: Any, rows: np.ndarray) -> dict[int, str]:
+def _inputs(source: Source, samples: Samples, rows: np.ndarray) -> dict[int, str]:
     """Return what to show of each row: what the source knows of it, or else its number."""
     chosen = np.unique(rows)
-    inputs = source.inputs(data, scores, chosen) if len(chosen) else []
+    inputs = source.inputs(samples, chosen) if len(chosen) else []
     inputs = [f"row {row}" for row in chosen.tolist()] if inputs is None else [_shown(value) for value in inputs]
     return dict(zip(chosen.tolist(), inputs, strict=True))
 

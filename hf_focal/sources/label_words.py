@@ -21,6 +21,7 @@ from ..hub.model_card import CardModel
 from ..reports import RunResult
 from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
+from ..scores.score_set import ScoreSet
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
@@ -143,7 +144,7 @@ class LabelWordsSource(ModelSource):
         columns = {"input_ids": ids, "attention_mask": [[1] * len(of) for of in ids]}
         return Dataset.from_dict(columns | {"labels": [labels[row] for row in order]}), order
 
-    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+    def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
         """Label words have a bias that no temperature removes, also with few samples and with two classes."""
         return "auto" if objective == "nll" and not per_label and len(scores) >= _FEWEST_FOR_AUTO else "temperature"
 
@@ -192,7 +193,7 @@ class LabelWordsSource(ModelSource):
         return vllm_classifier(self.words, correction, self.model.language_model)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
     ) -> None:
         """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
         if self.requests is not None:

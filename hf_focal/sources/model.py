@@ -3,7 +3,7 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import transformers
 import yaml
-from datasets import Dataset, Image
+from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
@@ -28,6 +28,7 @@ from ..calibration.folding import RoundingWarning, fold, has_bias
 from ..calibration.prior_shift import check_shares
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_scaling import InfiniteNLLError
+from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import NotPublishedError
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.model_card import CardData, CardModel, registering_package
@@ -36,6 +37,7 @@ from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
 from ..reports.run_results import known_loss
+from ..scores.score_set import ScoreSet
 from ..scores.score_table import Scores
 from ..tasks.column_selection import sample_keys, some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
@@ -49,7 +51,7 @@ from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, one_line
 from .model_scores import ModelScores
 from .onnx import OnnxClassifier
-from .source import Data, Source
+from .source import Data, Samples, Source
 
 _logger = logging.getLogger(__name__)
 
@@ -390,7 +392,7 @@ class ModelSource(Source):
         """Whether vector and matrix scaling can be fitted: each sample has one label, and each logit one class."""
         return self.task.takes_affine and self.config.problem_type != MULTI_LABEL
 
-    def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
+    def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:
         labels, method = self.link == "sigmoid", method or "temperature"
         if labels and method not in OF_LINK["sigmoid"]:
             kind = "a model with a sigmoid for each label"
@@ -404,14 +406,14 @@ class ModelSource(Source):
         if per_label and not labels:
             problem = self.config.problem_type
             raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
-        if "precision" in goal and not self.task.takes_affine:
+        if goal is not None and goal.target == "precision" and not self.task.takes_affine:
             raise InputError("precision", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if new_prior is not None:
             if not (self.task.takes_affine and self.task.has_independent_predictions):
                 raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
-    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+    def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
         has_choice = self.takes_affine and self.link == "softmax" and objective == "nll" and not per_label
         return default_correction(has_choice, len(scores))
 
@@ -484,19 +486,10 @@ class ModelSource(Source):
                 raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
             raise
 
-    def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
-        samples = scores.samples.select(scores.sample_rows[rows])
-        names = [of.name for of in self.task.inputs if of.name in samples.column_names]
-        if names == ["image"]:
-            return samples.cast_column("image", Image())["image"][:]
-        if not self.task.takes_texts:
-            return None
-        return [_one_text(values) for values in zip(*(samples[name][:] for name in names), strict=True)]
-
-    def title(self, scores: Any) -> str:
+    def title(self, scores: ScoreSet) -> str:
         return self.loss
 
-    def data_section(self, scores: Any) -> DataSection:
+    def data_section(self, scores: ScoreSet) -> DataSection:
         return DataSection(
             model=public_name(self.name),
             task=self.task.name,
@@ -574,7 +567,7 @@ class ModelSource(Source):
         return folded
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
     ) -> None:
         """Write the corrected model, its processor, and its correction."""
         # A process that is killed leaves no half-written file under its final name, and no weights without a config.
@@ -587,9 +580,7 @@ class ModelSource(Source):
             result.temperature.save(folder / "temperature.json")
         super().save(folder, fit, fitted_on, promises, result)
 
-    def write_card(
-        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
-    ) -> None:
+    def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         if self.onnx is not None:
             return  # the card would load the model with Transformers
         if self.task.name == "text-classification":
@@ -599,7 +590,7 @@ class ModelSource(Source):
     def card_model(self, name: str) -> CardModel:
         return CardModel(name, self.task.pipeline, self.name, registering_package(self.model))
 
-    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> CardData:
+    def card_data(self, fitted_on: Samples, measured_on: Samples) -> CardData:
         fit, test = (
             dataset_location(data.argument, str(data.value), data.split, data.default_split)
             for data, _ in (fitted_on, measured_on)
@@ -607,11 +598,6 @@ class ModelSource(Source):
         dataset = fit.path if fit.path == test.path else None  # a model card can name only one
         split = test.split or ("validation" if dataset else "test")
         return CardData(dataset, test.path, split, fit.split or fit.path, test == fit)
-
-
-def _one_text(values: Sequence[Any]) -> str:
-    """Join the texts, and the lists of texts, that one sample has."""
-    return " | ".join(value if isinstance(value, str) else " / ".join(map(str, value)) for value in values)
 
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:

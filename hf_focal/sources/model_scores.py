@@ -1,20 +1,21 @@
 """Scores of data that a trained model computes when they are first used."""
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, Image
 
 from ..calibration import CalibrationFit, Correction, TemperatureStream
 from ..calibration.clusters import are_clustered, cluster_keys
 from ..calibration.temperature_grid import few_samples
 from ..calibration.thresholds import ThresholdSamples
 from ..metrics import CalibrationMetrics
+from ..scores.saved_scores import write_scores
 from ..scores.score_table import Scores
 from ..tasks.heads import Head
 from ..tasks.labeled_inputs import GROUP, input_keys
@@ -50,8 +51,9 @@ class ModelScores:
         notes: what a reader of the results should know of the data so far.
     """
 
-    confidences = None
+    kind = "logits"
     schema = None
+    has_all_rows = True
     streams = True  # whether batches can be measured without keeping logits
 
     def __init__(
@@ -199,6 +201,22 @@ class ModelScores:
         require(bool(is_known.any()), "labels", "must have one that is not ignore_index -100, got none")
         self._collected = self._scores_of(logits, labels, self.sample_rows)
 
+    def inputs(self, rows: np.ndarray) -> list[Any] | None:
+        """Return the pictures or the texts of some rows of the collected scores; None for sounds."""
+        samples, task = self.samples.select(self.sample_rows[rows]), self.model.task
+        names = [column.name for column in task.inputs if column.name in samples.column_names]
+        if names == ["image"]:
+            return samples.cast_column("image", Image())["image"][:]
+        if not task.takes_texts:
+            return None
+        return [_one_text(values) for values in zip(*(samples[name][:] for name in names), strict=True)]
+
+    def save_rows(self, path: str | Path, *, is_main: bool = True) -> None:
+        """Compute the scores on all processes, and write them to a parquet file on the main one."""
+        scores = self.collected()
+        if is_main:
+            write_scores(path, scores)
+
     def save_shards(self, folder: str | Path) -> None:
         """Compute the scores, and write them to a folder in shards, without those that are there from a killed run.
 
@@ -240,3 +258,8 @@ class ModelScores:
     @cached_property
     def _cluster_keys(self) -> np.ndarray:
         return cluster_keys(self._clusters[0], len(self))
+
+
+def _one_text(values: Sequence[Any]) -> str:
+    """Join the texts, and the lists of texts, that one sample has."""
+    return " | ".join(value if isinstance(value, str) else " / ".join(map(str, value)) for value in values)

@@ -1,4 +1,4 @@
-"""The base class of what gives scores, and how any object with `link`, `classes`, and `scores(data)` becomes one."""
+"""The base class of what gives scores, and the data of a user that it takes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,9 +9,11 @@ import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.prior_shift import check_shares
+from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
 from ..scores.correction_files import write_correction
+from ..scores.score_set import ScoreSet
 from ..scores.score_table import Scores
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
@@ -36,6 +38,18 @@ class Data(NamedTuple):
     default_split: str = "test"
     groups: bool = True
     clusters: bool = True
+
+    @classmethod
+    def named(cls, argument: str, value: Any, default_split: str = "test") -> "Data":
+        """Return `value` if it already is `Data`, with a name of its own, or else `Data` with this name."""
+        return value if isinstance(value, Data) else cls(argument, value, None, default_split)
+
+
+class Samples(NamedTuple):
+    """Data of a user, and the scores that a source gives for them."""
+
+    data: Data
+    scores: ScoreSet
 
 
 class Source:
@@ -77,7 +91,7 @@ class Source:
         """Return the scores and labels of data: whatever was passed to `evaluate` or `calibrate`."""
         raise NotImplementedError
 
-    def read(self, data: Data) -> Any:
+    def read(self, data: Data) -> ScoreSet:
         """Return the `Scores` of data, or an object that computes them when they are first used."""
         scores = self.scores(data.value)
         if not isinstance(scores, Scores):
@@ -100,21 +114,15 @@ class Source:
             scores, classes=names or scores.classes, source=name if scores.source == "scores" else scores.source
         )
 
-    def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
-        """Return what the page shows of some rows of `scores`, which `read` gave for `data`: texts, or PIL images.
+    def inputs(self, samples: Samples, rows: np.ndarray) -> list[Any] | None:
+        """Return what the page shows of some rows of the scores: texts, or PIL images; None shows their numbers."""
+        return samples.scores.inputs(rows)
 
-        None shows the numbers of the rows.
-        """
-        clusters = scores.collected().clusters
-        if clusters is None or clusters.dtype.kind not in "UO":
-            return None
-        return [f"row {row}: {clusters[row]}" for row in rows.tolist()]
-
-    def title(self, scores: Any) -> str:
+    def title(self, scores: ScoreSet) -> str:
         """Return the name of a result in tables and figures; `scores` are those that were measured."""
         return self.name
 
-    def data_section(self, scores: Any) -> DataSection:
+    def data_section(self, scores: ScoreSet) -> DataSection:
         """Return what a result says of the source."""
         return DataSection(model=self.title(scores), task="scores")
 
@@ -125,17 +133,17 @@ class Source:
         """
         return []
 
-    def default_method(self, scores: Any, objective: str, per_label: bool) -> str:
+    def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
         """Return the method of `fit_correction` if none is given."""
         return "auto" if objective == "nll" and not per_label else "temperature"
 
-    def check_fit(self, method: str | None, per_label: bool, goal: dict[str, float], new_prior: Any) -> None:
+    def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:
         """Raise `InputError`, before data are read, for what this kind of source does not support."""
 
     def check_saving(self, new_prior: Any) -> None:
         """Raise `InputError`, before anything is measured, if a correction cannot be kept."""
 
-    def check_prior(self, scores: Any, new_prior: Any) -> None:
+    def check_prior(self, scores: ScoreSet, new_prior: Any) -> None:
         """Raise `InputError` unless `new_prior` has shares of the classes or labels."""
         check_shares("new_prior", new_prior, scores.num_classes, scores.link)
 
@@ -154,16 +162,14 @@ class Source:
         return None
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: Any, promises: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
         classes_and_schema = (fitted_on.classes, fitted_on.schema)
         write_correction(folder / "correction.json", fit, *classes_and_schema, promises.get("thresholds"))
 
-    def write_card(
-        self, folder: Path, name: str, result: RunResult, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]
-    ) -> None:
-        """Write ``README.md``, which calls the source `name`. The data come with their scores."""
+    def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
+        """Write ``README.md``, which calls the source `name`."""
         from ..hub.model_card import model_card
 
         card = model_card(result, self.card_model(name), self.card_data(fitted_on, measured_on))
@@ -175,43 +181,17 @@ class Source:
 
         return CardModel(name, "tabular-classification", is_correction=True)
 
-    def card_data(self, fitted_on: tuple[Data, Any], measured_on: tuple[Data, Any]) -> "CardData":
-        """Return what the card says of the data, which come with their scores."""
+    def card_data(self, fitted_on: Samples, measured_on: Samples) -> "CardData":
+        """Return what the card says of the data."""
         from ..hub.model_card import CardData
 
-        file, test_file = (of.source if Path(of.source).suffix else None for _, of in (fitted_on, measured_on))
-        same = measured_on[1] is fitted_on[1]
+        sources = (samples.scores.source for samples in (fitted_on, measured_on))
+        file, test_file = (source if Path(source).suffix else None for source in sources)
+        same = measured_on.scores is fitted_on.scores
         return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)
 
 
-class _Wrapped(Source):
-    """An object with `link`, `classes`, and `scores(data)`, as a `Source`."""
-
-    def __init__(self, wrapped: Any) -> None:
-        self.wrapped, self.link, self.classes = wrapped, wrapped.link, tuple(wrapped.classes)
-        self.name = str(getattr(wrapped, "name", type(wrapped).__name__))
-
-    def scores(self, data: Any) -> Scores:
-        return self.wrapped.scores(data)
-
-
-def as_source(source: Any) -> Source:
-    """Return a `Source`, or wrap an object that has its `link`, `classes`, and `scores(data)`.
-
-    Raises:
-        InputError: the object lacks one of these, or its link is neither "softmax" nor "sigmoid".
-    """
-    if isinstance(source, Source):
-        return source
-    if missing := [name for name in ("link", "classes", "scores") if not hasattr(source, name)]:
-        kind = type(source).__name__
-        raise InputError("source", f"must have link, classes, and scores(data), got a {kind} without {missing[0]}")
-    if source.link not in ("softmax", "sigmoid"):
-        raise InputError("source", f"must have the link 'softmax' or 'sigmoid', got {source.link!r}")
-    return _Wrapped(source)
-
-
-def names_of(scores: Any) -> list[str]:
+def names_of(scores: ScoreSet) -> list[str]:
     """Return the names of the classes or labels, or their numbers without names; a single score is that of class 1."""
     numbers = range(scores.num_classes) if scores.num_classes > 1 else [1]
     return [*scores.score_names] or [str(number) for number in numbers]

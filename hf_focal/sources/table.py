@@ -8,13 +8,14 @@ import numpy as np
 
 from ..reports.result_sections import DataSection
 from ..scores.schema import Schema
+from ..scores.score_set import ScoreSet
 from ..scores.score_statistics import ScoreStatistics, check_same_schema
-from ..scores.score_table import read_scores
+from ..scores.score_table import Scores, read_scores
 from ..scores.streamed_scores import StreamedScores, text_columns
 from ..scores.table_batches import TableBatches, large_table
 from ..scores.table_files import ScoreRows, load
 from ..validation import InputError
-from .source import Data, Source
+from .source import Data, Samples, Source
 
 
 class TableSource(Source):
@@ -31,34 +32,35 @@ class TableSource(Source):
         self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
         self.schema: Schema | None = None
 
-    def scores(self, data: Any) -> Any:
-        return self.read(Data("scores", data))
+    def scores(self, data: Any) -> Scores:
+        return self.read(Data("scores", data)).collected()
 
-    def read(self, data: Data) -> Any:
+    def read(self, data: Data) -> ScoreSet:
         """Return the `Scores` of a table; of a large one, `StreamedScores`; statistics are returned as they are."""
         columns = {} if self.schema is not None else self.columns
+        scores = self._read(data, columns)
+        if self.schema is None:
+            self.schema, self.link, self.classes = scores.schema, scores.link, scores.classes
+        return scores
+
+    def _read(self, data: Data, columns: dict[str, Any]) -> ScoreSet:
+        if isinstance(data.value, ScoreStatistics):
+            if used_columns := {name: value for name, value in columns.items() if value}:
+                raise InputError(next(iter(used_columns)), "must be given to measure, not with its statistics")
+            if self.schema is not None:
+                check_same_schema(data.argument, self.schema, data.value.schema)
+            return data.value
         needed = {
             "group": self.columns.get("group") if data.groups else None,
             "cluster_column": self.columns.get("cluster_column") if data.clusters else None,
         }
-        scores: Any = data.value
-        if isinstance(scores, ScoreStatistics):
-            if used_columns := {name: value for name, value in columns.items() if value}:
-                raise InputError(next(iter(used_columns)), "must be given to measure, not with its statistics")
-            if self.schema is not None:
-                check_same_schema(data.argument, self.schema, scores.schema)
-        else:
-            if self.text_column is None:
-                table = large_table(data.argument, scores, text_columns(columns | needed))
-            else:  # read whole
-                table = self._with_texts(data, needed)
-            if isinstance(table, TableBatches):
-                scores = StreamedScores(table, self.schema, columns | needed)
-            else:
-                scores = read_scores(table, name=data.argument, schema=self.schema, **columns | needed)
-        if self.schema is None:
-            self.schema, self.link, self.classes = scores.schema, scores.link, scores.classes
-        return scores
+        if self.text_column is None:
+            table = large_table(data.argument, data.value, text_columns(columns | needed))
+        else:  # read whole
+            table = self._with_texts(data, needed)
+        if isinstance(table, TableBatches):
+            return StreamedScores(table, self.schema, columns | needed)
+        return read_scores(table, name=data.argument, schema=self.schema, **columns | needed)
 
     def _with_texts(self, data: Data, needed: dict[str, Any]) -> ScoreRows:
         """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""
@@ -68,16 +70,16 @@ class TableSource(Source):
             self.texts[data.argument] = rows.column("text_column", str(self.text_column))
         return rows
 
-    def inputs(self, data: Data, scores: Any, rows: np.ndarray) -> list[Any] | None:
+    def inputs(self, samples: Samples, rows: np.ndarray) -> list[Any] | None:
         if self.text_column is None:
-            return super().inputs(data, scores, rows)
-        texts = self.texts[data.argument].take(rows).to_pylist()
+            return super().inputs(samples, rows)
+        texts = self.texts[samples.data.argument].take(rows).to_pylist()
         return ["" if text is None else text for text in texts]
 
-    def title(self, scores: Any) -> str:
+    def title(self, scores: ScoreSet) -> str:
         return Path(scores.source).stem
 
-    def data_section(self, scores: Any) -> DataSection:
+    def data_section(self, scores: ScoreSet) -> DataSection:
         options = {key: value for key, value in self.columns.items() if key != "floor"}  # those of the command
         options |= {} if self.text_column is None else {"text_column": self.text_column}
         return replace(super().data_section(scores), options=options)

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from trained_models import error_of
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
-from hf_focal import workflow
 from hf_focal.calibration import CalibrationFit
 from hf_focal.cli.main import main
 from hf_focal.sources import model as trained
+from hf_focal.workflow import procedures
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +237,7 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(capsys, texts, tmp_path, mo
 def test_the_table_is_printed_before_the_disk_is_full(
     capsys, texts, tmp_path, monkeypatch, command, write, size, reason
 ):
-    place = trained.ModelSource if write == "save" else workflow
+    place = trained.ModelSource if write == "save" else procedures
     written, printed = getattr(place, write), []
 
     def on_a_full_disk(*arguments, **named):

@@ -108,19 +108,3 @@ def test_groups_drift_and_thresholds_on_other_data():
 def test_one_line_for_what_is_wrong(source, message):
     with pytest.raises(InputError, match=message):
         evaluate(source, sampled(50, 0))
-
-
-def test_arguments_that_exclude_each_other(tmp_path):
-    data = sampled(50, 0)
-    with pytest.raises(InputError, match="scores must not be given with a source"):
-        evaluate(Own(), data, scores="s.csv")
-    with pytest.raises(InputError, match="batch_size must not be given for a source that is an object"):
-        evaluate(Own(), data, batch_size=3)
-    with pytest.raises(InputError, match="threshold_data must be given with precision"):
-        evaluate(Own(), data, precision=0.9)
-    with pytest.raises(InputError, match="push_to_hub must not be given for 'Own'"):
-        calibrate(Own(), data, push_to_hub="me/model")
-    with pytest.raises(InputError, match=r"save_scores must end in \.parquet"):
-        evaluate(Own(), data, save_scores=tmp_path / "s.csv")
-    with pytest.raises(InputError, match="objective must be 'nll' for method 'vector', got 'ece'"):
-        calibrate(Own(), data, objective="ece", method="vector")

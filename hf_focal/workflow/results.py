@@ -1,0 +1,81 @@
+"""The sections of a result, and the result, from what was measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..calibration import Correction, Temperature
+from ..calibration.thresholds import Thresholds, threshold_details
+from ..metrics import CalibrationMetrics
+from ..reports import RunResult
+from ..reports.result_sections import DriftSection, Groups, PartsSection, ThresholdSection
+from ..scores.comparisons import drift, group_metrics
+from ..scores.score_set import ScoreSet
+from ..sources.source import Data, Source
+from ..utils.json_values import read
+
+
+def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None = None) -> PartsSection:
+    """Return the calibration of each group, if the scores have groups, after a correction."""
+    if scores.groups is None:
+        return PartsSection()
+    return PartsSection(groups=Groups(**group_metrics(scores.collected(), num_bins, correction)))
+
+
+def compared_with(reference: Any, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:
+    """Return the result of earlier data, and how the calibration has changed since."""
+    earlier = source.read(Data.named("reference", reference)._replace(groups=False, clusters=False))
+    changes = drift(scores.collected(), earlier.collected())
+    result = run_result(source, earlier, None, earlier.measure(num_bins)[0], None, earlier.notes)
+    return result, DriftSection(**changes, bins=result.pre_bins)
+
+
+def metrics_with_samples(
+    scores: ScoreSet,
+    metrics: tuple[CalibrationMetrics, CalibrationMetrics | None],
+    num_bins: int,
+    correction: Correction | None = None,
+) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+    """Return the metrics before and after a correction or, if these kept no samples, those of a uniform sample."""
+    return metrics if metrics[0].has_samples else scores.collected().measure(num_bins, correction)
+
+
+def threshold_section(
+    thresholds: Thresholds, chosen_on: ScoreSet, names: list[str], measured: CalibrationMetrics | None
+) -> ThresholdSection:
+    """Describe thresholds, with precision and recall on the measured data or, without these, on `chosen_on`."""
+    return read(ThresholdSection, threshold_details(thresholds, names, chosen_on.source, measured), "thresholds")
+
+
+def run_result(
+    source: Source,
+    scores: ScoreSet,
+    temperature: Temperature | None,
+    before: CalibrationMetrics,
+    after: CalibrationMetrics | None,
+    notes: Sequence[str],
+    **sections: Any,
+) -> RunResult:
+    """Return the result of scores that were measured before and, with a fit, after a correction."""
+    has_only_confidences = scores.kind == "confidence"
+    if has_only_confidences:
+        notes = [*notes, "confidences alone give no NLL, Brier score, or classwise error"]
+    result = RunResult.of(
+        source.title(scores),
+        temperature,
+        before,
+        after,
+        data=replace(source.data_section(scores), measured_on=scores.source),
+        notes=[*dict.fromkeys(notes)],
+        intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
+        label_names=scores.score_names,
+        **sections,
+    )
+    if not has_only_confidences:
+        return result
+    pre, post = (
+        {name: value for name, value in side.items() if not np.isnan(value)} for side in (result.pre, result.post)
+    )
+    return replace(result, pre=pre, post=post)

@@ -1,0 +1,80 @@
+"""The samples that `evaluate` and `calibrate` read, what these must have, and what two data sets have in common."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..calibration.prior_shift import shares_of
+from ..calibration.threshold_goal import ThresholdGoal
+from ..reports.output_folder import check_new_file
+from ..scores.score_set import ScoreSet
+from ..scores.score_table import check_has_classes
+from ..sources.source import Data, Samples, Source
+from ..validation import InputError
+
+
+def read_samples(source: Source, data: Data, goal: ThresholdGoal | None = None) -> Samples:
+    """Return the scores of data; raise `InputError` for a goal that they cannot have."""
+    samples = Samples(data, source.read(data))
+    _check_goal(source, samples, goal)
+    return samples
+
+
+def samples_of_fit(
+    source: Source, data: Data, test: Any, goal: ThresholdGoal | None
+) -> tuple[Samples, Samples, list[str]]:
+    """Return the samples to fit a correction to, those to measure it on, and notes on what both have in common.
+
+    They are the same ones without `test`. Groups are measured, not fitted.
+    """
+    fitted_on = read_samples(source, data._replace(groups=test is None))
+    check_has_classes(data.argument, fitted_on.scores)
+    measured_on, notes = fitted_on, []
+    if test is not None:
+        measured_on = read_samples(source, Data.named("test", test)._replace(clusters=False))
+        notes = overlap_notes(fitted_on, measured_on, "test", "calibration")
+    _check_goal(source, fitted_on, goal)
+    return fitted_on, measured_on, notes
+
+
+def _check_goal(source: Source, samples: Samples, goal: ThresholdGoal | None) -> None:
+    if goal is None:
+        return
+    check_has_classes(samples.data.argument, samples.scores)
+    if goal.target == "recall" and samples.scores.link != "sigmoid":
+        raise InputError("recall", f"must not be given for scores with a softmax, got {goal.least}")
+    if goal.target == "coverage" and samples.scores.link == "sigmoid":
+        raise InputError("coverage", f"must not be given for {source.name!r}: it has no single confidence")
+
+
+def overlap_notes(samples: Samples, others: Samples, kind: str, use: str) -> list[str]:
+    """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
+
+    The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
+    `samples`, raise an `InputError` that names their arguments. Tables do not say what their rows were made from.
+    """
+    if samples.scores.keys is None or others.scores.keys is None:
+        return []
+    known, size = set(samples.scores.keys), len(others.scores)
+    shared = sum(key in known for key in others.scores.keys)
+    if shared == size:
+        expected = f"must hold samples that are not in {samples.data.argument}, got only samples that are"
+        raise InputError(others.data.argument, expected)
+    return [f"{shared:,} of the {size:,} {kind} samples are also in the {use} data"] if shared else []
+
+
+def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarray:
+    """Return the share of each class or label in the samples; raise `InputError` if `new_prior` cannot be one."""
+    scores = samples.scores
+    source.check_prior(scores, new_prior)
+    return shares_of(scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names)
+
+
+def write_scores(path: str | Path, scores: ScoreSet, source: Source) -> None:
+    """Write the scores to a new parquet file, or to a folder of shards."""
+    if Path(path).suffix != ".parquet":
+        scores.save_shards(path)
+        return
+    check_new_file("save_scores", path)
+    scores.save_rows(path, is_main=source.is_main)

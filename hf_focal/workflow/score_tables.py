@@ -1,0 +1,131 @@
+"""`evaluate` and `calibrate` for tables of scores, in files or in memory; they need no Transformers."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..calibration.threshold_goal import ThresholdGoal
+from ..reports import RunResult
+from ..reports.output_folder import arguments_of
+from ..sources.source import Data
+from ..validation import InputError
+from .procedures import calibrate, evaluate
+
+
+def evaluate_scores(
+    scores: Any,
+    *,
+    reference: Any = None,
+    precision: float | None = None,
+    coverage: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    threshold_scores: Any = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **columns: Any,
+) -> RunResult:
+    """Measure the calibration of scores with labels, whatever model they come from.
+
+    Args:
+        scores: a file or a table, as for `read_scores`; a folder, a pattern such as ``part-*.parquet``, or a list of
+            files; a `datasets` IterableDataset; a DataFrame or LazyFrame of Polars; an Arrow dataset or reader; or the
+            statistics that `measure` gave. A table with more than a million rows is read in batches.
+        reference: an earlier table of the same model; the result then says whether the calibration has changed since,
+            and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
+        precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
+        threshold_scores: the table to choose the threshold on, which must not have the same samples as `scores`.
+        num_bins: bins of the calibration errors.
+        output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
+            ``report.html``.
+        on_result: a function that is called with the result before anything is written.
+        **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
+            calibration of each group in `parts.groups`.
+
+    Raises:
+        InputError: the table or an argument is wrong; the message is one line.
+
+    Examples:
+        >>> from hf_focal import evaluate_scores
+        >>> evaluate_scores({"probabilities": [[0.9, 0.1], [0.4, 0.6]], "label": [0, 1]}).pre["accuracy"]
+        1.0
+    """
+    arguments = arguments_of(evaluate_scores, locals())
+    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    if goal is not None and threshold_scores is None:
+        raise InputError("threshold_scores", f"must be given with {goal.target}, got None")
+    return evaluate(
+        scores=scores,
+        reference=reference,
+        precision=precision,
+        coverage=coverage,
+        recall=recall,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        threshold_data=None if threshold_scores is None else Data("threshold_scores", threshold_scores),
+        num_bins=num_bins,
+        output=output,
+        on_result=on_result,
+        arguments=arguments,
+        **columns,
+    )
+
+
+def calibrate_scores(
+    scores: Any,
+    *,
+    test_scores: Any = None,
+    method: str = "auto",
+    per_label: bool = False,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    new_prior: float | Sequence[float] | None = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **columns: Any,
+) -> RunResult:
+    """Fit a correction to scores with labels, measure it, and save it as ``correction.json``.
+
+    Args:
+        scores, num_bins, on_result, **columns: as in `evaluate_scores`.
+        test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
+            the column of `group`.
+        method, per_label: as for `fit_correction`.
+        precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
+            ``correction.json``, for `apply_thresholds`.
+        new_prior: as for `calibrate_model`.
+        output: a new or empty folder for ``correction.json``, which `Correction.load` and `correct_file` read, the
+            report, and the card, ``README.md``.
+
+    Raises:
+        InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
+            probabilities.
+
+    Examples:
+        >>> from hf_focal import calibrate_scores
+        >>> result = calibrate_scores("scores.csv", test_scores="test_scores.csv", method="temperature")
+        >>> result.temperature.value > 1  # the scores are overconfident
+        True
+    """
+    arguments = arguments_of(calibrate_scores, locals())
+    return calibrate(
+        scores=scores,
+        test=None if test_scores is None else Data("test_scores", test_scores),
+        method=method,
+        per_label=per_label,
+        precision=precision,
+        recall=recall,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        new_prior=new_prior,
+        num_bins=num_bins,
+        output=output,
+        on_result=on_result,
+        arguments=arguments,
+        **columns,
+    )

@@ -1,0 +1,61 @@
+"""The arguments of `evaluate` and `calibrate`, whatever gives the scores."""
+
+import numpy as np
+import pytest
+
+from hf_focal import InputError, NotPublishedError, Scores, calibrate, evaluate
+
+CLASSES = ("no", "maybe", "yes")
+
+
+class Own:
+    link, classes = "softmax", CLASSES
+
+    def scores(self, data):
+        return Scores(*data)
+
+
+def sampled(size=50, seed=0):
+    """Logits (N, 3) of an overconfident model, and labels (N,)."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(size, 3))
+    return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": 0.9}, "threshold_data must be given with precision"),
+        ({"threshold_data": sampled()}, "threshold_data must come with precision, recall, or coverage, got it alone"),
+        ({"recall": 0.9, "threshold_data": sampled()}, "recall must not be given for scores with a softmax, got 0.9"),
+        ({"save_scores": "s.csv"}, r"save_scores must end in \.parquet"),
+    ],
+)
+def test_arguments_of_evaluate_that_exclude_each_other(options, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(Own(), sampled(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"push_to_hub": "me/model"}, "push_to_hub must not be given for 'Own'"),
+        ({"private": True}, "push_to_hub must be given if private is, got None"),
+        ({"no_examples": True, "publish_examples": True}, "publish_examples must not be given with no_examples"),
+        ({"objective": "ece", "method": "vector"}, "objective must be 'nll' for method 'vector', got 'ece'"),
+        ({"objective": "ece", "precision": 0.5}, "objective must be 'nll' with precision, got 'ece'"),
+        ({"method": "isotonic"}, "method must be one of none, temperature, .*, got 'isotonic'"),
+        ({"per_label": True, "method": "vector"}, "per_label must come with objective 'nll' and method 'temperature'"),
+        ({"precision": 0.5, "new_prior": 0.5}, "precision must not be given with new_prior: .* in dataset, got 0.5"),
+    ],
+)
+def test_arguments_of_calibrate_that_exclude_each_other(options, message):
+    with pytest.raises(InputError, match=message):
+        calibrate(Own(), sampled(), **options)
+
+
+def test_a_threshold_that_no_data_show_keeps_the_figures():
+    with pytest.raises(NotPublishedError, match=r"coverage must be one .* with 95% confidence, got 0.99: ") as caught:
+        evaluate(Own(), sampled(), coverage=0.99, threshold_data=sampled(20, 1))
+    assert caught.value.result.pre["num_samples"] == 50
+    assert caught.value.result.thresholds.labels[0].value is None

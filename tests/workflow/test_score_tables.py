@@ -1,0 +1,38 @@
+"""`evaluate_scores` and `calibrate_scores` are `evaluate` and `calibrate` of a table."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hf_focal import InputError, calibrate, calibrate_scores, evaluate, evaluate_scores
+
+
+def table(seed):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(200, 2))
+    labels = (logits + rng.gumbel(size=(200, 2))).argmax(1)
+    return {"logit_no": logits[:, 0], "logit_yes": logits[:, 1], "label": np.array(["no", "yes"])[labels]}
+
+
+def test_they_take_the_same_way():
+    assert evaluate_scores(table(0)).pre == evaluate(scores=table(0)).pre
+    fitted = calibrate_scores(table(0), test_scores=table(1), precision=0.6)
+    again = calibrate(scores=table(0), test=table(1), precision=0.6, method="auto")
+    assert (fitted.pre, fitted.post, fitted.thresholds) == (again.pre, again.post, again.thresholds)
+
+
+def test_errors_name_their_arguments():
+    with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
+        evaluate_scores(table(0), coverage=0.5)
+    with pytest.raises(InputError, match="threshold_scores must come with precision, recall, or coverage"):
+        evaluate_scores(table(0), threshold_scores=table(1))
+
+
+@pytest.mark.parametrize("module", ["hf_focal.workflow", "hf_focal.workflow.score_tables"])
+def test_the_way_of_tables_imports_no_transformers(module):
+    code = f"import sys, {module}; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert module in modules
+    assert not {"transformers", "datasets", "hf_focal.trainer"}.intersection(modules)
