@@ -6,7 +6,7 @@ The names below are imported on first use: losses do not need Transformers, and 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import Correction as Correction

@@ -65,6 +65,7 @@ _STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # error or, if T is beyond doubt, a quarter of one. docs/results/text_corrections.md compares other rules.
 _LEVEL, _EVIDENCE = 0.05, 2.0
 _BEYOND_DOUBT, _CAUTION, _LITTLE_CAUTION = 0.001, 1.0, 0.25
+_CPU_BLOCK, _DEVICE_BLOCK = 2**17, 2**24  # logits whose NLL is computed at once
 AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
@@ -347,37 +348,44 @@ def fit_correction(
     def scores_of(logits: Tensor) -> dict[str, float]:
         return metrics_of(logits, labels).scores()
 
-    held_out, fits = {}, {}
+    fits: dict[str, Correction] = {}
+    fold_fits: dict[str, list[Correction]] = {}  # small, unlike the logits that they correct
     for name in tried:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
                 if name == "none":
-                    held_out[name] = logits.double()
-                    continue
-                if affine is not None and name in AFFINE_METHODS:
-                    fits[name], *fold_fits = affine.fit(name, bias)
+                    fold_fits[name] = []
+                elif affine is not None and name in AFFINE_METHODS:
+                    fits[name], *fold_fits[name] = affine.fit(name, bias)
                 else:
-                    fold_fits = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
-                held_out[name] = _held_out(fold_fits, logits, folds)
+                    fold_fits[name] = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
         except InputError:  # such as logits that rank backwards, which neither corrects
             if method != "auto" or not name.startswith(("platt", "bias")):
                 raise
+    del affine  # and its features, as large as the logits
     before = scores_of(logits)
-    scores = {name: before if name == "none" else scores_of(corrected) for name, corrected in held_out.items()}
-    excess_nll = _excess_nll(held_out, labels, link, keys)
+    scores, nll, changes = {}, {}, {}
+    for name in fold_fits:
+        corrected = _held_out(fold_fits[name], logits, folds)
+        scores[name] = before if name == "none" else scores_of(corrected)
+        nll[name] = _nll(corrected, labels, link)
+        if method == "auto" and name != "none":
+            changes[name] = _changes(logits, corrected, nll["none"], labels, link, keys)
+        del corrected
+    excess_nll = _excess_nll(nll, keys)
     chosen, strength, reason = tried[-1], 1.0, ""
     if method == "auto":
-        temperature = fits["temperature"] if affine else as_correction(fit("temperature", logits, labels))
+        temperature = fits["temperature"] if fits else as_correction(fit("temperature", logits, labels))
         p_value = _p_value(temperature.apply(logits.double()), logits, labels, link, keys)
-        chosen, strength, reason = _choice(held_out, p_value, labels, link, keys)
+        chosen, strength, reason = _choice(changes, p_value)
     else:
         _warn_if_no_better(scores, chosen, tried[0])
     has_fit = chosen in fits and chosen != "temperature"  # whose `Temperature` also has metrics
     fitted = fits[chosen] if has_fit else fit(chosen, logits, labels)
     if strength < 1:
         fitted = _shrunk_fit(fitted, strength, lambda correction: scores_of(correction.apply(logits)))
-    cross_fitted = _between(logits, held_out[chosen], strength)
+    cross_fitted = _between(logits, _held_out(fold_fits[chosen], logits, folds), strength)
     after = scores[chosen] if strength == 1 else scores_of(cross_fitted)
     correction = as_correction(fitted)
     changed, top_changed = 0, 0
@@ -451,18 +459,22 @@ def _p_value(scaled: Tensor, logits: Tensor, labels: Tensor, link: str, clusters
     return math.erfc(math.sqrt(max(0.0, gain * len(gains) / effect)))
 
 
+def _changes(
+    logits: Tensor, corrected: Tensor, before: Tensor, labels: Tensor, link: str, clusters: np.ndarray | None
+) -> dict[float, tuple[float, float]]:
+    """Return, by strength, the change of the mean NLL by a correction, and its standard error.
+
+    `before` is the NLL of each sample without it, (N,).
+    """
+    means, errors = _means_and_errors(_nll_of_strengths(logits, corrected, labels, link).sub_(before), clusters)
+    return dict(zip(_STRENGTHS, zip(means, errors, strict=True), strict=True))
+
+
 def _choice(
-    held_out: Mapping[str, Tensor], p_value: float, labels: Tensor, link: str, clusters: np.ndarray | None
+    changes_of_methods: Mapping[str, Mapping[float, tuple[float, float]]], p_value: float
 ) -> tuple[str, float, str]:
-    """Return the correction that "auto" takes, its strength, and the reason."""
-    logits = held_out["none"]
-    before = _nll(logits, labels, link)
-    changes: dict[tuple[str, float], tuple[float, float]] = {}
-    for name, corrected in held_out.items():
-        if name != "none":
-            nll = _nll_of_strengths(logits, corrected, labels, link)
-            by_strength = zip(*_means_and_errors(nll - before, clusters), strict=True)
-            changes |= {(name, strength): pair for strength, pair in zip(_STRENGTHS, by_strength, strict=True)}
+    """Return the correction that "auto" takes, its strength, and the reason, given `_changes` of each."""
+    changes = {(name, strength): pair for name, of in changes_of_methods.items() for strength, pair in of.items()}
     is_shown = p_value < _LEVEL or any(
         change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
@@ -508,12 +520,16 @@ def _nll(logits: Tensor, labels: Tensor, link: str) -> Tensor:
 def _nll_of_strengths(logits: Tensor, corrected: Tensor, labels: Tensor, link: str) -> Tensor:
     """Return the NLL of each sample at each of `_STRENGTHS`, (S, N)."""
     if link == "sigmoid":
+        logits = logits.double()
         return torch.stack([_nll(_between(logits, corrected, strength), labels, link) for strength in _STRENGTHS])
-    logits, corrected = logits.T.contiguous(), corrected.T.contiguous()  # with the classes first, sums are faster
-    nll = logits.new_empty(len(_STRENGTHS), len(labels))
-    for row, strength in zip(nll, _STRENGTHS, strict=True):
-        log_p = _between(logits, corrected, strength).log_softmax(0)
-        torch.neg(log_p.gather(0, labels[None])[0], out=row)
+    elements = _CPU_BLOCK if logits.device.type == "cpu" else _DEVICE_BLOCK
+    nll = corrected.new_empty(len(_STRENGTHS), len(labels))
+    for start in range(0, len(labels), step := max(1, elements // logits.shape[1])):
+        part = slice(start, start + step)
+        z, fitted = logits[part].T.double().contiguous(), corrected[part].T.contiguous()
+        for row, strength in zip(nll[:, part], _STRENGTHS, strict=True):  # with the classes first, sums are faster
+            log_p = _between(z, fitted, strength).log_softmax(0)
+            torch.neg(log_p.gather(0, labels[None, part])[0], out=row)
     return nll
 
 
@@ -539,13 +555,10 @@ def _means_and_errors(values: Tensor, clusters: np.ndarray | None) -> tuple[list
     return (largest * means).squeeze(1).tolist(), (largest * errors).squeeze(1).tolist()
 
 
-def _excess_nll(
-    held_out: Mapping[str, Tensor], labels: Tensor, link: str, clusters: np.ndarray | None
-) -> dict[str, tuple[float, float]]:
+def _excess_nll(nll: Mapping[str, Tensor], clusters: np.ndarray | None) -> dict[str, tuple[float, float]]:
     """Return each method's mean NLL minus the smallest one, and the standard error of the difference."""
-    if len(held_out) == 1:
-        return dict.fromkeys(held_out, (0.0, 0.0))
-    nll = {name: _nll(logits, labels, link) for name, logits in held_out.items()}
+    if len(nll) == 1:
+        return dict.fromkeys(nll, (0.0, 0.0))
     best = min(nll.values(), key=lambda sample_nll: float(sample_nll.mean()))
     return {name: _mean_and_error(sample_nll - best, clusters) for name, sample_nll in nll.items()}
 
@@ -562,7 +575,9 @@ def _without(
 
 
 def _held_out(fold_fits: Sequence[Correction], logits: Tensor, folds: Tensor) -> Tensor:
-    """Return the corrected logits (N, K), float64: those of each fold by the fit without it."""
+    """Return the corrected logits (N, K), float64: those of each fold by the fit without it, if there are fits."""
+    if not fold_fits:
+        return logits.double()
     corrected = torch.empty_like(logits, dtype=torch.float64)
     for fold, correction in enumerate(fold_fits):
         corrected[folds == fold] = correction.apply(logits[folds == fold].double())

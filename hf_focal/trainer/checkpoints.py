@@ -3,16 +3,17 @@
 import json
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
 from safetensors import SafetensorError, safe_open
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from ..utils.atomic_write import write_whole
-from ..validation import InputError
+from ..validation import InputError, require
 
 STATE_FILE = "focal_state.json"
 _logger = logging.getLogger(__name__)
@@ -53,6 +54,27 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
             needed = f"{STATE_FILE}, the state of its loss, which FocalTrainer saves: resume from another checkpoint"
             raise InputError("checkpoint", f"{str(checkpoint)!r} must contain {needed}")
     return None
+
+
+def check_step_size(saved: Mapping[str, Any] | None, step_size: Mapping[str, int], args: TrainingArguments) -> None:
+    """Raise InputError if training for epochs would resume with larger or smaller steps than those before.
+
+    Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes, it would
+    stop in the middle of the training. With `max_steps`, another size is allowed.
+
+    Args:
+        saved: what `read_state` returned, which has the step size of the checkpoint.
+        step_size: the number of "samples_per_step" or "tokens_per_step", on all processes.
+    """
+    ((unit, now),) = step_size.items()
+    before = now if saved is None else saved.get(unit, now)
+    batch_argument = "max_tokens_per_batch" if unit == "tokens_per_step" else "per_device_train_batch_size"
+    require(
+        before == now or args.max_steps > 0 or args.auto_find_batch_size,
+        f"{batch_argument} × gradient_accumulation_steps × number of processes",
+        f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat "
+        "data; to resume anyway, set max_steps instead of num_train_epochs",
+    )
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:

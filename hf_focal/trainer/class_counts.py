@@ -1,16 +1,47 @@
 """The number of samples of each class in the training data, which some losses weight by."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import datasets
 import pyarrow.compute
 import pyarrow.types
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Subset
+from transformers import TrainingArguments
 
+from ..tasks.heads import Head
 from ..validation import require
+from .loss_and_normalization import labels_of
+
+
+def class_counts(loader: DataLoader, head: Head, args: TrainingArguments, prepare: Callable[[Any], Any]) -> list[int]:
+    """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
+
+    For a model with a sigmoid per label, return the number of ones of each label instead.
+
+    Class indices of samples or tokens are read from the dataset's attribute `labels` if it is a tensor, or from the
+    column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the labels are
+    read from collated batches, after `prepare`: each process collates a share of the dataset once.
+    """
+    dataset: Any = loader.dataset
+    if head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
+        return count_labels([dataset.labels]).tolist()
+    if head is Head.CLASSES and (column := label_column(dataset)) is not None:
+        return count_labels(column).tolist()
+    share = DataLoader(
+        Subset(dataset, range(args.process_index, len(dataset), args.world_size)),
+        args.per_device_train_batch_size,
+        collate_fn=loader.collate_fn,
+        num_workers=args.dataloader_num_workers,
+        generator=torch.Generator(),  # instead of PyTorch's global generator
+    )
+    batches = (labels_of(prepare(batch), "train_dataset") for batch in share)
+    counts = gather_object([count_labels(batches, ones=head is Head.LABELS)])
+    return pad_sequence(counts, batch_first=True).sum(0).tolist()
 
 
 def label_column(dataset: Any) -> Iterator[Tensor] | None:

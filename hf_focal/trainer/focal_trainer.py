@@ -1,33 +1,24 @@
 """`FocalTrainer`: Transformers' Trainer with a calibrated loss, calibration metrics and temperature scaling."""
 
-import copy
-import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
-from enum import Enum
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from shutil import copy2
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from accelerate.data_loader import IterableDatasetShard
-from accelerate.utils import gather_object
 from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, IterableDataset, Subset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
-from transformers.integrations import is_deepspeed_zero3_enabled
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import (
     PREFIX_CHECKPOINT_DIR,
     HubStrategy,
@@ -37,25 +28,18 @@ from transformers.trainer_utils import (
     has_length,
 )
 
-from ..calibration import (
-    CalibrationFit,
-    Correction,
-    Temperature,
-    TemperatureStream,
-    fit_correction,
-    fit_temperature,
-    fold_correction,
-)
-from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
+from ..calibration import CalibrationFit, Temperature, TemperatureStream, fit_correction, fit_temperature
 from ..calibration.clusters import cluster_keys
-from ..calibration.corrections import calibration_record, folded_temperature, is_folded, recorded_calibration
+from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
+from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.hub_publishing import HubError, create_repository, publish, published_files, repository_of, upload
-from ..hub.model_card import CardData, CardModel, Training, model_card, registering_package
+from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
+from ..hub.model_card import CardData, Training, model_card
+from ..hub.trained_model import trained_model, training_settings
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
@@ -64,20 +48,20 @@ from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSe
 from ..reports.verdicts import warnings_of
 from ..scores.correction_files import write_correction
 from ..tasks.heads import Head, check_correction, check_model, head_of, label_names_of, task_of_model, without_adapter
-from ..utils.atomic_write import write_whole
+from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
 from .accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences, kept_samples
-from .checkpoints import FocalCheckpoint, read_state, write_state
-from .class_counts import count_labels, label_column
-from .deferred_logits import deferrable_head, deferred, is_sharded_class, set_ddp_default
+from .checkpoints import FocalCheckpoint, check_step_size, read_state, write_state
+from .class_counts import class_counts
+from .deferred_logits import deferrable_head, deferred, set_ddp_default
+from .evaluation_pass import EvaluationPass, add_metrics
+from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, first_sample, same_data, set_name
 from .loss_and_normalization import (
     AuxiliaryLoss,
     LoggedLoss,
     LossFunction,
-    check_same_rows,
     counted_labels,
-    labels_of,
     loss_of_head,
     padded_positions,
     warn_of_labels,
@@ -85,26 +69,11 @@ from .loss_and_normalization import (
     without_loss,
 )
 from .repeated_samples import num_measured_samples, without_repeats
+from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import BUILT_IN, GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
+from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
 from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
 
-# Training arguments that a model card lists if they are set, and the names under which it lists them.
-_SETTINGS = {
-    "max_steps": "steps",
-    "num_train_epochs": "epochs",
-    "per_device_train_batch_size": "batch size per device",
-    "gradient_accumulation_steps": "accumulated batches",
-    "world_size": "processes",
-    "optim": "optimizer",
-    "learning_rate": "learning rate",
-    "lr_scheduler_type": "learning rate schedule",
-    "warmup_steps": "warm-up steps",
-    "weight_decay": "weight decay",
-    "max_grad_norm": "largest gradient norm",
-    "loss_reduction": "reduction of the loss",
-    "seed": "seed",
-}
 _logger = logging.getLogger(__name__)
 
 
@@ -168,6 +137,8 @@ class FocalTrainer(Trainer):
         ['epoch', 'eval_accuracy', 'eval_ace']
     """
 
+    # Construction
+
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
     _trains_seq2seq = _fine_tunes_texts = False
 
@@ -194,7 +165,7 @@ class FocalTrainer(Trainer):
         self.calibration_dataset = self._evaluation_set("calibration_dataset", calibration_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
-        self._check_held_out("calibration_dataset", self.calibration_dataset)
+        check_held_out("calibration_dataset", self.calibration_dataset, self.train_dataset)
         self._chosen_problem_type = getattr(getattr(self.model, "config", None), "problem_type", None) is not None
         check_model(self.model)
         self.head = head_of(self.model)
@@ -206,10 +177,9 @@ class FocalTrainer(Trainer):
         self.label_names = ["labels"]  # also for models that do not take labels
         self.fit = None
         self.confusion: ConfusionMatrix | None = None
-        self._accumulator: Any = None  # used by the current evaluation
+        self._pass = EvaluationPass()
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
-        self._labels_required = self._serves_update = self._predicts = False
-        self._unmeasured: tuple[nn.Module, Any] | None = None  # model and batch of the current evaluation step
+        self._serves_update = self._predicts = False  # set while `evaluate` and `predict` run
         self._labels_checked = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
@@ -217,14 +187,6 @@ class FocalTrainer(Trainer):
         self._gamma_updates = GammaUpdates(self)
         add_callbacks(self, TrainingCallback(self), self._gamma_updates, FocalCheckpoint())
         print_lines(self)
-
-    def build_loss(self) -> None:
-        """Build `loss` from `args.loss`; each training run gets a new one."""
-        self.loss_config = LossConfig.parse(self.args.loss)
-        self.loss = loss_of_head(self.head, self.loss_config)
-        self._auxiliary = AuxiliaryLoss(self.model)
-        self.compute_loss_func: Any = LossFunction(self.loss, self.args.loss_reduction, self.head, self._auxiliary)
-        self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
     def call_model_init(self, trial: Any = None) -> Any:
         return self._without_wrapper(super().call_model_init(trial))
@@ -257,7 +219,7 @@ class FocalTrainer(Trainer):
         self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
         check_position(checkpoint, self)
-        self._check_step_size()
+        check_step_size(self._saved_state, self._step_size(), self.args)
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts from scratch", checkpoint)
         self.fit = None
@@ -274,22 +236,6 @@ class FocalTrainer(Trainer):
         if tokens is None:
             return {"samples_per_step": self.get_total_train_batch_size(args)}
         return {"tokens_per_step": tokens * args.gradient_accumulation_steps * args.world_size}
-
-    def _check_step_size(self) -> None:
-        """Raise InputError if training for epochs would resume with larger or smaller steps than those before.
-
-        Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes, it would
-        stop in the middle of the training. With `max_steps`, another size is allowed.
-        """
-        ((unit, now),), args, saved = self._step_size().items(), self.args, self._saved_state
-        before = now if saved is None else saved.get(unit, now)
-        batch_argument = "max_tokens_per_batch" if unit == "tokens_per_step" else "per_device_train_batch_size"
-        require(
-            before == now or args.max_steps > 0 or args.auto_find_batch_size,
-            f"{batch_argument} × gradient_accumulation_steps × number of processes",
-            f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat "
-            "data; to resume anyway, set max_steps instead of num_train_epochs",
-        )
 
     def begin_training(self, train_dataloader: DataLoader) -> None:
         """Prepare the loss for a new training run, or restore it from the checkpoint."""
@@ -312,58 +258,6 @@ class FocalTrainer(Trainer):
             if saved["auxiliary_loss"] is not None:
                 self._auxiliary.running = torch.tensor(saved["auxiliary_loss"], device=self.args.device)
         self._count_classes(train_dataloader)
-
-    def _count_classes(self, train_dataloader: DataLoader | None = None) -> None:
-        """Pass the class counts to the loss if the loss needs them and does not have them yet.
-
-        In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
-        """
-        loss, train_dataset = getattr(self.loss, "entry_loss", self.loss), self.train_dataset
-        if not isinstance(loss, ClassBalanced) or loss.weights is not None:
-            return
-        # In an evaluation without training data, or with a stream of them.
-        if train_dataloader is None and not has_length(train_dataset):
-            if not loss.alike:
-                message = "without training labels to count, the loss %s weights all classes equally"
-                _logger.warning(message, self.loss_config)
-            loss.alike = True
-            return
-        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
-        set_counts = loss.set_label_counts if self.head is Head.LABELS else loss.set_class_counts
-        set_counts(self.class_counts(loader))
-
-    def class_counts(self, train_dataloader: DataLoader) -> list[int]:
-        """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
-
-        For a model with a sigmoid per label, return the number of ones of each label instead.
-
-        Class indices of samples or tokens are read from the dataset's attribute `labels` if it is a tensor, or from
-        the column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the
-        labels are read from collated batches: each process collates a share of the dataset once.
-
-        Raises InputError for an `IterableDataset`, whose labels cannot be counted before training.
-        """
-        dataset: Any = train_dataloader.dataset
-        require(
-            not isinstance(dataset, IterableDataset),
-            "train_dataset",
-            f"must have a length with loss {self.loss_config}, which counts its labels beforehand, got "
-            f"{type(dataset).__name__}, a stream: give class_balanced:weights=",
-        )
-        if self.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
-            return count_labels([dataset.labels]).tolist()
-        if self.head is Head.CLASSES and (column := label_column(dataset)) is not None:
-            return count_labels(column).tolist()
-        loader = DataLoader(
-            Subset(dataset, range(self.args.process_index, len(dataset), self.args.world_size)),
-            self.args.per_device_train_batch_size,
-            collate_fn=train_dataloader.collate_fn,
-            num_workers=self.args.dataloader_num_workers,
-            generator=torch.Generator(),  # instead of PyTorch's global generator
-        )
-        batches = (labels_of(self.prepare_labels(batch), "train_dataset") for batch in loader)
-        counts = gather_object([count_labels(batches, ones=self.head is Head.LABELS)])
-        return pad_sequence(counts, batch_first=True).sum(0).tolist()
 
     def get_train_dataloader(self) -> DataLoader:
         return seed_by_epoch(super().get_train_dataloader(), self.data_seed)
@@ -390,6 +284,63 @@ class FocalTrainer(Trainer):
         num_labels = 1 if self._num_labels is None else self.accelerator.reduce(torch.as_tensor(self._num_labels))
         require(num_labels > 0, "train_dataset", "must have labels other than -100, got none in a whole epoch")
 
+    def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
+        """Search hyperparameters, by default for the smallest NLL, which compares losses and options of a loss.
+
+        Trainer's own default would add up all metrics. Raises InputError without `compute_objective` for several
+        evaluation sets or if the trainer has `compute_metrics`.
+        """
+        other = self.compute_metrics is not None or isinstance(self.eval_dataset, dict)
+        problem = "must be given with compute_metrics or several evaluation sets, got None"
+        require(compute_objective is not None or not other, "compute_objective", problem)
+        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_nll"), *args, **kw)
+
+    # Loss
+
+    def build_loss(self) -> None:
+        """Build `loss` from `args.loss`; each training run gets a new one."""
+        self.loss_config = LossConfig.parse(self.args.loss)
+        self.loss = loss_of_head(self.head, self.loss_config)
+        self._auxiliary = AuxiliaryLoss(self.model)
+        self.compute_loss_func: Any = LossFunction(self.loss, self.args.loss_reduction, self.head, self._auxiliary)
+        self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
+
+    def _count_classes(self, train_dataloader: DataLoader | None = None) -> None:
+        """Pass the class counts to the loss if the loss needs them and does not have them yet.
+
+        In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
+        """
+        loss, train_dataset = getattr(self.loss, "entry_loss", self.loss), self.train_dataset
+        if not isinstance(loss, ClassBalanced) or loss.weights is not None:
+            return
+        # In an evaluation without training data, or with a stream of them.
+        if train_dataloader is None and not has_length(train_dataset):
+            if not loss.alike:
+                message = "without training labels to count, the loss %s weights all classes equally"
+                _logger.warning(message, self.loss_config)
+            loss.alike = True
+            return
+        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
+        set_counts = loss.set_label_counts if self.head is Head.LABELS else loss.set_class_counts
+        set_counts(self.class_counts(loader))
+
+    def class_counts(self, train_dataloader: DataLoader) -> list[int]:
+        """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
+
+        The labels of a model with a sigmoid per label are counted where they are 1. See `class_counts` for where the
+        labels are read.
+
+        Raises InputError for an `IterableDataset`, whose labels cannot be counted before training.
+        """
+        dataset: Any = train_dataloader.dataset
+        require(
+            not isinstance(dataset, IterableDataset),
+            "train_dataset",
+            f"must have a length with loss {self.loss_config}, which counts its labels beforehand, got "
+            f"{type(dataset).__name__}, a stream: give class_balanced:weights=",
+        )
+        return class_counts(train_dataloader, self.head, self.args, self.prepare_labels)
+
     def prepare_labels(self, batch: Any) -> Any:
         """Return the batch with -100 in place of labels that must not count; see `without_ignored`."""
         return without_ignored(batch, self.head, self.model)
@@ -404,7 +355,7 @@ class FocalTrainer(Trainer):
     ) -> Any:
         """Return the mean loss over the labels of the whole optimizer step; in an evaluation, add to its metrics."""
         inputs = self.prepare_labels(inputs)
-        if self._accumulator is not None:  # in an evaluation, perhaps before any training
+        if self._pass.accumulator is not None:  # in an evaluation, perhaps before any training
             self._count_classes()
             num_items_in_batch = None  # Trainer counts a soft target once for each class
         if not self._labels_checked:
@@ -412,8 +363,7 @@ class FocalTrainer(Trainer):
         runs = self._wrapped_model if self._wrapped_model is not None and model is self.model else model
         with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(runs, dict(inputs), True, num_items_in_batch)
-        if self._unmeasured is not None:
-            self._measure(model, inputs, outputs)
+        self._measure(model, inputs, outputs)
         if not return_outputs or isinstance(outputs, Mapping):
             return (loss, outputs) if return_outputs else loss
         # Trainer drops the first element of a tuple as the loss, but a model that gets no labels returns no loss.
@@ -433,17 +383,6 @@ class FocalTrainer(Trainer):
         if "train_loss" in logs and not filtered:  # the summary at the end of training
             logs["train_loss"] = self._logged_loss.mean(step, self.accelerator)
         super().log(logs, start_time)
-
-    def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
-        """Search hyperparameters, by default for the smallest NLL, which compares losses and options of a loss.
-
-        Trainer's own default would add up all metrics. Raises InputError without `compute_objective` for several
-        evaluation sets or if the trainer has `compute_metrics`.
-        """
-        other = self.compute_metrics is not None or isinstance(self.eval_dataset, dict)
-        problem = "must be given with compute_metrics or several evaluation sets, got None"
-        require(compute_objective is not None or not other, "compute_objective", problem)
-        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_nll"), *args, **kw)
 
     # Evaluation
 
@@ -486,8 +425,7 @@ class FocalTrainer(Trainer):
         )
         check_not_empty("the dataset to measure", dataloader.dataset)
         streamed = self._new_evaluation() if accumulator is None else None
-        # Attributes, because Trainer's loop cannot pass more arguments to `prediction_step` and `compute_loss`.
-        self._accumulator, self._labels_required = streamed or accumulator, not self._predicts
+        self._pass = EvaluationPass(streamed or accumulator, labels_required=not self._predicts)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ProgressAndLines):
                 callback.pass_name = getattr(accumulator, "pass_name", description.lower())
@@ -496,65 +434,46 @@ class FocalTrainer(Trainer):
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
             )
         finally:
-            self._accumulator, self._labels_required, self._unmeasured = None, False, None
+            self._pass = EvaluationPass()
         if streamed is None:
             return output
-        metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
-        if not streamed.num_samples and not self._predicts:
-            _logger.warning("the evaluation set has no labels other than -100: %s_loss is NaN", metric_key_prefix)
-            best = self.args.metric_for_best_model or "loss"  # NaN is never the best
-            metrics |= dict.fromkeys((f"{metric_key_prefix}_loss", f"eval_{best.removeprefix('eval_')}"), math.nan)
+        metrics = self._metrics(streamed, metric_key_prefix)
         self.confusion = streamed.confusion
         if self._serves_update:
             self._gamma_updates.update(*streamed.before.samples())
-        if metrics:
-            # Trainer's loss is a mean over batches, so ours replaces it.
-            output.metrics.pop(f"{metric_key_prefix}_loss", None)
-        # A metric of compute_metrics keeps its name, as in Trainer. The one that it hides is logged under BUILT_IN.
-        for name in sorted(metrics.keys() & output.metrics.keys()):
-            value, key = output.metrics[name], name.removeprefix(f"{metric_key_prefix}_")
-            if not np.allclose(value, metrics[name], rtol=1e-4, atol=1e-6, equal_nan=True):
-                metrics[f"{metric_key_prefix}_{BUILT_IN}{key}"] = metrics[name]
-                _logger.warning(
-                    "compute_metrics returned %s = %.6g, but the metric of that name is %.6g: it is logged as %s",
-                    *(key, value, metrics[name], f"{metric_key_prefix}_{BUILT_IN}{key}"),
-                )
-        output.metrics.update(metrics | output.metrics)
+        add_metrics(output.metrics, metrics, metric_key_prefix)
         return output
+
+    def _metrics(self, streamed: StreamedEvaluation, prefix: str) -> dict[str, float]:
+        """Return the metrics over all processes, with a prefix; NaN where an evaluation has no labels to measure."""
+        metrics = {f"{prefix}_{key}": value for key, value in streamed.compute().items()}
+        if not streamed.num_samples and not self._predicts:
+            _logger.warning("the evaluation set has no labels other than -100: %s_loss is NaN", prefix)
+            best = self.args.metric_for_best_model or "loss"  # NaN is never the best
+            metrics |= dict.fromkeys((f"{prefix}_loss", f"eval_{best.removeprefix('eval_')}"), math.nan)
+        return metrics
 
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Any = None
     ) -> tuple[Any, Any, Any]:
         inputs = self.prepare_labels(inputs)
-        if self._labels_required:
-            labels_of(inputs, "the dataset to measure")
-        measures = self._accumulator is not None and inputs.get("labels") is not None
-        self._unmeasured = (model, inputs) if measures else None
+        self._pass.begin_batch(model, inputs)
         loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         if isinstance(logits, tuple):  # of an unlabeled batch, for which a model may return an empty loss
             logits = without_loss(logits)
             logits = logits[0] if len(logits) == 1 else logits
-        unmeasured, self._unmeasured = self._unmeasured is not None, None
-        if unmeasured and self._labels_required:
-            raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss for metrics")
+        self._pass.end_batch(type(self).__name__)
         return loss, logits, labels
 
     def _measure(self, model: nn.Module, inputs: dict[str, Any], outputs: Any) -> None:
-        """Measure the first pass of the evaluated model over the evaluation's batch.
-
-        A `compute_loss` that a user overrides may call this class's more than once, with the batch, with the batch
-        repeated, or for another model.
-        """
-        assert self._unmeasured is not None
-        evaluated, batch = self._unmeasured
-        if unwrap(model) is not unwrap(evaluated):
+        """Measure a forward pass if it is the one of the evaluated model over the evaluation's batch."""
+        batch = self._pass.batch_to_measure(model, inputs)
+        if batch is None:
             return
-        check_same_rows(inputs, batch)
-        self._unmeasured = None
         self._example = self._example or first_rows(inputs)
         size = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
         logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
-        self._accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
+        self._pass.accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
 
     def _new_evaluation(self) -> StreamedEvaluation:
         keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
@@ -610,18 +529,9 @@ class FocalTrainer(Trainer):
 
     def _evaluation_set(self, name: str, dataset: Any) -> Any:
         """Return `dataset`, or the evaluation set with this key; raise InputError if there is none."""
-        if not isinstance(dataset, str):
-            return dataset
-        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {}
-        problem = f"must be a dataset or one of the evaluation sets ({', '.join(sets)}), got {dataset!r}"
-        require(dataset in sets, name, problem)
-        return sets[dataset]
+        return evaluation_set(name, dataset, self.eval_dataset)
 
-    def _check_held_out(self, name: str, dataset: Any) -> None:
-        problem = "must be held out, got the training set: its confidence says nothing about other data"
-        require(not same_data(dataset, self.train_dataset), name, problem)
-
-    # Correction
+    # Fit
 
     @property
     def fit(self) -> CalibrationFit | None:
@@ -672,9 +582,7 @@ class FocalTrainer(Trainer):
         require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options |= {"bias": has_bias(self.model, self._example), "clusters": clusters}
-        if method is None:
-            has_choice = self.head is Head.CLASSES and not self._is_multiple_choice
-            method = default_correction(has_choice, int(rows[-1]) + 1)
+        method = method or self._default_method(int(rows[-1]) + 1)
         self.fit = fit = replace(fit_correction(logits, labels, method, **options), dataset=dataset)
         return fit
 
@@ -717,6 +625,20 @@ class FocalTrainer(Trainer):
         self.fit = replace(fit, curves=curves, dataset=dataset)
         return temperature
 
+    def _fit_default(self, method: str | None, per_label: bool | None) -> None:
+        """Fit a correction to the held-out data, as `finish` does."""
+        held_out = self.held_out_dataset()
+        per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
+        method = method or self._default_method(len(held_out))
+        if method == "temperature":
+            self.fit_temperature(held_out, per_label=per_label)
+        else:
+            self.fit_correction(held_out, method, per_label)
+
+    def _default_method(self, num_samples: int) -> str:
+        """Return the method of `fit_correction` for this number of held-out samples."""
+        return default_correction(self.head is Head.CLASSES and not self._is_multiple_choice, num_samples)
+
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.
 
@@ -729,7 +651,7 @@ class FocalTrainer(Trainer):
         require(dataset is not None, name, problem)
         if isinstance(dataset, dict):
             raise InputError(name, f"must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
-        self._check_held_out(name, dataset)
+        check_held_out(name, dataset, self.train_dataset)
         check_not_empty(name, dataset)
         return dataset
 
@@ -782,54 +704,10 @@ class FocalTrainer(Trainer):
                 fit.temperature.save(folder / "temperature.json")
             has_class_names = self.head in (Head.CLASSES, Head.LABELS, Head.PIXELS) and not self._is_multiple_choice
             write_correction(folder / "correction.json", fit, label_names_of(self.model) if has_class_names else ())
-            self._fold_saved(folder, fit.correction, earlier)
+            has_weights = weight_files(folder) != earlier
+            fold_into_saved(self.model, folder, fit.correction, self._example, has_weights=has_weights)
         if self._has_one_sigmoid and (folder / "config.json").is_file():
             copy_settings(self.model.config.name_or_path, folder, one_logit=True)
-
-    def _fold_saved(self, folder: Path, correction: Correction, earlier: dict[Path, tuple[int, int]]) -> None:
-        """Fold a correction into the saved model. If that fails, record it in the saved configuration, and warn.
-
-        Only the saved files change. The model does not, because FSDP2 and ZeRO-3 may keep only shards of it in memory.
-        `earlier` is what `weight_files` returned before the model was saved. If the model has an adapter, only the
-        adapter is saved. An adapter cannot hold the temperature of a language model, so this temperature is recorded
-        in the saved generation configuration instead.
-        """
-        model: Any = unwrap(self.model)
-        model_class, adapter = type(model), without_adapter(model) is not model
-        try:
-            if adapter and model.active_adapters != ["default"]:  # PEFT saves other adapters in subfolders
-                raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
-            # FSDP's sharded state dicts and ZeRO-3's checkpoints are saved in other kinds of files.
-            if weight_files(folder) == earlier:
-                raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
-            if adapter:
-                return fold_saved_adapter(model, folder, correction, self._example)
-            # FSDP2 replaces the class of a model by one that derives from it.
-            model_class = next(kind for kind in model_class.__mro__ if not is_sharded_class(kind))
-            if not issubclass(model_class, PreTrainedModel):
-                raise TypeError(f"the model must be one of Transformers, got {model_class.__name__}")
-            if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
-                from transformers.integrations import HfDeepSpeedConfig
-
-                # In force as long as it is referenced.
-                unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841
-            fold_correction(model_class.from_pretrained(folder), correction, self._example).save_pretrained(folder)
-        except Exception as error:  # a model's own code raises anything
-            config = folder / "config.json"
-            if config.is_file():  # as JSON, which works for the configuration of any class
-                values = json.loads(config.read_text(encoding="utf-8"))
-                drop_promises(values)
-                values["calibration"] = calibration_record(correction, folded=False)
-                write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
-            elif adapter and head_of(model).generates and correction.T is not None:
-                generation = copy.deepcopy(model.generation_config)
-                generation.update(do_sample=True, temperature=correction.T)
-                generation.save_pretrained(folder)
-            _logger.warning(
-                "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
-                correction,
-                error,
-            )
 
     # Reporting and publishing
 
@@ -863,18 +741,6 @@ class FocalTrainer(Trainer):
         folder = self.args.output_dir
         self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
         return result
-
-    def _fit_default(self, method: str | None, per_label: bool | None) -> None:
-        """Fit a correction to the held-out data, as `finish` does."""
-        held_out = self.held_out_dataset()
-        per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
-        if method is None:
-            has_choice = self.head is Head.CLASSES and not self._is_multiple_choice
-            method = default_correction(has_choice, len(held_out))
-        if method == "temperature":
-            self.fit_temperature(held_out, per_label=per_label)
-        else:
-            self.fit_correction(held_out, method, per_label)
 
     def report(self, test_dataset: Any) -> RunResult:
         """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.
@@ -944,9 +810,7 @@ class FocalTrainer(Trainer):
         """
         names: Any = [tasks, dataset_tags, dataset, dataset_args]
         task, tag, data, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
-        args, state, model = self.args, self.state, without_adapter(self.model)
-        config = getattr(model, "config", None)
-        task = task or task_of_model(model, self.head).pipeline
+        task = task or task_of_model(without_adapter(self.model), self.head).pipeline
         card_data = CardData(tag or data)
         fitted_on = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
         if result is not None:
@@ -954,66 +818,34 @@ class FocalTrainer(Trainer):
         else:
             test_dataset = self.eval_dataset if test_dataset is None else test_dataset
             test_dataset = self.held_out_dataset(test_dataset, "test_dataset")
-            split, same_samples = self._split_name(test_dataset, "test"), same_data(fitted_on, test_dataset)
+            split, same_samples = set_name(test_dataset, self.eval_dataset, "test"), same_data(fitted_on, test_dataset)
             card_data = replace(card_data, measured_on=split, same_samples=same_samples)
             result = self._measured_result(test_dataset)
         if not self.is_world_process_zero():
             return
         if fitted_on is not None:
-            card_data = replace(card_data, fitted_on=self._split_name(fitted_on, "calibration"))
-        folder = Path(args.output_dir)
-        file = folder / "config.json"
-        saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"calibration": {"folded": False}}
-        generates = self.head.generates
-        earlier = None if result.temperature.is_fitted else folded_temperature(self._recorded_calibration(), generates)
-        unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
-        settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
-        if state.global_step:  # training may have stopped early
-            settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
-        settings["configuration of the dataset"] = data_config
-        settings = {
-            name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
-        }
-        folded = is_folded(saved.get("calibration"), generates) or adapter_calibration(folder) is not None
-        card_model = CardModel(
-            name=model_name or self.hub_model_id or repository_of(args),
-            task=task,
-            base=finetuned_from or getattr(config, "name_or_path", None) or None,
-            package=registering_package(model),
-            is_loadable=isinstance(model, PreTrainedModel),
-            is_adapter=model is not unwrap(self.model),
-            num_labels=getattr(config, "num_labels", None),
-            takes_pairs=self._takes_pairs(),
-            folded_temperature=earlier,
+            card_data = replace(card_data, fitted_on=set_name(fitted_on, self.eval_dataset, "calibration"))
+        folder, generates = Path(self.args.output_dir), self.head.generates
+        model = trained_model(
+            self.model,
+            model_name or self.hub_model_id or repository_of(self.args),
+            task,
+            finetuned_from,
+            takes_pairs=task == "text-classification" and self._takes_pairs(),
+            folded_temperature=(
+                None if result.temperature.is_fitted else folded_temperature(self._recorded_calibration(), generates)
+            ),
         )
-        card = model_card(
-            replace(result, fit=replace(result.fit, folded=folded)),
-            card_model,
-            card_data,
-            Training(settings, self._fine_tunes_texts),
-            language=language,
-            license=license,
-        )
+        settings = training_settings(self.args, self.state, **{"configuration of the dataset": data_config})
+        training = Training(settings, self._fine_tunes_texts)
+        result = replace(result, fit=replace(result.fit, folded=is_folded_in_saved(folder, generates)))
+        card = model_card(result, model, card_data, training, language=language, license=license)
         card.data.tags += [tags] if isinstance(tags, str) else tags or []
         card.save(folder / "README.md")
 
-    def _split_name(self, dataset: Any, other: str) -> str:
-        """Return a dataset's key in several evaluation sets, "validation" if it is the only such set, or `other`."""
-        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"validation": self.eval_dataset}
-        return next((key for key, part in sets.items() if same_data(part, dataset)), other)
-
     def _takes_pairs(self) -> bool:
-        """Return whether the first sample has as many separators as the tokenizer adds to two texts, not to one."""
-        data, tokenizer = self.train_dataset, self.processing_class
-        data = self.eval_dataset if data is None else data
-        data = next(iter(data.values()), None) if isinstance(data, dict) else data
-        if not isinstance(tokenizer, PreTrainedTokenizerBase) or data is None:
-            return False
-        sample: Any = next(iter(data), None)
-        ids = sample.get("input_ids", []) if isinstance(sample, Mapping) else []
-        separators = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
-        one, two = map(tokenizer.num_special_tokens_to_add, (False, True))
-        return one < two == sum(int(token) in separators for token in ids)
+        """Return whether the model was trained on pairs of texts, by its first sample."""
+        return is_pair(self.processing_class, first_sample(self.train_dataset, self.eval_dataset))
 
     def push_to_hub(
         self,
@@ -1064,50 +896,13 @@ class FocalTrainer(Trainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push the model in a checkpoint, without the training state, while training continues."""
-        args, checkpoint = self.args, Path(checkpoint_folder)
+        args: Any = self.args
         if not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
             return
         if not args.hub_always_push and not all(future.done() for future in self.checkpoint_pushes):
             return
         self.callback_handler.on_push_begin(args, self.state, self.control)
-        # `save_total_limit` may remove the checkpoint before it is uploaded.
-        snapshot = TemporaryDirectory(prefix="_push-", dir=args.output_dir)
-        for file in published_files(checkpoint):
-            target = Path(snapshot.name, file)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy2(checkpoint / file, target)
+        options = {"token": args.hub_token, "revision": args.hub_revision}
         message = f"Training in progress, step {self.state.global_step}"
-        options = {"token": args.hub_token, "revision": args.hub_revision, "commit_message": message}
-        self.checkpoint_pushes.append(run_as_future(_push_snapshot, snapshot, self.hub_model_id, options))
-
-
-def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Return the safetensors files in a folder, each with two numbers that change when the file is rewritten."""
-    stats = {path: path.stat() for path in folder.glob("*.safetensors")}
-    # The time alone may stay the same: clocks tick every few milliseconds, on some file systems every second.
-    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in stats.items()}
-
-
-def same_data(first: Any, second: Any) -> bool:
-    """Return whether two datasets are the same object, or the same data loaded twice."""
-    if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
-        return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
-    return first is not None and first is second
-
-
-def check_not_empty(name: str, dataset: Any) -> None:
-    if isinstance(dataset, dict):
-        for key, part in dataset.items():
-            check_not_empty(f"{name}[{key!r}]", part)
-    else:
-        is_empty = has_length(dataset) and len(dataset) == 0
-        require(not is_empty, name, "must hold at least one sample, got an empty dataset")
-
-
-def _push_snapshot(snapshot: TemporaryDirectory, name: str, options: Any) -> None:
-    """Upload the copy of a checkpoint, and remove the copy."""
-    with snapshot:
-        try:
-            upload(snapshot.name, name, **options)
-        except HubError as error:
-            _logger.warning("%s; the training goes on", error)
+        push = start_upload(checkpoint_folder, args.output_dir, self.hub_model_id, commit_message=message, **options)
+        self.checkpoint_pushes.append(push)

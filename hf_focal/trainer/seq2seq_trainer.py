@@ -104,7 +104,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         loss, labels = None, inputs.get("labels")
         if labels is None:  # `DataCollatorForSeq2Seq` adds `labels=None`, which the superclass takes for labels
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
-        if labels is not None or self._labels_required:
+        if labels is not None or self._pass.labels_required:
             loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
         if labels is not None:  # without labels, these inputs are the beginnings of the sequences to generate
             target_inputs = ("labels", "decoder_input_ids", "decoder_attention_mask")

@@ -64,12 +64,9 @@ class ReproduceArguments:
 class CellRun:
     """The run of one table cell with one seed.
 
-    Attributes:
-        name: dataset, model, loss, and seed, as in the table.
-        folder: the run's output_dir, which also holds `launch.log` and `launch.json`.
-        recipe: the script of the recipe.
-        options: the script's arguments, without output_dir.
-        settings: JSON values that identify the run: its arguments, and digests of its files instead of their location.
+    `name` is dataset, model, loss, and seed, as in the table. `folder`, the run's output_dir, also holds `launch.log`
+    and `launch.json`. `options` are the arguments of the script `recipe`, without output_dir. `settings` identify the
+    run: its arguments, and digests of its files instead of their location.
     """
 
     name: str

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from peak_memory import peak_bytes
 from scipy.special import chdtrc
 
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature, fit_thresholds
@@ -206,6 +207,13 @@ def test_the_callers_logits_stay_as_they_are():
     fit = fit_correction(logits, labels, "temperature")
     assert torch.equal(logits, before)
     assert fit.temperature == fit_temperature(before, labels, "nll")
+
+
+def test_trying_all_methods_takes_the_memory_of_a_few_copies_of_the_logits():
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(20_000, 10, generator=generator)
+    labels = torch.multinomial((logits / 1.5).softmax(1), 1, generator=generator).squeeze(1)
+    assert peak_bytes(lambda: fit_correction(logits, labels)) < 9 * logits.double().nbytes  # 15 with a copy a method
 
 
 def test_masked_classes_get_a_temperature():

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from transformers import default_data_collator
 
 from hf_focal.losses import class_balanced_weights
-from hf_focal.trainer import focal_trainer as module
+from hf_focal.trainer import class_counts as module
 
 DATA = rows(45)
 EXPECTED = np.bincount([row["labels"] for row in DATA], minlength=NUM_LABELS).tolist()

@@ -35,8 +35,8 @@ from hf_focal.calibration import CalibrationFit, Correction, apply_calibrated_ge
 from hf_focal.calibration.corrections import recorded_calibration
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
-from hf_focal.trainer import focal_trainer
-from hf_focal.trainer.focal_trainer import weight_files
+from hf_focal.trainer import saved_model_folding
+from hf_focal.trainer.saved_model_folding import weight_files
 from hf_focal.utils.folder_lock import unlock_all
 
 
@@ -177,7 +177,7 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
     def fail(*args):
         raise RuntimeError("of the model's own code")
 
-    monkeypatch.setattr(focal_trainer, "fold_correction", fail)
+    monkeypatch.setattr(saved_model_folding, "fold_correction", fail)
     temperature = replace(temperature, value=1.5)
     fitted.fit = CalibrationFit.of_temperature(temperature)
     fitted.save_calibrated()

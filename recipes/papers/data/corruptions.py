@@ -18,7 +18,7 @@ _BLOCK = 2**20
 
 
 def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
-    """Return corrupted copies of the images.
+    """Return corrupted copies of images, uint8 (N, H, W, C) with C = 3 (RGB) or 1 (gray), on their device.
 
     Values x in [0, 1] are corrupted in float64 on the CPU, clipped to [0, 1], multiplied by 255, and truncated to
     uint8, as in CIFAR-10-C. The corruptions are as follows, with the constants c of severities 1 to 5 in brackets:
@@ -31,19 +31,8 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
     - `"brightness"`: V of HSV becomes V' = min(V + c, 1), and H and S are kept. Each pixel is multiplied by V' / V,
       and black becomes the gray V' [0.05, 0.1, 0.15, 0.2, 0.3].
 
-    Args:
-        images: uint8 (N, H, W, C) with C = 3 (RGB) or 1 (gray), on any device. They are not modified.
-        name: one of `CORRUPTIONS`.
-        severity: 1 to 5.
-        seed: seed of the noise, which also depends on the name and the severity. Noise is drawn image by image: the
-            noise of an image does not depend on the images after it. Contrast and brightness use no noise.
-
-    Returns:
-        uint8 (N, H, W, C), on the images' device.
-
-    Raises:
-        ValueError: `images` has the wrong dtype or shape, `name` is unknown, `severity` is not from 1 to 5, or `seed`
-            is negative.
+    The noise depends on the name, the severity, and the seed, and is drawn image by image: it does not depend on later
+    images. A `ValueError` says which argument is wrong.
     """
     if images.dtype != torch.uint8:
         raise ValueError(f"images must be of dtype torch.uint8, got {images.dtype}")

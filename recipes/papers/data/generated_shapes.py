@@ -30,26 +30,14 @@ _RARE = {"triangle": (1, 0.5, 5, 8), "ring": (1, 0.4, 5, 7), "cross": (1, 0.4, 5
 
 
 def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, seed: int = 0) -> Dataset:
-    """Draw images of shapes, and masks with the class of each pixel.
+    """Draw images of shapes (`size` × `size` RGB pixels, size ≥ 32), and masks with the class of each pixel.
 
     Large squares and discs are drawn on the background, and some images also have a triangle, a ring, or a cross, or
     several of these, on top. In a thousand images of 64 × 64 pixels, 56% of the pixels are background, 25% squares,
-    17% discs, 0.8% triangles, 0.5% rings, and 0.4% crosses. The colors of shapes vary around the mean color of their
-    class, and pixel values vary around the color of their shape.
+    17% discs, 0.8% triangles, 0.5% rings, and 0.4% crosses. Pixel values vary around the color of their shape with the
+    standard deviation `noise`, on the scale 0 … 255, and colors around that of their class with half of it.
 
-    Args:
-        num_samples: number of images, at least 1.
-        size: height and width in pixels, at least 32.
-        noise: standard deviation of the pixel values around their shape's color, on the scale 0 … 255. The standard
-            deviation of the shapes' colors is half of `noise`.
-        seed: seed of the images.
-
-    Returns:
-        `Dataset` with the columns "image" (RGB) and "mask" (8-bit indices into `SHAPE_NAMES`), both undecoded PNG
-        `Image`s.
-
-    Raises:
-        ValueError: an argument is out of range.
+    The columns of the result, "image" and "mask" (8-bit indices into `SHAPE_NAMES`), are undecoded PNG `Image`s.
     """
     for name, value, low in (("num_samples", num_samples, 1), ("size", size, 32), ("noise", noise, 0)):
         if value < low:

@@ -35,16 +35,7 @@ def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, 
     ambiguous. The rare kinds are the hardest to recognize. In ten thousand sentences, 85% of the words are outside
     names, 5% begin a person's name, and 0.12% begin an event's name.
 
-    Args:
-        num_samples: number of sentences, at least 1.
-        min_words, max_words: smallest and largest number of words in a sentence.
-        seed: seed of the sentences.
-
-    Returns:
-        `Dataset` with the columns "tokens" (lists of strings) and "tags" (lists of `ClassLabel` of `TAG_NAMES`).
-
-    Raises:
-        ValueError: an argument is out of range.
+    The columns are "tokens" (lists of strings) and "tags" (lists of `ClassLabel` of `TAG_NAMES`).
     """
     for name, value in (("num_samples", num_samples), ("min_words", min_words)):
         if value < 1:

@@ -20,30 +20,18 @@ def generate_topic_sets(
     seed: int = 0,
     language_seed: int = 0,
 ) -> Dataset:
-    """Draw texts with any number of topics, and the exact probability of each topic.
+    """Draw texts with any number of the L topics, and the exact probability of each topic.
 
     A text has topic k with probability π_k, independently of its other topics; π_k falls exponentially from
     `most_frequent` for the first topic to `imbalance` × `most_frequent` for the last. For each word, a topic is drawn
     uniformly, and the word is drawn from this topic's vocabulary. Each vocabulary has two distributions, one for texts
     that have the topic and one for texts that do not. Both are mixtures of two Zipf distributions: one is the same in
-    both mixtures; the other, with weight `topic_share`, ranks the words in a different order in each. So the log
+    both mixtures; the other, with weight `topic_share` < 1, ranks the words in a different order in each. So the log
     odds of topic k given a text are the log odds of π_k plus the log-likelihood ratios of the text's words from the
-    vocabulary of topic k.
+    vocabulary of topic k. Splits of one corpus share `language_seed` and differ in `seed`.
 
-    Args:
-        num_samples: number of texts.
-        num_topics: L, at least 1.
-        most_frequent: π of the first topic, in (0, 1).
-        imbalance: π of the last topic divided by π of the first, in (0, 1].
-        words_per_topic: size of each topic's vocabulary.
-        min_words, max_words: range of the number of words in a text.
-        topic_share: weight of the Zipf distributions that differ, from 0 (nothing to learn) to below 1.
-        seed: seed of the samples.
-        language_seed: seed of the distributions. Splits of one corpus share this seed and differ in `seed`.
-
-    Returns:
-        `Dataset` with the columns "text" (string), "label" (a list of L values of 0.0 or 1.0), and "posterior" (a
-        list of the L values of P(topic | text), float64).
+    The columns are "text" (string), "label" (L values of 0.0 or 1.0), and "posterior" (L values P(topic | text),
+    float64).
     """
     frequency = most_frequent * imbalance ** (np.arange(num_topics) / max(num_topics - 1, 1))
     # Axes: topic; without or with the topic; word.
@@ -75,17 +63,11 @@ def generate_topic_sets(
 def topic_posterior(
     words: np.ndarray, topics: np.ndarray, texts: np.ndarray, distributions: np.ndarray, frequency: np.ndarray
 ) -> np.ndarray:
-    """Compute P(topic | text) under the model of `generate_topic_sets`, by Bayes' rule.
+    """Compute P(topic | text) under the model of `generate_topic_sets` by Bayes' rule, float64 (N, L).
 
-    Args:
-        words: integers, (M,), the words of all texts, each within its topic's vocabulary.
-        topics: integers, (M,), the topic whose vocabulary each word belongs to.
-        texts: integers, (M,), the text of each word, from 0 to N - 1; the last text must have words.
-        distributions: float64, (L, 2, V), positive: P(word) in texts without and with the topic.
-        frequency: float64, (L,), the probabilities π of the topics.
-
-    Returns:
-        float64, (N, L).
+    The arguments are integers (M,) for the words of all texts: each one's number within its topic's vocabulary, the
+    topic, and the text (from 0 to N - 1; the last text must have words); `distributions`, (L, 2, V), positive: P(word)
+    in texts without and with the topic; and `frequency`, (L,), the probabilities π of the topics.
     """
     num_topics = len(distributions)
     ratio = np.log(distributions[:, 1] / distributions[:, 0])
@@ -94,19 +76,10 @@ def topic_posterior(
 
 
 def true_label_errors(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> dict[str, float]:
-    """Compute the ECE and the macro ECE of P(label), from 0 to 1, with the true posterior instead of sampled labels.
+    """Compute the ECE and the macro ECE of P(label), (N, L), from 0 to 1, against the true posterior, (N, L).
 
-    Args:
-        probabilities: (N, L), P(label) predicted by the model.
-        posteriors: (N, L), the true P(label).
-        num_bins: number of bins, which have equal width as in `CalibrationMetrics`.
-
-    Returns:
-        A dictionary of "ece", the error over all N · L probabilities, and "macro_ece", the mean over the labels of the
-        error over each label's N probabilities.
-
-    Raises:
-        ValueError: the shapes differ or are not (N, L).
+    "ece" is the error over all N · L probabilities, and "macro_ece" the mean over the labels of the error over each
+    label's N probabilities. Bins have equal width, as in `CalibrationMetrics`.
     """
     p, q = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
     if p.shape != q.shape or p.ndim != 2:

@@ -22,31 +22,16 @@ def generate_topics(
     seed: int = 0,
     language_seed: int = 0,
 ) -> Dataset:
-    """Draw texts about topics, with noisy labels and the exact probability of each label.
+    """Draw texts about K topics, with noisy labels and the exact probability of each label.
 
     For each text, a topic and a length are drawn uniformly. The words are drawn independently from the topic's
     distribution, a mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for
     all topics; the other, with weight `topic_share`, ranks the words in the topic's own order. The label is the topic
     or, with probability `label_noise`, one of the other topics. With the defaults, the best possible classifier has an
-    error rate of 17%.
+    error rate of 17%. Splits of one corpus share `language_seed` and differ in `seed`.
 
-    Args:
-        num_samples: number of texts.
-        num_topics: K, at least 2.
-        vocab_size: number of distinct words.
-        min_words, max_words: range of the number of words in a text.
-        topic_share: weight of the topic's own Zipf distribution, from 0 (nothing to learn) to 1.
-        label_noise: probability that the label is not the topic, from 0 to 1.
-        seed: seed of the samples.
-        language_seed: seed of the topics' distributions. Splits of one corpus share this seed and differ in `seed`.
-
-    Returns:
-        `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics), and "posterior" (a list of the
-        K values of P(label | text), float64). `np.array(dataset["posterior"])` keeps float64; the "numpy" format of
-        `datasets` does not.
-
-    Raises:
-        ValueError: an argument is out of range.
+    The columns are "text" (string), "label" (`ClassLabel`), and "posterior" (K values P(label | text), float64;
+    `np.array(dataset["posterior"])` keeps float64, but not the "numpy" format of `datasets`).
     """
     lowest = {"num_samples": 1, "num_topics": 2, "vocab_size": 1, "min_words": 1}
     for (name, low), value in zip(lowest.items(), (num_samples, num_topics, vocab_size, min_words), strict=True):
@@ -81,16 +66,10 @@ def generate_topics(
 
 
 def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarray, label_noise: float) -> np.ndarray:
-    """Compute P(label | text) under the model of `generate_topics`, by Bayes' rule in log space.
+    """Compute P(label | text) under the model of `generate_topics`, by Bayes' rule in log space, float64 (N, K).
 
-    Args:
-        words: integers, the words of all texts, concatenated.
-        ends: integers, (N,), the end of each text in `words`. No text is empty.
-        distributions: float64, (K, vocab_size), positive. Each row sums to 1.
-        label_noise: probability that a label differs from the topic.
-
-    Returns:
-        float64, (N, K).
+    `words` are the numbers of the words of all texts, one text after the other, `ends` (N,) the end of each text in it
+    (no text is empty), and `distributions` (K, vocab_size) positive, each row with the sum 1.
     """
     starts = np.concatenate([[0], ends[:-1]])
     likelihood = np.add.reduceat(np.log(distributions).T[words], starts)
@@ -102,19 +81,10 @@ def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarr
 def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> float:
     """Compute the ECE (Naeini et al., AAAI 2015), from 0 to 1, with the true posterior instead of sampled labels.
 
-    Bins of the confidence have equal width, ((i-1)/num_bins, i/num_bins]. The result is the mean over samples of |mean
-    confidence - mean true posterior of the predicted class|, where both means are over the sample's bin. As the number
-    of samples grows, the ECE on sampled labels converges to this error. A model that predicts the true posterior has
-    an error of 0.
-
-    Args:
-        probabilities: (N, K), the probabilities that the model predicts. The predicted class has the largest one; of
-            equal maxima, the first counts.
-        posteriors: (N, K), the true probabilities of the labels.
-        num_bins: number of bins.
-
-    Raises:
-        ValueError: the shapes differ or are not (N, K).
+    Both arguments are (N, K). Bins of the confidence have equal width, ((i-1)/num_bins, i/num_bins]. The result is the
+    mean over samples of |mean confidence - mean true posterior of the predicted class|, where both means are over the
+    sample's bin. As N grows, the ECE on sampled labels converges to this error. A model that predicts the true
+    posterior has an error of 0.
     """
     probabilities, posteriors = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
     if probabilities.shape != posteriors.shape or probabilities.ndim != 2:

@@ -47,14 +47,9 @@ class Grammar:
     - each word's translation is drawn; a noun's translations may differ in gender, which the determiner reveals;
     - a particle ends the sentence with some probability.
 
-    Args:
-        language_seed: seed of the words, their translations, and the probabilities of the translations.
-        ambiguity: the expected share of the words, determiners aside, that have 2 or 3 translations, from 0 (each
-            sentence has one translation) to 1. The probabilities of alternative word orders and of the particle are
-            proportional to `ambiguity`.
-
-    Raises:
-        ValueError: an argument is out of range.
+    `language_seed` draws the words, their translations, and the probabilities of the translations. `ambiguity`, from 0
+    (each sentence has one translation) to 1, is the expected share of the words, determiners aside, that have 2 or 3
+    translations; the probabilities of other word orders and of the particle are proportional to it.
     """
 
     def __init__(self, *, language_seed: int = 0, ambiguity: float = 0.5):
@@ -97,32 +92,19 @@ class Grammar:
     def next_word_distributions(self, source: str, prefix: str) -> list[dict[str, float]]:
         """Compute P(next target word | source, words so far) after each leading part of `prefix`, from none to all.
 
-        If `prefix` is a whole translation, item t of the list is the true distribution for a teacher-forced model at
-        position t.
-
-        Args:
-            source: a sentence of the source language.
-            prefix: the first words of a translation of `source`, or "".
-
-        Returns:
-            Dictionaries from each possible next word to its probability, summed over all translations that begin so,
-            with `END` ("") for the end of the sentence. Words with probability 0 are left out. The probabilities of
-            each dictionary sum to 1.
-
-        Raises:
-            ValueError: `source` is not a source sentence, or no translation begins with `prefix`.
+        So if `prefix` is a whole translation, item t is the true distribution for a teacher-forced model at position
+        t. An item maps each possible next word, or `END` ("") for the end of the sentence, to its probability, summed
+        over all translations that begin so. Raises `ValueError` if `source` is not a source sentence, or no
+        translation begins with `prefix`.
         """
         error = f"prefix must begin a translation of {source!r}, got {prefix!r}"
         return self._distributions(source, prefix.split(), error)
 
     def token_probabilities(self, source: str, target: str) -> tuple[list[str], list[float]]:
-        """Compute P(word | source, preceding target words) for each word of `target` and for its end.
+        """Return the words of `target` and `END`, and P(word | source, preceding target words) of each of them.
 
-        Returns:
-            The T words of `target` and `END`, and their T + 1 probabilities, whose product is P(target | source).
-
-        Raises:
-            ValueError: `source` is not a source sentence, or `target` is not a translation of `source`.
+        The product of the probabilities is P(target | source). Raises `ValueError` if `target` is not a translation of
+        `source`.
         """
         words = [*target.split(), END]
         error = f"target must be a whole translation of {source!r}, got {target!r}"
@@ -207,19 +189,9 @@ def generate_translations(
 ) -> Dataset:
     """Draw pairs of sentences from a `Grammar`, with the exact log-probability of each translation.
 
-    Args:
-        num_samples: number of pairs, at least 1.
-        ambiguity: ambiguity of the `Grammar`, from 0 to 1.
-        seed: seed of the pairs, not negative.
-        language_seed: seed of the `Grammar`, not negative. Splits of one corpus share this seed and differ in `seed`.
-
-    Returns:
-        `Dataset` with the columns "source" and "target" (strings, words separated by single spaces) and
-        "target_log_probability" (float64, log P(target | source) in nats, including the end of the sentence).
-        `Grammar(language_seed=language_seed, ambiguity=ambiguity)` gives the probabilities of single words.
-
-    Raises:
-        ValueError: an argument is out of range.
+    Splits of one corpus share `language_seed` and differ in `seed`. The columns are "source" and "target" (words
+    separated by single spaces) and "target_log_probability" (float64, log P(target | source) in nats, including the
+    end of the sentence).
     """
     _at_least("num_samples", num_samples, 1)
     _at_least("seed", seed, 0)
@@ -249,21 +221,12 @@ def true_translation_errors(
     *,
     max_length: int | None = None,
 ) -> tuple[float, float] | None:
-    """Compute the `true_calibration_error` of a model's next-token predictions, with teacher forcing.
+    """Compute the `true_calibration_error` of a model's teacher-forced predictions of tokens, before and after T.
 
-    Pairs with a word that is not exactly one token are left out. All words are single tokens unless the tokenizer's
-    vocabulary is too small, or the tokenizer was trained on different pairs or on very few.
-
-    Args:
-        model: a sequence-to-sequence model; it is set to evaluation mode.
-        tokenizer: tokenizer of both languages, which ends each sentence with one token.
-        pairs: columns "source" and "target" of `generate_translations`, with the default ambiguity and language seed.
-        temperature: temperature that was fitted for the model.
-        max_length: pairs whose source or target has more tokens are left out; None keeps all.
-
-    Returns:
-        The errors before and after the logits are divided by `temperature`, from 0 to 1; None if every pair is left
-        out.
+    The pairs are those of `generate_translations`, with the default ambiguity and language seed. Pairs with a word
+    that is not exactly one token, or with more tokens than `max_length`, are left out; None is returned if there are
+    no others. All words are single tokens unless the tokenizer's vocabulary is too small, or it was trained on other
+    pairs or on very few. The model is set to evaluation mode.
     """
     tokens = tokenizer(pairs["source"][:], text_target=pairs["target"][:])
     samples = [

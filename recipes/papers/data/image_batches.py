@@ -26,11 +26,7 @@ _PADDING = 4  # zero pixels around an image for "crop"
 def decode_images(split: Dataset, size: int) -> Tensor:
     """Decode a split's images as RGB, resize each one's shorter side to `size` (bilinear), and crop the middle square.
 
-    Returns:
-        uint8, (N, size, size, 3).
-
-    Raises:
-        ValueError: a value is not an image.
+    Returns uint8 (N, size, size, 3). Raises `ValueError` if a value is not an image.
     """
     return _decode_all(split["image"], range(len(split)), size, size)
 
@@ -66,12 +62,8 @@ class ImageDataset(torch.utils.data.Dataset):
         augmentation: "crop" (a crop at a random position, up to 4 pixels beyond the edges, where pixels are 0),
             "resized_crop" (a random crop of 8% to 100% of the area, with an aspect ratio of 3:4 to 4:3), or "none".
             "crop" and "resized_crop" also flip half of the images, left to right.
-        in_memory: whether to decode all images up front. If False, each image is decoded on access (in the workers of
-            a `DataLoader`).
+        in_memory: whether to decode all images up front, instead of on access (in the workers of a `DataLoader`).
         seed: seed of the augmentation.
-
-    Raises:
-        ValueError: `augmentation` is unknown, or a value is not an image.
     """
 
     def __init__(
@@ -121,15 +113,10 @@ def collate(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def prepare_batch(batch: dict[str, Tensor], pixels: PixelFormat) -> dict[str, Tensor]:
-    """Crop and normalize the images of a batch for a model, on the device that the batch is on.
+    """Crop and normalize the images of a batch from `ImageDataset` for a model, on the device that the batch is on.
 
-    Args:
-        batch: a batch from `ImageDataset`, with ``pixel_values`` (B, S, S, 3), uint8, and perhaps ``boxes``.
-        pixels: the model's pixel format.
-
-    Returns:
-        A copy of the batch without ``boxes``. Its ``pixel_values`` (B, 3, pixels.size, pixels.size) are float32, with
-        channels last in memory.
+    Returns a copy of the batch without "boxes", whose "pixel_values" (B, 3, pixels.size, pixels.size) are float32,
+    with channels last in memory.
     """
     batch = dict(batch)
     values = batch["pixel_values"].permute(0, 3, 1, 2).float()

@@ -7,21 +7,10 @@ from datasets import ClassLabel, Dataset
 def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column: str = "labels") -> Dataset:
     """Draw a subset whose class sizes fall exponentially with the label: ``n_c = n_max · ρ^(c / (K - 1))``.
 
-    n_max is the size of the largest class, and K is the number of classes. Sizes are rounded down, but not below 1. A
-    class that has at most n_c samples keeps all of them, so ρ = 1 changes nothing.
-
-    Args:
-        dataset: data with at least one sample of each class.
-        imbalance: ρ in (0, 1], the size of the last class as a share of n_max.
-        seed: seed of the draw. With the same seed, the samples kept for a smaller ρ are a subset of those for a larger
-            ρ.
-        label_column: column of `ClassLabel`.
-
-    Returns:
-        The samples drawn, in their original order.
-
-    Raises:
-        ValueError: ρ is not in (0, 1], the column does not hold class labels, or a class has no samples.
+    ρ is `imbalance`, in (0, 1]; n_max is the size of the largest of the K classes, none of which may be empty. Sizes
+    are rounded down, but not below 1. A class that has at most n_c samples keeps all of them, so ρ = 1 changes
+    nothing. The samples stay in their order; with the same seed, those kept for a smaller ρ are a subset of those for
+    a larger ρ. `label_column` must hold `ClassLabel`s.
     """
     if not 0 < imbalance <= 1:
         raise ValueError(f"imbalance must be above 0 and at most 1, got {imbalance}")

@@ -48,13 +48,8 @@ _STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": stri
 def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
     """Remove headers, footers, and quotes from the posts in the column "text".
 
-    Args:
-        splits: splits of raw posts.
-        parts: the parts to remove, such as "headers,footers,quotes" or "headers"; "none" changes nothing.
-
-    Raises:
-        ValueError: a part is unknown, or most texts of a split become empty, a sign that the texts are not newsgroup
-            posts.
+    `parts` names them, as in "headers,footers,quotes"; "none" changes nothing. Raises `ValueError` if a part is
+    unknown, or if most texts of a split become empty, a sign that the texts are not newsgroup posts.
     """
     if parts == "none":
         return splits

@@ -24,21 +24,17 @@ def load_parallel(
     """Load the train, validation, and test splits of a parallel corpus with `hf_focal.load_splits`.
 
     Pairs with a blank sentence are dropped from the training split, since they teach nothing; their number is logged.
+    Files may also be the common prefix of two UTF-8 text files with one sentence per line: ``corpus/train`` for
+    ``corpus/train.en`` and ``corpus/train.de``.
 
     Args:
         source_lang, target_lang: the names of the two languages, which are those of the columns, or the keys of a
             column "translation".
         other_test_file: a second test set, which becomes the split "other_test".
-        **arguments: as for `load_splits`. Files may also be the common prefix of two text files with one sentence per
-            line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``.
+        **arguments: as for `load_splits`, which says what is raised.
 
     Returns:
-        `DatasetDict` of "train", "validation", "test", and, if `other_test_file` is given, "other_test", with the
-        columns "source" and "target" (string).
-
-    Raises:
-        FileNotFoundError, ValueError: as in `load_splits`; also if text files are not UTF-8 or have unequal numbers of
-            lines, or all training pairs have a blank sentence.
+        The splits, with the columns "source" and "target" (string).
     """
     for name in ("train_file", "validation_file", "test_file"):
         if (file := arguments.get(name)) is not None and not is_file(Path(file)):
@@ -55,15 +51,9 @@ def load_parallel(
 def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: str) -> Dataset:
     r"""Load one data file, or the two text files whose common prefix is `file`, and keep all pairs.
 
-    In text files, only "\n" and "\r\n" end a line. Other Unicode line separators and a lone "\r" are part of a
-    sentence, so that they do not make the two files differ in their numbers of lines. A byte order mark is dropped.
-
-    Args:
-        argument: name of the user's argument in error messages.
-        file, source_lang, target_lang: as in `load_parallel`.
-
-    Raises:
-        FileNotFoundError, ValueError: as in `load_parallel`.
+    Errors call the file `argument`. In text files, only "\n" and "\r\n" end a line. Other Unicode line separators and
+    a lone "\r" are part of a sentence, so that they do not make the two files differ in their numbers of lines. A byte
+    order mark is dropped.
     """
     file = Path(file)
     if is_file(file):
@@ -88,13 +78,7 @@ def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: s
 
 
 def select_pairs(source: str, split: Dataset, source_lang: str, target_lang: str) -> Dataset:
-    """Return the two languages of a split as the columns "source" and "target".
-
-    Error messages call the split `source`.
-
-    Raises:
-        ValueError: as in `load_parallel`.
-    """
+    """Return the two languages of a split, which errors call `source`, as the columns "source" and "target"."""
     columns = (
         Column("source_lang", source_lang, "source", "strings"),
         Column("target_lang", target_lang, "target", "strings"),
@@ -119,20 +103,15 @@ def _drop_blank(where: str, split: Dataset) -> Dataset:
 def encode_pairs(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, *, cut: bool) -> Dataset:
     """Tokenize the columns "source" and "target" into `input_ids` (and other columns of the tokenizer) and `labels`.
 
-    Args:
-        pairs: a split from `load_parallel`, or the result of `generate_translations`.
-        tokenizer: tokenizer of both languages.
-        max_length: maximum number of tokens of a source or target sentence.
-        cut: if True, longer sentences are truncated, which suits held-out sets. If False, pairs with a longer sentence
-            are dropped, which suits training, where a truncated sentence would not be a translation.
-
-    Raises:
-        ValueError: no pairs are left.
+    With `cut`, sentences of more than `max_length` tokens are truncated, which suits held-out sets. Otherwise pairs
+    with a longer sentence are dropped, which suits training, where a truncated sentence would not be a translation;
+    `ValueError` if no pairs are left.
     """
     truncation = {"truncation": True, "max_length": max_length} if cut else {}
 
     def encode(samples: dict[str, list]) -> dict[str, list]:
-        tokens = tokenizer(samples["source"], text_target=samples["target"], **truncation)
+        # Not verbose: a sentence that is longer than the tokenizer's limit is dropped below.
+        tokens = tokenizer(samples["source"], text_target=samples["target"], verbose=False, **truncation)
         sides = zip(tokens["input_ids"], tokens["labels"], strict=True)
         fit = [max(len(source), len(target)) <= max_length for source, target in sides]
         return {name: list(itertools.compress(values, fit)) for name, values in tokens.items()}

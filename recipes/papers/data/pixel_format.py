@@ -11,10 +11,8 @@ from transformers import AutoConfig, AutoImageProcessor
 class PixelFormat:
     """Size and normalization of the square that a model takes from the middle of each image.
 
-    Attributes:
-        size: the side of the square in pixels.
-        crop_pct: `size` divided by the length that an image's shorter side is resized to.
-        mean, std: mean and standard deviation of red, green, and blue, for values from 0 to 1.
+    `size` is the side of the square in pixels, and `crop_pct` this side divided by the length that an image's shorter
+    side is resized to. `mean` and `std` are of red, green, and blue, for values from 0 to 1.
     """
 
     size: int

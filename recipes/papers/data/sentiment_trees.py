@@ -25,11 +25,9 @@ _BINARY = (0, 0, -100, 1, 1)
 class Tree(NamedTuple):
     """A binary tree with S nodes and W words. Nodes are in post-order: children before parents, the root last.
 
-    Attributes:
-        words: the words of the leaves from left to right, without the treebank's escapes.
-        left, right: the indices of each node's left and right child; -1 for a leaf.
-        height: the height of each node above its deepest leaf; 0 for a leaf.
-        labels: the sentiment of each node, 0 (very negative) to 4 (very positive).
+    `words` are those of the leaves from left to right, without the treebank's escapes. The other fields have a value
+    for each node: the indices of its children, -1 for a leaf; its height above its deepest leaf, 0 for a leaf; and its
+    sentiment, from 0 (very negative) to 4 (very positive).
     """
 
     words: list[str]
@@ -49,18 +47,11 @@ class _Bracket:
 
 
 def parse_tree(text: str, source: str = "tree") -> Tree:
-    """Parse a tree of the form ``(label word)`` or ``(label (...) (...))``, of any depth and with any white space.
+    r"""Parse a tree of the form ``(label word)`` or ``(label (...) (...))``, of any depth and with any white space.
 
-    Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, and ``\\/`` and ``\\*`` lose
-    the backslash.
-
-    Args:
-        text: one tree.
-        source: what error messages call the tree, such as its file and line.
-
-    Raises:
-        ValueError: the text is not one complete binary tree with labels from 0 to 4. The message names the column
-            (from 1) and what was expected there.
+    Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, and ``\/`` and ``\*`` lose the
+    backslash. If the text is not one complete binary tree with labels from 0 to 4, a `ValueError` names `source`, the
+    column (from 1), and what was expected there.
     """
     tree = Tree([], [], [], [], [])
     brackets: list[_Bracket] = []  # open brackets, the innermost last
@@ -121,9 +112,7 @@ def _unescaped(word: str) -> str:
 def read_trees(path: str | Path) -> list[Tree]:
     """Read a file with one bracketed tree per line, as in ``trainDevTestTrees_PTB`` (train.txt, dev.txt, test.txt).
 
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: `parse_tree` rejects a line, or a line is blank. The message names the file and the line (from 1).
+    Errors are those of `parse_tree`, with the file and the line (from 1).
     """
     return [tree for _, tree in _lines(path)]
 
@@ -131,12 +120,8 @@ def read_trees(path: str | Path) -> list[Tree]:
 def load_trees(path: str | Path) -> Dataset:
     """Read a file of trees, as `read_trees` does, into a dataset of sentences for the binary task.
 
-    Returns:
-        A dataset with the columns `tree` (the line, an input of `encode_trees`), `text` (the words, separated by
-        spaces), and `label` (`ClassLabel` of the root: "negative", "positive", or -1, no label, for a neutral root).
-
-    Raises:
-        FileNotFoundError, ValueError: as in `read_trees`.
+    The columns are `tree` (the line, an input of `encode_trees`), `text` (the words, separated by spaces), and `label`
+    (`ClassLabel` of the root: "negative", "positive", or -1, no label, for a neutral root).
     """
     columns: dict[str, list] = {"tree": [], "text": [], "label": []}
     for line, tree in _lines(path):
@@ -163,19 +148,10 @@ def train_leaf_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer whose tokens are the words of leaves, including punctuation.
 
-    Args:
-        trees: the training trees, bracketed or parsed.
-        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
-            are equally frequent are taken in alphabetical order. The treebank's training trees have about 18,000
-            distinct words.
-        lowercase: whether to lowercase words, to match word vectors of lowercase words.
-
-    Returns:
-        A tokenizer that returns `input_ids`. For lists of words (`is_split_into_words=True`), it returns one id per
-        word. `AutoTokenizer` loads saved tokenizers of this kind.
-
-    Raises:
-        ValueError: as in `parse_tree`.
+    Of its `vocab_size` tokens, "[PAD]" has id 0 and "[UNK]" id 1; the others are the most frequent words, equally
+    frequent ones in alphabetical order. (The treebank's training trees have about 18,000 distinct words.) `lowercase`
+    is for word vectors of lowercase words. For lists of words (`is_split_into_words=True`), the tokenizer returns one
+    id per word. `AutoTokenizer` loads saved tokenizers of this kind.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     if lowercase:
@@ -204,26 +180,21 @@ def encode_trees(
     roots_only: bool = False,
     neutral_class: bool = False,
 ) -> Dataset:
-    """Encode trees as samples for `TreeCollator`.
+    """Encode trees, bracketed or parsed, as samples for `TreeCollator`.
 
     Args:
-        trees: bracketed or parsed trees.
+        trees: the trees; errors name them by their index.
         tokenizer: a tokenizer that gives every word one id, such as one from `train_leaf_tokenizer`.
         num_labels: 5 keeps the labels. 2 is the binary task: labels 0 and 1 become 0 (negative), 3 and 4 become 1
             (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out, so that 6,920 / 872 /
             1,821 of the treebank's 8,544 / 1,101 / 2,210 trees (train / dev / test) remain.
         roots_only: whether to label only the root of each tree (for evaluation). If False, every node is labeled (for
             training [Tai et al. 2015]).
-        neutral_class: whether, in the binary task, neutral nodes get the label 2 instead of -100, for a model that has
-            a neutral class.
+        neutral_class: whether, in the binary task, neutral nodes get the label 2 instead of -100.
 
     Returns:
         A dataset with a sample for each tree of S nodes and W words: `input_ids` (W ids); `left`, `right`, and
         `height` (S integers each, as in `Tree`); and `labels` (S integers, or a single integer with `roots_only`).
-
-    Raises:
-        ValueError: `num_labels` is not 2 or 5; the tokenizer gives a word no id or several; or `parse_tree` rejects a
-            tree (the message gives the tree's index).
     """
     if num_labels not in (2, 5):
         raise ValueError(f"num_labels must be 2 or 5, got {num_labels}")
@@ -249,12 +220,8 @@ def encode_tree_splits(
 ) -> DatasetDict:
     """Encode splits of trees with binary labels for all nodes in "train", and only for the roots in other splits.
 
-    Args:
-        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "labels".
-        tokenizer, neutral_class: as in `encode_trees`.
-
-    Raises:
-        ValueError: a value of "labels" differs from the label of the tree's root, or the root is neutral.
+    The splits have trees in the column "text" and the binary labels of their roots in "labels"; `ValueError` if a
+    label differs from the tree's own, or the root is neutral.
     """
     for name, split in splits.items():
         for tree, label in zip(split["text"], split["labels"], strict=True):
@@ -280,9 +247,6 @@ class TreeCollator:
     `right`, and `height` (B, S), padded with -1; and `labels`. Samples with a label for each node result in `labels`
     (B, S), padded with -100, and `nodes` (B, S), which asks the model for the logits of all nodes. Samples with one
     label result in `labels` (B,). For samples with one label or none, the model classifies the roots.
-
-    Args:
-        pad_token_id: id of the tokenizer's padding token.
     """
 
     pad_token_id: int = 0

@@ -14,17 +14,9 @@ def train_word_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a word-level tokenizer that lowercases and drops punctuation, as Keras' `Tokenizer` does.
 
-    Args:
-        texts: the training texts.
-        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
-            are equally frequent are taken in alphabetical order.
-        max_length: number of words that `truncation=True` keeps.
-
-    Returns:
-        A tokenizer that returns `input_ids` and `attention_mask`. `AutoTokenizer` loads saved tokenizers of this kind.
-
-    Raises:
-        ValueError: `vocab_size` is below 3.
+    Of its `vocab_size` tokens, "[PAD]" has id 0 and "[UNK]" id 1; the others are the most frequent words, equally
+    frequent ones in alphabetical order. `truncation=True` keeps `max_length` words. `AutoTokenizer` loads saved
+    tokenizers of this kind.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -35,20 +27,9 @@ def train_word_tokenizer(
 def train_tag_tokenizer(
     sentences: Iterable[list[str]], vocab_size: int = 20_000, max_length: int = 128
 ) -> PreTrainedTokenizerFast:
-    """Train a word-level tokenizer for tagging, which keeps capitals and punctuation.
+    """Train a word-level tokenizer for tagging, which splits at white space and keeps capitals and punctuation.
 
-    Args:
-        sentences: the words of the training sentences.
-        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
-            are equally frequent are taken in alphabetical order.
-        max_length: number of words that `truncation=True` keeps.
-
-    Returns:
-        A tokenizer that splits texts at white space and returns `input_ids` and `attention_mask`, with one token per
-        word. `AutoTokenizer` loads saved tokenizers of this kind.
-
-    Raises:
-        ValueError: `vocab_size` is below 3.
+    `sentences` are lists of words, each of which is one token; the rest is as in `train_word_tokenizer`.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -81,18 +62,10 @@ def train_bpe_tokenizer(
     text, except that "▁" (U+2581) becomes a space. Characters that the training texts do not contain become "<unk>",
     which decoding with `skip_special_tokens=True` leaves out. A "</s>" inside a sentence is ordinary text.
 
-    Args:
-        texts: the training sentences of both languages.
-        vocab_size: number of tokens, including "<pad>" (id 0, which also starts the decoder), "</s>" (id 1), and
-            "<unk>" (id 2). The tokenizer has fewer tokens if no pairs of tokens are left to merge.
-        max_length: number of tokens that `truncation=True` keeps, including "</s>".
-
-    Returns:
-        A tokenizer that ends sentences with "</s>" and returns `input_ids` and `attention_mask`. `AutoTokenizer`
-        loads saved tokenizers of this kind.
-
-    Raises:
-        ValueError: `vocab_size` is smaller than the number of special tokens and different characters in the texts.
+    The tokens include "<pad>" (id 0, which also starts the decoder), "</s>" (id 1), which ends each sentence, and
+    "<unk>" (id 2). There are fewer than `vocab_size` if no pairs of tokens are left to merge; `ValueError` if the
+    characters alone are more. `truncation=True` keeps `max_length` tokens. `AutoTokenizer` loads saved tokenizers of
+    this kind.
     """
     # No byte_fallback: BpeTrainer adds no byte tokens, and the model would not learn tokens that no text contains.
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))

@@ -2,25 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.figure import Figure
 
 from hf_focal.reports.figure_style import GREY, LINES, clean_axes, finished, title_above
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 def normalized_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
-    """Normalize the focal weights of each record, and likewise its recall weights, to sum to 1 over the classes.
+    """Normalize the focal and the recall weights of R records of K classes to sums of 1 over the classes, (R, K) each.
 
-    Args:
-        history: R records of K classes, as `class_weight_history` returns them.
-
-    Returns:
-        The focal and the recall weights as two float64 arrays of shape (R, K). Weights are NaN for a class without
-        samples, which is left out of the sum, and for all classes of a record whose weights are all 0.
+    Weights are NaN for a class without samples, which is left out of the sum, and for all classes of a record whose
+    weights are all 0.
     """
     shares = []
     for name in ("focal", "recall"):
@@ -32,35 +28,14 @@ def normalized_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarr
 
 def class_weights_figure(
     history: Sequence[Mapping], class_counts: Sequence[int], title: str | None = None, path: str | Path | None = None
-) -> "Figure":
+) -> Figure:
     """Draw each class's normalized focal weight, normalized recall weight, and the ratio recall / focal, by epoch.
 
     Weights are normalized because a factor that all classes share only scales the gradient. A ratio above 1 marks a
-    class that recall loss weights more than focal loss does. The color shows the class's number of training samples.
-
-    Args:
-        history: the records of `ClassWeightsCallback`, in order. Each has `"epoch"`, and the K weights `"focal"` and
-            `"recall"`, which are None for classes without samples.
-        class_counts: number of training samples of each of the K classes.
-        title: a title above the figure.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, color bar.
-
-    Raises:
-        ValueError: there are no records, or `class_counts` has the wrong number of classes.
+    class that recall loss weights more than focal loss does. The color shows the class's number of training samples,
+    `class_counts`. The records are those of `class_weight_history`.
     """
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, LogNorm
-    from matplotlib.figure import Figure
-
-    if not history:
-        raise ValueError("history must hold at least one record, got none")
     focal, recall = normalized_weights(history)
-    if focal.shape[1] != len(class_counts):
-        raise ValueError(f"class_counts must have {focal.shape[1]} classes, as history has, got {len(class_counts)}")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = recall / focal
     epochs = [record["epoch"] for record in history]
@@ -88,24 +63,8 @@ def class_weights_figure(
 
 def training_loss_figure(
     curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path | None = None
-) -> "Figure":
-    """Draw the logged training loss of each run over the epochs.
-
-    Args:
-        curves: name of the run -> pairs of epoch and loss.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with one axes.
-
-    Raises:
-        ValueError: there are no runs, or a run has no losses.
-    """
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
-    if not curves or not all(curves.values()):
-        raise ValueError(f"curves must hold runs with at least one loss each, got {dict(curves)}")
+) -> Figure:
+    """Draw the logged training loss of each run, pairs of epoch and loss by the run's name, over the epochs."""
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
     axes = figure.subplots()
     shades = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))

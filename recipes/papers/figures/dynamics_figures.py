@@ -5,9 +5,12 @@ Numbers of figures are those of Mukhoti et al. 2020, except where Ghosh et al. 2
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports.figure_style import (
@@ -22,10 +25,6 @@ from hf_focal.reports.figure_style import (
     wrapped,
 )
 from hf_focal.reports.reliability_figures import draw_reliability, draw_shares
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 History = Sequence[Mapping[str, Any]]
 
@@ -50,21 +49,10 @@ _COMPARED = (
 
 
 def write_dynamics(folder: str | Path, history: History, title: str | None = None) -> list[Path]:
-    """Write the figures of one run.
+    """Write the figures of one run, given what `dynamics_history` returns, and return their paths.
 
     These are dynamics.png; dynamics_train.png and dynamics_test.png, if reliability bins of some epochs were kept; and
     dynamics_gradients.png, if histograms of gradient norms were kept too.
-
-    Args:
-        folder: the folder to write to; created if it does not exist.
-        history: what `dynamics_history` returns.
-        title: a title above the figures.
-
-    Returns:
-        The paths of the files written.
-
-    Raises:
-        ValueError: `history` is empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,20 +66,10 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
 
 
 def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, History]) -> list[Path]:
-    """Write the figures of several runs: dynamics.png, dynamics_gaps.png, dynamics_confidence.png, and
+    """Write the figures of several runs, by name, and return their paths.
+
+    These are dynamics.png, dynamics_gaps.png, dynamics_confidence.png, and, if histograms of gradient norms were kept,
     dynamics_gradients.png.
-
-    If no history has histograms of gradient norms, dynamics_gradients.png is left out.
-
-    Args:
-        folder: the folder to write to; created if it does not exist.
-        histories: name of the run -> what `dynamics_history` returns.
-
-    Returns:
-        The paths of the files written.
-
-    Raises:
-        ValueError: there are no runs, or the history of a run is empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,14 +84,11 @@ def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, Histor
     return _save(folder, figures)
 
 
-def dynamics_figure(history: History, title: str | None = None) -> "Figure":
+def dynamics_figure(history: History, title: str | None = None) -> Figure:
     """Draw one run's NLL, entropy, error, and ECE on training and test data, by epoch (figures 2, 3e, and 10).
 
     Three more panels show the norms of the last layer's weight, input features, and gradient.
     """
-    from matplotlib.figure import Figure
-
-    _check(history)
     figure = Figure(figsize=(_WIDTH, 8), layout="constrained")
     axes = figure.subplots(3, 2, sharex=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
@@ -142,16 +117,11 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     return finished(figure)
 
 
-def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
+def dynamics_comparison(histories: Mapping[str, History]) -> Figure:
     """Draw test metrics and norms by epoch, with a panel for each and a line for each run (figures 3 and 10)."""
-    from matplotlib.figure import Figure
-
-    if not histories:
-        raise ValueError("histories must hold at least one run, got none")
     figure = Figure(figsize=(_WIDTH, 11), layout="constrained")
     axes = figure.subplots(len(_COMPARED) // 2, 2, sharex=True)
     for number, (run, history) in enumerate(histories.items()):
-        _check(history)
         for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
             _draw(panel, history, name, *_look(number), factor, label=wrapped(run, 40))
             panel.set_ylabel(label)
@@ -161,16 +131,12 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
     return finished(figure)
 
 
-def equal_mass_figure(histories: Mapping[str, History], measure: str) -> "Figure":
+def equal_mass_figure(histories: Mapping[str, History], measure: str) -> Figure:
     """Draw the lowest, the middle, and the highest bin of equal mass by epoch, training beside test data.
 
     These are the figures that motivate AdaFocal [Ghosh et al. 2022]. `measure` is "gap", confidence minus accuracy, or
     "confidence". Each run has a line.
     """
-    from matplotlib.figure import Figure
-
-    for history in histories.values():
-        _check(history)
     num_bins = min(
         len(entry[f"{split}_equal_mass"]["accuracy"])
         for history in histories.values()
@@ -201,14 +167,11 @@ def equal_mass_figure(histories: Mapping[str, History], measure: str) -> "Figure
     return finished(figure)
 
 
-def reliability_by_epoch(history: History, split: str, title: str | None = None) -> "Figure":
+def reliability_by_epoch(history: History, split: str, title: str | None = None) -> Figure:
     """Draw a reliability diagram and the share of samples in each bin for each entry of a history (figure 1).
 
     All entries must have the bins of `split`, which is "train" or "test".
     """
-    from matplotlib.figure import Figure
-
-    _check(history)
     columns = min(2, len(history))
     rows = -(-len(history) // columns)
     figure = Figure(figsize=(0.6 + 2.4 * columns, 3.8 * rows), layout="constrained")
@@ -235,10 +198,8 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
     return finished(figure)
 
 
-def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
+def gradient_norm_figure(histories: Mapping[str, History]) -> Figure:
     """Draw histograms of the gradient norms of several runs, with a panel for each epoch (figures 4b to 4d)."""
-    from matplotlib.figure import Figure
-
     epochs = sorted({entry["epoch"] for history in histories.values() for entry in history})
     columns = min(2, len(epochs))
     rows = -(-len(epochs) // columns)
@@ -283,7 +244,7 @@ def _look(number: int) -> tuple[str, str]:
 
 
 def _draw(
-    panel: "Axes", history: History, name: str, color: str, style: str, factor: float = 1, label: str | None = None
+    panel: Axes, history: History, name: str, color: str, style: str, factor: float = 1, label: str | None = None
 ) -> None:
     """Draw a measure by epoch; the line is interrupted where the measure is undefined."""
     values = [factor * entry.get(name, np.nan) for entry in history]
@@ -293,15 +254,13 @@ def _draw(
         panel.plot(epochs, values, color=color, linestyle=style, linewidth=1.4, marker=marker, label=label)
 
 
-def _from_0(panel: "Axes") -> None:
+def _from_0(panel: Axes) -> None:
     panel.update_datalim([(0, 0)], updatex=False)
     panel.autoscale_view()
 
 
-def _logarithmic(panels: Iterable["Axes"]) -> None:
+def _logarithmic(panels: Iterable[Axes]) -> None:
     """Give panels of norms, which fall by a factor of 10 in the first epochs, logarithmic axes with plain numbers."""
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
-
     for panel in panels:
         if panel.lines:
             panel.set_yscale("log")
@@ -320,12 +279,7 @@ def _finish(axes: np.ndarray) -> None:
         panel.set_xlabel("Epoch")
 
 
-def _check(history: History) -> None:
-    if not history:
-        raise ValueError("history must hold at least one measurement, got none")
-
-
-def _save(folder: Path, figures: Mapping[str, "Figure"]) -> list[Path]:
+def _save(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")

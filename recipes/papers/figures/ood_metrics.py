@@ -20,23 +20,15 @@ _BLOCK = 2**20
 
 
 def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
-    """Score the uncertainty of each sample; a higher score means more likely out of distribution.
+    """Score the uncertainty of each sample, float64 (N,) on the CPU; higher means more likely out of distribution.
+
+    `"entropy"` is the entropy of the softmax, and `"confidence"` is -log of the largest probability, both in nats,
+    from 0 to log K. `"confidence"` ranks samples as minus the largest probability does, with fewer ties. Logits are
+    (N, K), K ≥ 2, of any floating dtype; -inf means probability 0. For scores after temperature scaling, divide by the
+    temperature first.
 
     Scores are computed in float64, even if the logits are float32. A float32 softmax rounds to 1 once the largest
     logit exceeds the others by 17; in float64, the scores still distinguish samples up to a difference of 708.
-
-    Args:
-        logits: (N, K), a tensor of any floating dtype on any device, or an array. -inf means probability 0. For scores
-            after temperature scaling, divide by the temperature first.
-        kind: `"entropy"`, the entropy of the softmax, or `"confidence"`, -log of the largest probability. Both are in
-            nats, from 0 to log K. `"confidence"` ranks samples as minus the largest probability does, with fewer ties.
-
-    Returns:
-        float64 (N,), on the CPU.
-
-    Raises:
-        ValueError: the logits are not floating point, or not (N, K) with K >= 2; or a sample has a NaN, +inf, or no
-            finite logit.
     """
     logits = as_tensor("logits", logits)
     if logits.ndim != 2:
@@ -61,13 +53,9 @@ def _uncertainty(logits: Tensor, kind: str) -> Tensor:
 def roc_curve(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
 
-    Args:
-        in_scores: (N,), scores of the in-distribution samples, as of `uncertainty`; N >= 1.
-        out_scores: (M,), scores of the out-of-distribution samples; M >= 1.
-
-    Returns:
-        The false and the true positive rates, float64 (P,), ascending from 0 to 1: the shares of the in-distribution
-        and of the out-of-distribution samples whose score is at least the threshold.
+    Scores are (N,) in distribution and (M,) out of distribution, N and M ≥ 1. Returns the false and the true positive
+    rates, float64 (P,), ascending from 0 to 1: the shares of the in-distribution and of the out-of-distribution
+    samples whose score is at least the threshold.
     """
     rates = metrics.roc_curve(*_labels_and_scores(in_scores, out_scores), drop_intermediate=False)
     return rates[0], rates[1]

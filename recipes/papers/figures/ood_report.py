@@ -1,38 +1,24 @@
 """Report of out-of-distribution detection, with ROC curves, and of calibration on corrupted data [Mukhoti et al. 2020,
 section 5; Ghosh et al. 2022, figure 6; Hendrycks and Dietterich 2019]."""
 
-import csv
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from hf_focal.calibration import Temperature
 from hf_focal.reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
-from hf_focal.reports.markdown_tables import (
-    before_after,
-    check_results,
-    columns_table,
-    escaped,
-    format_number,
-    in_bold,
-    results_columns,
-)
-from hf_focal.reports.run_results import RunResult, scaled, write_json
-from hf_focal.utils.json_values import nan_for_null
+from hf_focal.reports.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
+from hf_focal.reports.run_results import scaled, write_json
 from hf_focal.validation import Array, check_positive
 
 from .ood_metrics import KINDS, detection_metrics, roc_curve, uncertainty
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Numbers = Sequence[float] | np.ndarray
 
@@ -58,34 +44,23 @@ class DetectionResult:
         curves: name of the out-of-distribution set -> `"pre"` or `"post"` -> the `roc_curve` of the entropy.
         shift: name of the corruption -> a dict for each severity, with `"severity"` (0 is the original data) and, in
             `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
-        in_distribution: `"pre"` and `"post"` -> what `CalibrationMetrics.compute` returned for the in-distribution
-            test set before and after T. May be empty.
-        details: other JSON values to keep.
+        in_distribution: `"pre"` and `"post"` -> the same for the in-distribution test set.
     """
 
     loss: str
     temperature: float
     detection: dict[str, dict[str, dict[str, dict[str, float]]]]
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
-    shift: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    in_distribution: dict[str, dict[str, float]] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
+    shift: dict[str, list[dict[str, Any]]]
+    in_distribution: dict[str, dict[str, float]]
 
     @classmethod
     def measure(
         cls, loss: str, temperature: float, in_logits: Array, out_logits: Mapping[str, Array], **values: Any
     ) -> "DetectionResult":
-        """Make a result from the logits of the in-distribution set and of each out-of-distribution set.
+        """Make a result from in-distribution logits (N, K) and those of each out-of-distribution set, (M, K) by name.
 
-        Args:
-            loss, temperature: as in the attributes.
-            in_logits: (N, K), in-distribution logits.
-            out_logits: name of each out-of-distribution set -> its logits (M, K).
-            values: the fields `shift`, `in_distribution`, and `details`.
-
-        Raises:
-            TypeError, ValueError: as in `uncertainty`; also if the temperature is not finite and positive, or a set
-                has no samples.
+        `values` are the fields `shift` and `in_distribution`.
         """
         temperature = check_positive("temperature", temperature)
         scores = _scores(in_logits, temperature)
@@ -106,19 +81,12 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
     After the loss and T, the columns are percentages before → after T: the AUROC of the entropy and of the confidence
     and, for the entropy only, the false positive rate at 95% true positives and both average precisions. With several
     runs, the best printed values before and after T are bold, ties included.
-
-    Returns:
-        Markdown that ends in a newline, or "" if there are no sets. Missing values and NaN are shown as "–".
-
-    Raises:
-        ValueError: there are no results.
     """
-    check_results(results)
     sections = []
-    for out_set in _names(run.detection for run in results):
+    for out_set in results[0].detection:
         columns = {"Loss": [run.loss for run in results], "T": [f"{run.temperature:.2f}" for run in results]}
         for title, kind, metric, best in _COLUMNS:
-            pairs = [tuple(_metric(run, out_set, side, kind, metric) for side in _SIDES) for run in results]
+            pairs = [tuple(run.detection[out_set][side][kind][metric] for side in _SIDES) for run in results]
             columns[title] = before_after(pairs, 100, 2, best)
         sections.append(f"## {escaped(out_set)}\n\n{columns_table(list(columns), list(columns.values()))}")
     return "\n".join(sections)
@@ -128,59 +96,47 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
     """Format a table of ECE % before → after T and one of accuracy %, with a line per run and a column per severity.
 
     With several runs, the best printed value of each column is bold, ties included.
-
-    Args:
-        results: the runs. Runs without the corruption have a line without values.
-        corruption: name of the corruption.
-
-    Returns:
-        Markdown that ends in a newline, with a heading above each table. Missing values and NaN are shown as "–".
-
-    Raises:
-        ValueError: there are no results, or no result has the corruption.
     """
-    runs = _shifts(results, corruption)
-    severities = sorted({severity for run in runs for severity in run})
-    losses, ece, accuracy = [run.loss for run in results], [], []
-    for severity in severities:
-        rows = [run.get(severity, {}) for run in runs]
-        ece.append(before_after([tuple(_value(row, side, "ece") for side in _SIDES) for row in rows], 100, 2, min))
-        accuracy.append(in_bold([format_number(_value(row, "pre", "accuracy"), 100, 2) for row in rows], True, max))
-    titles = ["Loss", *(f"severity {severity}" for severity in severities)]
+    titles, losses = ["Loss"], [run.loss for run in results]
+    ece, accuracy = [losses], [losses]
+    for entries in zip(*(run.shift[corruption] for run in results), strict=True):
+        titles.append(f"severity {entries[0]['severity']}")
+        ece.append(before_after([tuple(entry[side]["ece"] for side in _SIDES) for entry in entries], 100, 2, min))
+        accuracy.append(in_bold([format_number(entry["pre"]["accuracy"], 100, 2) for entry in entries], True, max))
     return (
-        f"## {escaped(corruption)}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
-        f"## {escaped(corruption)}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
+        f"## {escaped(corruption)}: ECE %\n\n{columns_table(titles, ece)}\n"
+        f"## {escaped(corruption)}: accuracy %\n\n{columns_table(titles, accuracy)}"
     )
 
 
-def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> "Figure":
+def in_distribution_table(results: Sequence[DetectionResult]) -> str:
+    """Format a table of the calibration on the in-distribution test set, before → after T, and of the error."""
+    sides = [[run.in_distribution[side] for side in _SIDES] for run in results]
+    columns = {
+        "Loss": [run.loss for run in results],
+        "ECE %": before_after([tuple(side["ece"] for side in pair) for pair in sides], 100, 2, min),
+        "T": [f"{run.temperature:.2f}" for run in results],
+        "Error %": in_bold([format_number(before["error"], 100, 2) for before, _ in sides], True, min),
+        "NLL": before_after([tuple(side["nll"] for side in pair) for pair in sides], 1, 4, min),
+    }
+    return f"## In distribution\n\n{columns_table(list(columns), list(columns.values()))}"
+
+
+def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> Figure:
     """Draw ROC curves of the entropy before and after T, with a line for each run and the AUROC in the legend.
 
-    Args:
-        results: the runs; runs without the out-of-distribution set are left out.
-        out_set: name of the out-of-distribution set, the positive class.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with two axes, before and after T.
-
-    Raises:
-        ValueError: there are no results, or no result has the set.
+    The out-of-distribution set is the positive class.
     """
-    check_results(results)
-    runs = [run for run in results if out_set in run.curves]
-    if not runs:
-        raise ValueError(f"out_set must be one of {_names(run.curves for run in results)}, got {out_set!r}")
     labels = []
-    for run in runs:
-        areas = " → ".join(format_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
+    for run in results:
+        areas = " → ".join(format_number(run.detection[out_set][side]["entropy"]["auroc"], 100, 2) for side in _SIDES)
         # Non-breaking spaces keep the numbers on one line.
         labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas}%".replace(" ", "\xa0"), 46))
     figure, panels = _panels(2, 4.5, labels)
     for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
-        for number, run in enumerate(runs):
+        for number, run in enumerate(results):
             # Markers are a tenth of the diagonal apart, at different places for each run.
-            marks = (0.1 * (number + 0.5) / len(runs), 0.1)
+            marks = (0.1 * (number + 0.5) / len(results), 0.1)
             _draw_line(axes, number, *run.curves[out_set][side], markevery=marks)
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
         axes.set_title(f"{title} temperature scaling", fontsize=11)
@@ -191,32 +147,19 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     return _finish(figure, labels, path)
 
 
-def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> "Figure":
-    """Draw ECE before T, ECE after T, and accuracy over the severity of a corruption, with a line for each run.
-
-    Args:
-        results: the runs; runs without the corruption are left out.
-        corruption: name of the corruption.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with three axes.
-
-    Raises:
-        ValueError: there are no results, or no result has the corruption.
-    """
-    shifts = _shifts(results, corruption)
-    labels = [wrapped(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
-    shifts = [shift for shift in shifts if shift]
+def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> Figure:
+    """Draw ECE before and after T, and accuracy, over the severity of a corruption, with a line for each run."""
+    labels = [wrapped(run.loss, 50) for run in results]
+    severities = [entry["severity"] for entry in results[0].shift[corruption]]
     figure, panels = _panels(3, 3.4, labels)
     panels[1].sharey(panels[0])
     drawn = (("ECE before T, %", "pre", "ece"), ("ECE after T, %", "post", "ece"), ("Accuracy, %", "pre", "accuracy"))
     for axes, (title, side, metric) in zip(panels, drawn, strict=True):
-        for number, shift in enumerate(shifts):
-            values = [100 * nan_for_null(_value(shift[severity], side, metric)) for severity in sorted(shift)]
-            _draw_line(axes, number, sorted(shift), values)
+        for number, run in enumerate(results):
+            values = [100 * entry[side][metric] for entry in run.shift[corruption]]
+            _draw_line(axes, number, severities, values)
         axes.set_title(title, fontsize=11)
-        axes.set_xticks(sorted({severity for shift in shifts for severity in shift}))
+        axes.set_xticks(severities)
         clean_axes(axes)
     panels[0].set_ylim(bottom=0)
     panels[1].set_xlabel(f"Severity of {corruption}")
@@ -224,37 +167,21 @@ def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str 
 
 
 def write_detection_report(folder: str | Path, results: Sequence[DetectionResult]) -> list[Path]:
-    """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv, and detection.json of several runs.
+    """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv, and detection.json of runs on the same sets.
 
     shift.csv is written if there are corruptions. Its columns are loss, corruption, severity, when ("pre" or "post"
-    for before or after T), and the metrics, which are fractions or nats, and empty where undefined.
-    detection.json has the results without the curves; NaN is null. In file names, characters other than letters,
-    digits, dots, dashes, and underscores become underscores.
-
-    Args:
-        folder: the folder to write to; created if it does not exist.
-        results: the runs, at least one.
-
-    Returns:
-        The paths of the files. detection.json is written last: if it exists, the report is complete.
-
-    Raises:
-        ValueError: there are no results, or the files of two sets or of two corruptions would have the same name.
+    for before or after T), and the metrics, which are fractions or nats, and empty where undefined. detection.json has
+    the results without the curves; NaN is null. It is written last: if it exists, the report is complete. In file
+    names, characters other than letters, digits, dots, dashes, and underscores become underscores; `ValueError` if two
+    sets or corruptions would then share a file.
     """
-    check_results(results)
     folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")
-    corruptions = [
-        name for name in _names(run.shift for run in results) if any(run.shift.get(name) for run in results)
-    ]
-    rocs = _file_names(folder, "roc", _names(run.curves for run in results))
+    corruptions = list(results[0].shift)
+    rocs = _file_names(folder, "roc", list(results[0].detection))
     shifts = _file_names(folder, "shift", corruptions)
     folder.mkdir(parents=True, exist_ok=True)
-    sections = [detection_table(results), *(shift_table(results, name) for name in corruptions)]
-    if any(run.in_distribution for run in results):
-        rows: list[Any] = [_in_distribution(run) for run in results]
-        columns = results_columns(rows)
-        table_of_runs = columns_table(list(columns), list(columns.values()))
-        sections.insert(0, f"## In distribution\n\n{table_of_runs}")
+    sections = [in_distribution_table(results), detection_table(results)]
+    sections += [shift_table(results, name) for name in corruptions]
     table.write_text("\n".join(filter(None, sections)), encoding="utf-8")
     for name, path in rocs.items():
         roc_figure(results, name, path)
@@ -263,44 +190,26 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     paths = [table, *rocs.values(), *shifts.values()]
     if corruptions:
         paths.append(folder / "shift.csv")
-        _write_shift_csv(results, paths[-1])
+        _shift_frame(results).to_csv(paths[-1], index=False, lineterminator="\n")
     write_json(metrics, [asdict(replace(run, curves={})) for run in results])
     return [*paths, metrics]
 
 
-def _in_distribution(run: DetectionResult) -> RunResult:
-    """Return a run's in-distribution metrics as a result without bins, of which `results_columns` makes a table."""
-    measured: Any = {"pre": {}, "post": {}, "pre_intervals": {}, "post_intervals": {}} | run.in_distribution
-    unknown, objective = math.nan, "nll" if measured["post"] else "none"
-    temperature = Temperature(run.temperature, objective, unknown, unknown, unknown, unknown, 0, 0)
-    without_bins: Any = {"pre_bins": None, "post_bins": None}
-    return RunResult(loss=run.loss, temperature=temperature, **measured, **without_bins)
-
-
-def _write_shift_csv(results: Sequence[DetectionResult], path: Path) -> None:
-    rows = []
-    for run in results:
-        for corruption, (entry, side) in (
-            (key, pair) for key in run.shift for pair in product(run.shift[key], _SIDES)
-        ):
-            values = {key: "" if math.isnan(value) else value for key, value in entry.get(side, {}).items()}
-            rows.append(
-                {"loss": run.loss, "corruption": corruption, "severity": entry["severity"], "when": side, **values}
-            )
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, _names(rows), restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def _shift_frame(results: Sequence[DetectionResult]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"loss": run.loss, "corruption": corruption, "severity": entry["severity"], "when": side, **entry[side]}
+            for run in results
+            for corruption, entries in run.shift.items()
+            for entry in entries
+            for side in _SIDES
+        ]
+    )
 
 
 def _scores(logits: Array, temperature: float) -> dict[tuple[str, str], np.ndarray]:
     sides = {"pre": torch.as_tensor(logits), "post": scaled(logits, temperature)}
     return {(side, kind): uncertainty(z, kind) for side, z in sides.items() for kind in KINDS}
-
-
-def _names(mappings: Iterable[Mapping]) -> list[str]:
-    """Return the keys of all mappings without repetition, in order of first appearance."""
-    return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
 
 def _file_names(folder: Path, prefix: str, names: Sequence[str]) -> dict[str, Path]:
@@ -310,37 +219,19 @@ def _file_names(folder: Path, prefix: str, names: Sequence[str]) -> dict[str, Pa
     return paths
 
 
-def _metric(run: DetectionResult, out_set: str, side: str, kind: str, metric: str) -> float | None:
-    return run.detection.get(out_set, {}).get(side, {}).get(kind, {}).get(metric)
-
-
-def _value(entry: Mapping, side: str, metric: str) -> float | None:
-    return entry.get(side, {}).get(metric)
-
-
-def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[int, Mapping]]:
-    """Return severity -> entry of `shift` for each run; the mapping is empty for a run without the corruption."""
-    check_results(results)
-    if not any(run.shift.get(corruption) for run in results):
-        raise ValueError(f"corruption must be one of {_names(run.shift for run in results)}, got {corruption!r}")
-    return [{entry["severity"]: entry for entry in run.shift.get(corruption, [])} for run in results]
-
-
-def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure", Sequence["Axes"]]:
+def _panels(number: int, width: float, labels: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
     """Create a figure with panels side by side, and with room for a legend in two columns above the panels."""
-    from matplotlib.figure import Figure
-
     lines = sum(label.count("\n") + 1 for label in labels)
     figure = Figure(figsize=(number * width, 0.4 + width + 0.1 * lines), layout="constrained")
     return figure, figure.subplots(1, number)
 
 
-def _draw_line(axes: "Axes", number: int, x: Numbers, y: Numbers, **style: Any) -> None:
+def _draw_line(axes: Axes, number: int, x: Numbers, y: Numbers, **style: Any) -> None:
     look = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
     axes.plot(x, y, **look, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
 
 
-def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) -> "Figure":
+def _finish(figure: Figure, labels: Sequence[str], path: str | Path | None) -> Figure:
     lines = figure.axes[0].lines[: len(labels)]
     figure.legend(
         lines, labels, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2

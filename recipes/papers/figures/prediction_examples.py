@@ -4,21 +4,19 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from hf_focal.calibration import Temperature
 from hf_focal.metrics.sample_scores import read_samples
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import ACCURACY, GREY, finished, wrapped
-from hf_focal.reports.markdown_tables import check_results, columns_table, format_number
+from hf_focal.reports.markdown_tables import columns_table, format_number
 from hf_focal.reports.run_results import scaled
 from hf_focal.validation import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Layout of the figure of examples: lengths in inches; font size in points; characters per line; text colors.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
@@ -28,12 +26,10 @@ _RIGHT, _WRONG = ACCURACY, "#A84300"
 
 @dataclass(frozen=True)
 class Predictions:
-    """A run's predictions on the test set.
+    """A run's predictions on the N samples of the test set.
 
-    Attributes:
-        label: int64 (N,), the true classes.
-        prediction: int64 (N,), the predicted classes, which have the largest logits; in a tie, the first class.
-        before, after: float32 (N,), the probabilities of the predictions before and after temperature scaling.
+    `label` and `prediction` are int64 (N,): the true classes, and those with the largest logits (in a tie, the first).
+    `before` and `after` are float32 (N,): the probabilities of the predictions before and after temperature scaling.
     """
 
     label: np.ndarray
@@ -60,15 +56,8 @@ def confidence_table(results: Sequence[RunResult]) -> str:
 
     The columns are S99, the share of the test samples with a confidence of at least 0.99; the accuracy of these
     samples; and the mean confidence of the correctly and of the wrongly classified samples. No value is bold, because
-    a large S99 is only good if the accuracy beside it is at least 99%.
-
-    Returns:
-        Markdown that ends in a newline. Missing values and NaN are shown as "–".
-
-    Raises:
-        ValueError: there are no results.
+    a large S99 is only good if the accuracy beside it is at least 99%. Missing values are shown as "–".
     """
-    check_results(results)
     columns = {
         "S99 %": "s99",
         "accuracy of S99 %": "s99_accuracy",
@@ -85,16 +74,9 @@ def confidence_table(results: Sequence[RunResult]) -> str:
 def choose_examples(
     predictions: Mapping[str, Predictions], count: int = 4, seed: int = 0
 ) -> tuple[list[int], list[int]]:
-    """Choose random samples that every run classifies correctly, and random samples that every run misclassifies.
+    """Choose `count` random samples that every run classifies correctly, and as many that every run misclassifies.
 
-    Args:
-        predictions: run -> its predictions, on the same samples in the same order.
-        count: number of samples of each kind; fewer are chosen if there are not enough.
-        seed: seed of the random choice.
-
-    Returns:
-        Two lists of ascending indices: of samples that every run classifies correctly, and of those that every run
-        misclassifies.
+    Returns two lists of ascending indices; they are shorter if there are not enough such samples.
     """
     correct = np.stack([run.correct for run in predictions.values()])
     generator = np.random.default_rng(seed)
@@ -111,23 +93,12 @@ def examples_figure(
     predictions: Mapping[str, Predictions],
     samples: Sequence[int],
     path: str | Path | None = None,
-) -> "Figure":
-    """Draw images with their true labels and the prediction of every run.
+) -> Figure:
+    """Draw images, uint8 (n, H, W, 3), with their true labels and the prediction of every run.
 
-    Predictions are marked ✓ or ✗ and show their confidence before → after temperature scaling.
-
-    Args:
-        images: uint8 (n, H, W, 3), the images of the samples.
-        label_names: names of the K classes.
-        predictions: run -> its predictions, on the same samples in the same order.
-        samples: n indices of samples, such as `choose_examples` returns.
-        path: file to save the figure to; its suffix selects the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with one axes, which holds the images and the texts.
+    `samples` are the n images' indices in `predictions`. Predictions are marked ✓ or ✗ and show their confidence
+    before → after temperature scaling.
     """
-    from matplotlib.figure import Figure
-
     images, labels = np.asarray(images), next(iter(predictions.values())).label
     heads = [_label(label_names[labels[sample]]) for sample in samples]
     names = [wrapped(name, _NAME_WIDTH) for name in predictions]

@@ -18,19 +18,10 @@ def shot_groups(class_counts: Sequence[int]) -> list[str]:
 
 
 def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> dict[str, float]:
-    """Compute the mean recall over the classes of each group (see `shot_groups`), and over all classes.
+    """Compute the mean recall of "all" classes, and of "many", "medium", and "few" (see `shot_groups`).
 
-    Args:
-        class_counts: the number of training samples of each class.
-        class_recall: the recall of each class on test data, from 0 to 1. Classes whose recall is NaN or None, because
-            they have no test samples, are left out.
-
-    Returns:
-        The mean recall of "all" classes and of the groups "many", "medium", and "few". It is NaN for a group without
-        classes.
-
-    Raises:
-        ValueError: the two arguments differ in length.
+    Classes whose recall on test data is NaN or None, because they have no test samples, are left out. The mean is NaN
+    for a group without classes.
     """
     if len(class_counts) != len(class_recall):
         raise ValueError(
@@ -57,15 +48,8 @@ def has_long_tail(details: Mapping[str, Any]) -> bool:
 def shots_table(results: Sequence[RunResult]) -> str:
     """Format a table of the mean recall of all classes and of each group of classes, with a line for each run.
 
-    Args:
-        results: runs on the same training data, with "class_counts" and "class_recall" in their details.
-
-    Returns:
-        Markdown that ends in a newline. With several runs, the best values of each column are bold. A group without
-        classes is shown as "–".
-
-    Raises:
-        ValueError: there are no results, or the runs are on different training data.
+    The results have "class_counts", all the same, and "class_recall" in their details. With several runs, the best
+    values of each column are bold. A group without classes is shown as "–".
     """
     check_results(results)
     counts = results[0].details["class_counts"]

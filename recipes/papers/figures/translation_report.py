@@ -3,26 +3,25 @@
 Table 3, figure 5, and section 5.2 of Mukhoti et al. 2020.
 """
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from hf_focal.calibration import Temperature, TemperatureCurves
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
-from hf_focal.reports.markdown_tables import before_after, check_results, columns_table, escaped
+from hf_focal.reports.markdown_tables import before_after, columns_table, escaped
 from hf_focal.reports.report_folder import write_comparison, write_run_files
 from hf_focal.reports.run_results import sections_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +76,8 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
     """Format a Markdown table of translation runs: ECE, NLL, and BLEU before → after T [Mukhoti et al. 2020, table 3].
 
     With at least two runs, the smallest ECE and NLL and the largest BLEU are in bold, separately before and after T. A
-    line for each distinct sacreBLEU signature follows the table. Raises ValueError if there are no results.
+    line for each distinct sacreBLEU signature follows the table.
     """
-    check_results(results)
     ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
     bleu = [(run.bleu.get(1.0), run.bleu.get(run.temperature.value)) for run in results]
     columns: list[list] = [
@@ -93,19 +91,13 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
     return f"{columns_table(['Loss', 'ECE % (T)', 'NLL', 'BLEU'], columns)}\n{lines}"
 
 
-def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
+def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> Figure:
     """Draw two panels with a line per run: test BLEU, and below it validation ECE, over the temperature.
 
     The figure is that of Mukhoti et al. 2020, figure 5. The temperature axis covers all temperatures at which BLEU was
     measured for any run. In both panels, small markers show the temperatures at which the run's BLEU was measured, and
-    a large, filled marker shows the run's fitted temperature.
-
-    The figure has two axes, BLEU and ECE. If `path` is given, the figure is also saved. Raises ValueError if there are
-    no results, or if no result has BLEU.
+    a large, filled marker shows the run's fitted temperature. Raises ValueError if no result has BLEU.
     """
-    from matplotlib.figure import Figure
-
-    check_results(results)
     measured = [temperature for run in results for temperature in run.bleu]
     if not measured:
         raise ValueError("results must have BLEU for at least one temperature, got none")
@@ -136,7 +128,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     return finished(figure, path)
 
 
-def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResult, **style: Any) -> None:
+def _draw_curve(axes: Axes, curve: Mapping[float, float], run: TranslationResult, **style: Any) -> None:
     """Draw a curve with white markers where BLEU was measured, and a large marker at the fitted temperature."""
     fitted, temperatures = run.temperature.value, sorted(curve)
     marked = [i for i, temperature in enumerate(temperatures) if temperature in run.bleu and temperature != fitted]
@@ -149,20 +141,14 @@ def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResu
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:
     """Write BLEU and ECE by temperature as CSV: loss, temperature, bleu (0 to 100), and validation_ece (a fraction).
 
-    There is one line per run and temperature; the temperatures of each run ascend. Values that are NaN or were not
-    measured are empty.
-
-    Raises:
-        ValueError: there are no results.
+    There is one line per run and temperature; the temperatures of each run ascend. Values that were not measured are
+    empty.
     """
-    check_results(results)
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["loss", "temperature", "bleu", "validation_ece"])
-        for run in results:
-            for temperature in sorted({*run.bleu, *run.validation_ece}):
-                values = (curve.get(temperature, math.nan) for curve in (run.bleu, run.validation_ece))
-                writer.writerow([run.loss, temperature, *("" if math.isnan(value) else value for value in values)])
+    curves = {
+        run.loss: pd.DataFrame({"bleu": run.bleu, "validation_ece": run.validation_ece}).sort_index()
+        for run in results
+    }
+    pd.concat(curves, names=["loss", "temperature"]).to_csv(path, lineterminator="\n")
 
 
 def write_translation_report(
@@ -170,18 +156,9 @@ def write_translation_report(
 ) -> list[Path]:
     """Write the report of one run: the files of `write_report`, curves.png, curves.csv, and samples.md.
 
-    Args:
-        folder: the folder to write to; created if missing.
-        result: the run.
-        samples: translated sentences, each with the keys `"source"`, `"reference"`, `"before"` (the translation at
-            T = 1), and `"after"` (the translation at the fitted T).
-
-    Returns:
-        The paths of the files written. metrics.json is written last: if it exists, the report is complete.
-
-    Raises:
-        KeyError: a sample lacks one of the keys.
-        ValueError: the result has no BLEU, or its bins have no samples.
+    Each sample is a translated sentence with the keys "source", "reference", "before" (the translation at T = 1), and
+    "after" (the translation at the fitted T). metrics.json is written last: if it exists, the report is complete.
+    Returns the paths of the files.
     """
     folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
     paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]

@@ -19,11 +19,7 @@ class CifarDenseNetConfig(PreTrainedConfig):
         growth_rate: number of channels that each layer adds. The first convolution has twice this number of channels.
         layers: number of layers of each dense block.
         bottleneck: channels inside a layer, as a multiple of `growth_rate`.
-        compression: share of the channels that a transition keeps, rounded down, but at least one.
-
-    Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: there is no dense block, a number is below 1, or
-            `compression` is not in (0, 1].
+        compression: share of the channels that a transition keeps, rounded down, but at least one; in (0, 1].
     """
 
     model_type = "cifar_densenet"

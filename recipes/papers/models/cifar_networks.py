@@ -27,14 +27,9 @@ CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]
 
 
 def cifar_config(name: str, **config_kwargs: Any) -> CifarResNetConfig | CifarDenseNetConfig:
-    """Return the configuration of a named network, for `AutoModelForImageClassification.from_config`.
+    """Return the configuration of one of `CIFAR_NETWORKS`, for `AutoModelForImageClassification.from_config`.
 
-    Args:
-        name: one of `CIFAR_NETWORKS`.
-        config_kwargs: other arguments of the configuration, such as `num_labels`. They override those of the network.
-
-    Raises:
-        ValueError: the name is unknown.
+    `config_kwargs` are other arguments of the configuration, such as `num_labels`.
     """
     if name not in CIFAR_NETWORKS:
         near = get_close_matches(str(name).lower(), CIFAR_NETWORKS, n=1, cutoff=0.4)

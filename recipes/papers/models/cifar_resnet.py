@@ -24,14 +24,9 @@ class CifarResNetConfig(PreTrainedConfig):
         block: "basic" (two 3x3 convolutions) or "bottleneck" (convolutions of 1x1, 3x3, and 1x1, of which the last has
             four times as many channels as the others).
         layers: number of blocks of each stage.
-        widths: channels of each stage. For bottlenecks, these are the channels inside a block, which are a quarter of
-            the block's output channels.
+        widths: channels of each stage, or, for bottlenecks, those inside a block, a quarter of its output channels.
         stem_width: channels of the first convolution.
         pool_size: height and width of the pooled feature maps. The head takes all pixels of the pooled maps.
-
-    Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: `block` is unknown, there is no stage, `widths` and
-            `layers` have different lengths, or a number is below 1.
     """
 
     model_type = "cifar_resnet"
@@ -82,19 +77,10 @@ class CifarPreTrainedModel(PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **kwargs: Any
     ) -> ImageClassifierOutputWithNoAttention:
-        """Classify images.
+        """Classify images, floating (batch, num_channels, height, width), in any memory format.
 
-        Args:
-            pixel_values: floating, (batch, num_channels, height, width), in any memory format.
-            labels: int64, (batch,). If labels are given, the output has the cross-entropy that Transformers'
-                classifiers compute.
-
-        Returns:
-            `ImageClassifierOutputWithNoAttention` with `logits`, (batch, num_labels), and `loss` if `labels` are
-            given.
-
-        Raises:
-            ValueError: `pixel_values` has the wrong number of dimensions or channels, or the images are too small.
+        With labels, int64 (batch,), the output has the cross-entropy that Transformers' classifiers compute, besides
+        `logits`, (batch, num_labels). Raises `ValueError` for a wrong number of channels, or too small images.
         """
         shape, channels = tuple(pixel_values.shape), self.config.num_channels
         if len(shape) != 4 or shape[1] != channels:

@@ -22,10 +22,6 @@ class DeepLabV3Config(PreTrainedConfig):
         atrous_rates: the dilation of each of the 3x3 convolutions.
         hidden_size: channels of each branch and of their projection.
         semantic_loss_ignore_index: the label of pixels that do not count.
-
-    Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: `output_stride` is another number, or a rate or
-            `hidden_size` is below 1.
     """
 
     model_type = "timm_deeplabv3"
@@ -88,16 +84,11 @@ class DeepLabV3ForSemanticSegmentation(PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **kwargs: Any
     ) -> SemanticSegmenterOutput:
-        """Classify the pixels of images.
+        """Classify the pixels of images, floating (batch, 3, height, width).
 
-        Args:
-            pixel_values: floating, (batch, 3, height, width).
-            labels: int64, (batch, height, width). If labels are given, the output has the mean cross-entropy of the
-                pixels, with logits interpolated to the size of the labels.
-
-        Returns:
-            `SemanticSegmenterOutput` with `logits`, (batch, num_labels, ⌈height / output_stride⌉, ⌈width /
-            output_stride⌉), and `loss` if `labels` are given.
+        The output has `logits`, (batch, num_labels, ⌈height / output_stride⌉, ⌈width / output_stride⌉), and, with
+        labels, int64 (batch, height, width), the mean cross-entropy of the pixels, with logits interpolated to the
+        size of the labels.
         """
         (features,) = self.backbone(pixel_values)
         *parts, mean = [branch(features) for branch in self.branches]

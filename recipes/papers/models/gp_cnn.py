@@ -43,12 +43,8 @@ class GPCNNConfig(PreTrainedConfig):
             words.
         pad_token_id: id of the padding token, whose vector stays zero. This id marks padding if no attention mask is
             given. If None, only the attention mask marks padding.
-        unk_token_id: id of words that are not in the vocabulary, which the official variant leaves out. None: there
+        unk_token_id: id of words that are not in the vocabulary, which the official variant leaves out; None if there
             is no such id.
-
-    Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: `variant` is unknown, `kernel_size` is even, a size
-            is below 1, or `dropout` is outside [0, 1].
     """
 
     model_type = "gp_cnn"
@@ -156,16 +152,11 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         labels: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Classify texts.
+        """Classify texts of any number of words, including 0: `input_ids` is int64 (batch, words).
 
-        Args:
-            input_ids: int64, (batch, words), with any number of words, including 0.
-            attention_mask: (batch, words), 1 for words and 0 for padding. By default `pad_token_id` marks padding.
-            labels: int64, (batch,). If labels are given, the output has the cross-entropy that Transformers'
-                classifiers compute.
-
-        Returns:
-            `SequenceClassifierOutput` with `logits`, (batch, num_labels), and `loss` if `labels` are given.
+        `attention_mask` is 1 for words and 0 for padding; without it, `pad_token_id` marks padding. The output has
+        `logits`, (batch, num_labels), and, with labels, int64 (batch,), the cross-entropy that Transformers'
+        classifiers compute.
         """
         if attention_mask is not None:
             mask = attention_mask.bool()
@@ -252,21 +243,11 @@ def load_embeddings(
 ) -> torch.Tensor:
     """Read word vectors for a vocabulary from GloVe's text format, "word v1 v2 ..." [Pennington et al., EMNLP 2014].
 
-    Copy the result into a model with `model.get_input_embeddings().weight.data.copy_(matrix)`.
-
-    Args:
-        path: a text file in UTF-8.
-        tokenizer: the tokenizer with the vocabulary, whose words are looked up in the file as they are.
-        embedding_size: number of values in each line.
-        zero_unknown: whether words that are not in the file get zero vectors.
-
-    Returns:
-        The vectors of the vocabulary, float32 (len(tokenizer), embedding_size). Without `zero_unknown`, vectors of
-        words that are not in the file are drawn with PyTorch's global generator from a normal distribution with the
-        mean and the standard deviation of all values of the vectors that were found. The vector of padding is zero.
-
-    Raises:
-        ValueError: a line does not have `embedding_size` finite values, or no word of the vocabulary is in the file.
+    Returns the vectors of the tokenizer's V tokens, float32 (V, embedding_size), which are looked up in the UTF-8 file
+    as they are. Words that are not in the file get zeros if `zero_unknown`, and else draws, by PyTorch's global
+    generator, from a normal distribution with the mean and the standard deviation of all values that were found. The
+    vector of padding is zero. `ValueError` if a line does not have as many finite values, or no word of the vocabulary
+    is in the file.
     """
     ids, vectors = [], []
     vocabulary = tokenizer.get_vocab()

@@ -15,19 +15,11 @@ def transformer_config(
 ) -> MarianConfig:
     """Return the configuration of a Transformer to train from scratch, as `MarianMTModel(transformer_config(...))`.
 
-    The model has sinusoidal positions, layer normalization after each residual branch, ReLU, and one matrix for the
-    embeddings of both languages and the head. Weights are initialized from N(0, 1/d_model). So embeddings, which are
-    multiplied by √d_model, have standard deviation 1, and square matrices have the standard deviation of Glorot and
-    Bengio (2010).
-
-    Args:
-        tokenizer: tokenizer of both languages, with an end token and a padding token, which also starts the decoder.
-        max_length: number of positions.
-        d_model: width, a multiple of `num_heads`.
-        num_layers: number of layers of the encoder, and also of the decoder.
-        num_heads: number of heads of each attention layer.
-        ffn_dim: width of the feed-forward layers.
-        dropout: dropout probability of residual branches and embeddings.
+    The model has sinusoidal positions (`max_length` of them), layer normalization after each residual branch, ReLU,
+    and one matrix for the embeddings of both languages and the head. `num_layers` is that of the encoder, and of the
+    decoder. Weights are initialized from N(0, 1/d_model). So embeddings, which are multiplied by √d_model, have
+    standard deviation 1, and square matrices have the standard deviation of Glorot and Bengio (2010). The tokenizer's
+    padding token also starts the decoder.
     """
     return MarianConfig(
         vocab_size=len(tokenizer),

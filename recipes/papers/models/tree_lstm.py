@@ -27,9 +27,6 @@ class TreeLSTMConfig(PreTrainedConfig):
         neutral_class: whether the head has one extra class, the last one, for neutral nodes in training. The logits of
             the roots leave this class out.
         pad_token_id: id of the padding token, whose vector stays zero; None if there is no such token.
-
-    Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: a size is below 1, or `dropout` is outside [0, 1].
     """
 
     model_type = "tree_lstm"

@@ -12,6 +12,7 @@ from statistics import mean
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 from hf_focal.reports.figure_style import COLORS, finished
 
@@ -21,17 +22,12 @@ from .fine_tuning_evidence import (
     SIZES,
     TASKS,
     Evidence,
-    ScoresByTask,
     among,
-    average,
     by_task,
-    count_lower,
-    difference,
     flsd_error_gain,
     flsd_gain,
     interval,
     load_records,
-    negative,
     nll,
     other_settings,
     rule_on_new_tasks,
@@ -47,7 +43,7 @@ OLDER = RECORDS / "fine_tuning.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
 
 
-def shown(values: ScoresByTask, digits: int = 3) -> str:
+def shown(values: pd.Series, digits: int = 3) -> str:
     middle, low, high = (f"{number:.{digits}f}" for number in interval(values))
     return f"{middle} [{low}, {high}]"
 
@@ -70,34 +66,32 @@ def task_rows(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the titles and the rows of a table of means over seeds, with a row for each task."""
     columns = {loss: by_task([run for run in runs if run["loss"] == loss], value) for loss in LOSSES}
-    columns = {loss: values for loss, values in columns.items() if values}
-    rows = []
-    for task in TASKS:
-        cells = [f"{factor * v[task]:.{digits}f}" if task in v else "–" for v in columns.values()]
-        if set(cells) != {"–"}:
-            rows.append([f"{TASKS[task][0]} ({TASKS[task][1]})", *cells])
-    return ["Task (classes)", *(NAMES.get(loss, loss) for loss in columns)], rows
+    table = pd.DataFrame(columns).dropna(how="all").dropna(axis=1, how="all")
+    rows = [
+        [f"{TASKS[task][0]} ({TASKS[task][1]})", *(f"{factor * v:.{digits}f}" if v == v else "–" for v in values)]
+        for task, *values in table.itertuples(name=None)
+    ]
+    return ["Task (classes)", *(NAMES.get(loss, loss) for loss in table)], rows
 
 
 def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
     """One row for each strategy: regret, and difference to cross-entropy with T, on all runs and on the kept ones."""
-    reference = ("cross_entropy", "temperature")
-    rules: dict[str, list[ScoresByTask | None]] = {}
+    reference, frames = ("cross_entropy", "temperature"), (evidence.all_runs, evidence.kept)
+    strategies: dict[str, list[pd.Series | None]] = {}
     for title, groups in (
         ("chosen on the other tasks", False),
         ("chosen on other tasks of two or more classes", True),
     ):
-        rules[title] = [rule_on_new_tasks(part, groups)[0] for part in (evidence.candidates(), evidence.kept)]
-    strategies = {named(key): [evidence.all_runs.get(key), evidence.kept.get(key)] for key in
-                  [*evidence.kept, *evidence.all_runs]}  # fmt: skip
-    for title, parts in (rules | strategies).items():
+        strategies[title] = [rule_on_new_tasks(part, groups) for part in (evidence.candidates(), evidence.kept)]
+    for key in [*evidence.kept.index, *evidence.all_runs.index]:
+        strategies[named(key)] = [frame.loc[key] if key in frame.index else None for frame in frames]
+    for title, parts in strategies.items():
         cells = []
-        for values, regret in zip(parts, (evidence.all_runs, evidence.kept), strict=True):
+        for values, frame in zip(parts, frames, strict=True):
             if values is None:
                 cells += ["–", "–"]
                 continue
-            gain = difference(values, regret[reference])
-            cells += [shown(values), "" if title == named(reference) else shown(gain)]
+            cells += [shown(values), "" if title == named(reference) else shown(values - frame.loc[reference])]
         yield [title, *cells]
 
 
@@ -105,10 +99,10 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
     """Draw the mean regret of each strategy with its interval, and a dot for each task."""
     panels = []
     for regret, title in ((evidence.all_runs, "all losses"), (evidence.kept, "runs with kept logits")):
-        rows = {named(key): values for key, values in regret.items()}
+        rows = {named(key): values.dropna() for key, values in regret.iterrows()}
         candidates = evidence.candidates() if regret is evidence.all_runs else regret
-        rows["rule, on tasks left out"] = rule_on_new_tasks(candidates, True)[0]
-        panels.append((title, dict(sorted(rows.items(), key=lambda row: -average(row[1].values())))))
+        rows["rule, on tasks left out"] = rule_on_new_tasks(candidates, True)
+        panels.append((title, dict(sorted(rows.items(), key=lambda row: -row[1].mean()))))
     figure, axes = plt.subplots(
         2, figsize=(6, 8), height_ratios=[len(rows) + 2 for _, rows in panels], layout="constrained", sharex=True
     )
@@ -116,7 +110,7 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
         for height, (name, values) in enumerate(rows.items()):
             color = COLORS[1] if name.startswith("rule") else COLORS[0]
             middle, low, high = interval(values)
-            axis.plot([max(value, 1e-3) for value in values.values()], [height] * len(values), ".", color="#BBBBBB")
+            axis.plot(values.clip(lower=1e-3), [height] * len(values), ".", color="#BBBBBB")
             axis.plot([max(low, 1e-3), high], [height] * 2, color=color, linewidth=2)
             axis.plot(middle, height, "o", color=color)
         axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
@@ -137,8 +131,8 @@ def shift_section(runs: list[dict]) -> str:
     for loss in LOSSES:
         own = [run["shift"] for run in runs if run["loss"] == loss and "shift" in run]
         if own:
-            cells = [f"{average(run[c]['nll'] for run in own):.3f}" for c in ("none", "temperature", "vector")]
-            cells += [f"{100 * average(run[c]['ece'] for run in own):.1f}" for c in ("none", "temperature", "vector")]
+            cells = [f"{mean(run[c]['nll'] for run in own):.3f}" for c in ("none", "temperature", "vector")]
+            cells += [f"{100 * mean(run[c]['ece'] for run in own):.1f}" for c in ("none", "temperature", "vector")]
             rows.append([NAMES.get(loss, loss), str(len(own)), *cells])
     header = ["Loss", "seeds", *(f"{m}, {c}" for m in ("NLL", "ECE %") for c in ("nothing", "T", "vector"))]
     return rows_table(header, rows)
@@ -164,9 +158,8 @@ def selection_differences(runs: list[dict]) -> str:
     rows = []
     for name, position in SELECTIONS.items():
         if name != "`nll_refined`":
-            pairs = [difference(*both) for both in zip(own, selected(runs, position), strict=True)]
-            lower = f"{count_lower(pairs[1])} of {len(pairs[1])}"
-            rows.append([f"minus {name}", shown(pairs[0], 2), shown(pairs[1], 4), lower])
+            error, of_nll = (best - other for best, other in zip(own, selected(runs, position), strict=True))
+            rows.append([f"minus {name}", shown(error, 2), shown(of_nll, 4), lower(of_nll)])
     return rows_table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
 
 
@@ -189,7 +182,7 @@ def loss_gains(runs: list[dict]) -> str:
     parts = []
     for correction, words in corrections.items():
         gain = flsd_gain(runs, correction)
-        parts.append(f"{shown(gain)} {words}, lower on {count_lower(gain)} of {len(gain)} tasks")
+        parts.append(f"{shown(gain)} {words}, lower on {lower(gain)} tasks")
     return f"The NLL of `flsd53` minus that of cross-entropy is {'; '.join(parts)}."
 
 
@@ -209,7 +202,7 @@ def older_runs() -> dict[str, str]:
         for loss, own in losses.items():
 
             def cell(stage: str, measure: str, digits: int, factor: float, own: list[dict] = own) -> str:
-                return f"{factor * average(run['test'][stage][measure] for run in own):.{digits}f}"
+                return f"{factor * mean(run['test'][stage][measure] for run in own):.{digits}f}"
 
             cells = [cell(stage, "nll", 3, 1) for stage in ("before", "nll")]
             cells += [cell(stage, "ece", 1, 100) for stage in ("before", "nll")]
@@ -222,7 +215,7 @@ def older_runs() -> dict[str, str]:
         other = np.mean([entry["ece"][size] for entry in curve], axis=0)
         by_size.append([size, f"{100 * ece:.2f}", f"{100 * other[0]:.2f}", f"{value:.4f}", f"{other[1]:.4f}",
                         f"{100 * worse:.0f}", f"{100 * other[2]:.0f}"])  # fmt: skip
-    ece, value = (average(run["test"]["before"][name] for run in measured) for name in ("ece", "nll"))
+    ece, value = (mean(run["test"]["before"][name] for run in measured) for name in ("ece", "nll"))
     by_size.append(["without T", *[f"{100 * ece:.2f}"] * 2, *[f"{value:.4f}"] * 2, "", ""])
     header = ["Setting and loss", "seeds", "error %", "NLL", "NLL, T", "ECE %", "ECE %, T"]
     write_csv(DOCS / "fine_tuning_older.csv", header, rows)
@@ -234,20 +227,20 @@ def older_runs() -> dict[str, str]:
 # The pages
 
 
-def trained_well(values: ScoresByTask) -> float:
-    return average(value for task, value in values.items() if task not in ("banking77", "clinc150"))
+def trained_well(values: pd.Series) -> float:
+    return values.drop(["banking77", "clinc150"]).mean()
 
 
 def main_page(evidence: Evidence) -> dict[str, str]:
     regret, kept = evidence.all_runs, evidence.kept
     reference, alternative = ("cross_entropy", "temperature"), ("cross_entropy", "auto")
-    loss_gain = difference(regret["flsd53", "temperature"], regret[reference])
+    loss_gain = regret.loc["flsd53", "temperature"] - regret.loc[reference]
     two = among(loss_gain, "two")
-    auto_gain = difference(kept[alternative], kept[reference])
-    both_auto, error_gain = difference(kept["flsd53", "auto"], kept[alternative]), flsd_error_gain(evidence.runs)
-    auto_two, auto_more = among(auto_gain, "two"), among(auto_gain, "more")
-    auto_more.pop("goemotions", None)  # has several labels, so "auto" is T
-    focal_two = among(difference(regret["focal:gamma=1", "none"], regret["cross_entropy", "none"]), "two")
+    auto_gain = kept.loc[alternative] - kept.loc[reference]
+    both_auto, error_gain = kept.loc["flsd53", "auto"] - kept.loc[alternative], flsd_error_gain(evidence.runs)
+    auto_two = among(auto_gain, "two")
+    auto_more = among(auto_gain, "more").drop("goemotions", errors="ignore")  # has several labels, so "auto" is T
+    focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
     longer = uncorrected_after_long_training(evidence.records)
     of_setting = {
         name: f"{shown(gain)}, lower on {lower(gain)} tasks"
@@ -264,30 +257,31 @@ def main_page(evidence: Evidence) -> dict[str, str]:
     return {
         "loss_lower": lower(loss_gain),
         "two": str(len(two)),
-        "two_gain": shown(negative(two)),
+        "two_gain": shown(-two),
         "auto_lower": lower(auto_more),
-        "auto_gain": shown(negative(auto_more)),
+        "auto_gain": shown(-auto_more),
         "both_auto": f"{shown(both_auto)}, lower on {lower(both_auto)} tasks",
         "error_gain": f"{shown(error_gain, 2)} points, lower on {lower(error_gain)} tasks",
-        "auto_two": f"{average(auto_two.values()):+.3f}",
+        "auto_two": f"{auto_two.mean():+.3f}",
         "focal_lower": lower(focal_two),
         "uncorrected_lower": lower(longer),
-        "fixed": shown(rule_on_new_tasks(kept, groups=False)[0]),
-        "ruled": shown(rule_on_new_tasks(kept, groups=True)[0]),
+        "fixed": shown(rule_on_new_tasks(kept, groups=False)),
+        "ruled": shown(rule_on_new_tasks(kept, groups=True)),
         **{name: of_setting[name] for name in ("longer", "mpnet", "noisy")},
         "runs": str(len(evidence.runs)),
         "losses": str(len(LOSSES)),
         "tasks": str(len(TASKS)),
         "kept": str(len(evidence.with_logits)),
-        "kept_tasks": str(len(next(iter(kept.values())))),
+        "kept_tasks": str(kept.shape[1]),
         "table": rows_table(header, strategy_rows(evidence)),
-        "dual_trained": f"{trained_well(regret['dual_focal', 'temperature']):.3f}",
-        "reference_trained": f"{trained_well(regret[reference]):.3f}",
+        "dual_trained": f"{trained_well(regret.loc['dual_focal', 'temperature']):.3f}",
+        "reference_trained": f"{trained_well(regret.loc[reference]):.3f}",
     }
 
 
-def lower(values: ScoresByTask) -> str:
-    return f"{count_lower(values)} of {len(values)}"
+def lower(values: pd.Series) -> str:
+    """Count the tasks on which a value is below 0."""
+    return f"{(values < 0).sum()} of {values.count()}"
 
 
 def appendix(evidence: Evidence) -> dict[str, str]:

@@ -1,11 +1,14 @@
 """What the runs on many tasks say: regrets of losses and corrections, intervals over tasks, and rules on unseen tasks.
 
-The records are those of `fine_tuning_records`; `fine_tuning` writes pages from them.
+The records are those of `fine_tuning_records`; `fine_tuning` writes pages from them. Scores by task are a series over
+`TASKS`, in this order, with NaN for tasks without runs.
 """
 
 from collections.abc import Callable, Iterable
+from statistics import mean
 
 import numpy as np
+import pandas as pd
 
 from .fine_tuning_records import RUNS
 from .records import read_records
@@ -34,7 +37,6 @@ LOSSES = [
 ORDER = ("temperature", "vector", "matrix")  # from the simplest on
 SIZES = ("50", "100", "200", "500", "1000")
 SELECTIONS = {"the last": None, "`error`": 0, "`nll`": 1, "`nll_refined`": 2}
-ScoresByTask = dict[str, float]
 
 
 def load_records() -> list[dict]:
@@ -57,16 +59,12 @@ def other_settings(records: list[dict]) -> dict[str, list[dict]]:
     }
 
 
-def average(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
-
-
-def by_task(runs: Iterable[dict], value: Callable[[dict], float]) -> ScoresByTask:
+def by_task(runs: Iterable[dict], value: Callable[[dict], float]) -> pd.Series:
     """Average a value of the runs of each task."""
     groups: dict[str, list[float]] = {}
     for run in runs:
         groups.setdefault(run["task"], []).append(value(run))
-    return {task: average(groups[task]) for task in TASKS if task in groups}
+    return pd.Series({task: np.mean(groups[task]) if task in groups else np.nan for task in TASKS})
 
 
 # What a correction does to a run's test NLL.
@@ -84,82 +82,66 @@ def nll(run: dict, correction: str, size: str = "1000", errors: float = 1.0) -> 
     if "draws" not in run:  # a record without logits has only a T of 1,000 samples
         return run["temperature"]["nll"]
     rows = run["draws"][size]
-    return average(row["nll"][chosen(row, errors) if correction == "auto" else correction] for row in rows)
+    return mean(row["nll"][chosen(row, errors) if correction == "auto" else correction] for row in rows)
 
 
-def regrets(runs: list[dict], strategies: list[tuple[str, str]], size: str = "1000") -> dict[tuple, ScoresByTask]:
-    """Return each strategy's NLL minus the smallest NLL of a strategy with that task and seed, averaged over seeds."""
+def regrets(runs: list[dict], strategies: list[tuple[str, str]]) -> pd.DataFrame:
+    """Return each strategy's NLL minus the smallest NLL of a strategy with that task and seed, averaged over seeds.
+
+    A row is a strategy, a loss and a correction, and a column is a task that has runs.
+    """
     best: dict[tuple, float] = {}
     for run in runs:
         key = run["task"], run["seed"]
-        values = [nll(run, correction, size) for loss, correction in strategies if loss == run["loss"]]
+        values = [nll(run, correction) for loss, correction in strategies if loss == run["loss"]]
         best[key] = min([best.get(key, np.inf), *values])
-    return {
-        (loss, correction): by_task(
+    rows = [
+        by_task(
             [run for run in runs if run["loss"] == loss],
-            lambda run, correction=correction: nll(run, correction, size) - best[run["task"], run["seed"]],
+            lambda run, correction=correction: nll(run, correction) - best[run["task"], run["seed"]],
         )
         for loss, correction in strategies
-    }
+    ]
+    return pd.DataFrame(rows, index=pd.MultiIndex.from_tuples(strategies)).dropna(axis=1, how="all")
 
 
 # Statistics over tasks: those that share their texts count as one cluster.
 
 
-def interval(values: ScoresByTask, draws: int = 10_000) -> tuple[float, float, float]:
+def interval(values: pd.Series, draws: int = 10_000) -> tuple[float, float, float]:
     """Return the mean over tasks and its 95% interval by resampling the sources of the tasks."""
-    clusters: dict[str, list[float]] = {}
-    for task, value in values.items():
-        clusters.setdefault(SOURCE[task], []).append(value)
-    sums, counts = (np.array([f(group) for group in clusters.values()]) for f in (np.sum, len))
+    clusters = values.dropna().groupby(SOURCE, sort=False)
+    sums, counts = clusters.sum().to_numpy(), clusters.count().to_numpy()
     picked = np.random.default_rng(0).integers(0, len(sums), (draws, len(sums)))
     means = sums[picked].sum(1) / counts[picked].sum(1)
-    return average(values.values()), *np.quantile(means, [0.025, 0.975])
+    return float(values.mean()), *np.quantile(means, [0.025, 0.975])
 
 
-def difference(first: ScoresByTask, second: ScoresByTask) -> ScoresByTask:
-    return {task: first[task] - second[task] for task in first if task in second}
-
-
-def among(values: ScoresByTask, group: str) -> ScoresByTask:
-    return {task: value for task, value in values.items() if of_classes(task) == group}
-
-
-def negative(values: ScoresByTask) -> ScoresByTask:
-    return {task: -value for task, value in values.items()}
-
-
-def count_lower(values: ScoresByTask) -> int:
-    return sum(value < 0 for value in values.values())
+def among(values: pd.Series, group: str) -> pd.Series:
+    """Return the values of the tasks with "two" classes, or with "more"."""
+    return values[values.index.map(of_classes) == group]
 
 
 def of_classes(task: str) -> str:
     return "two" if TASKS[task][1] == 2 else "more"
 
 
-def best_strategy(regret: dict[tuple, ScoresByTask], tasks: Iterable[str]) -> tuple:
-    tasks = list(tasks)
-    return min(regret, key=lambda strategy: average(regret[strategy][task] for task in tasks))
+def best_strategy(regret: pd.DataFrame, tasks: Iterable[str]) -> tuple:
+    return regret[list(tasks)].mean(axis=1).idxmin()
 
 
-def rule_on_new_tasks(regret: dict[tuple, ScoresByTask], groups: bool) -> tuple[ScoresByTask, dict[str, tuple]]:
-    """Choose a strategy for each task by the tasks of other sources; return its regret on the task, and the choices.
+def rule_on_new_tasks(regret: pd.DataFrame, groups: bool) -> pd.Series:
+    """Choose a strategy for each task by the tasks of other sources; return its regret on the task.
 
     With `groups`, only the tasks with two classes, or only those with more, decide.
     """
-    tasks = list(next(iter(regret.values())))
-    choices = {
-        task: best_strategy(
-            regret,
-            (
-                other
-                for other in tasks
-                if SOURCE[other] != SOURCE[task] and (not groups or of_classes(other) == of_classes(task))
-            ),
-        )
-        for task in tasks
-    }
-    return {task: regret[choice][task] for task, choice in choices.items()}, choices
+    values = {}
+    for task in regret:
+        others = [other for other in regret if SOURCE[other] != SOURCE[task]]
+        if groups:
+            others = [other for other in others if of_classes(other) == of_classes(task)]
+        values[task] = regret.loc[best_strategy(regret, others), task]
+    return pd.Series(values)
 
 
 class Evidence:
@@ -182,33 +164,35 @@ class Evidence:
         pairs = [(loss, name) for loss in ("cross_entropy", "flsd53") for name in (*corrections, "auto")]
         self.kept = regrets(self.with_logits, pairs)
 
-    def candidates(self) -> dict[tuple, ScoresByTask]:
+    def candidates(self) -> pd.DataFrame:
         """Return the regrets of the losses that were run on every task."""
-        return {key: values for key, values in self.all_runs.items() if len(values) == len(TASKS)}
+        return self.all_runs.dropna()
 
 
-def flsd_gain(runs: list[dict], correction: str) -> ScoresByTask:
+def flsd_gain(runs: list[dict], correction: str) -> pd.Series:
     """Return the NLL of FLSD-53 minus that of cross-entropy, with a correction."""
     return _flsd_minus_cross_entropy(runs, lambda run: nll(run, correction))
 
 
-def flsd_error_gain(runs: list[dict]) -> ScoresByTask:
+def flsd_error_gain(runs: list[dict]) -> pd.Series:
     """Return the error in % of FLSD-53 minus that of cross-entropy, which T does not change."""
     return _flsd_minus_cross_entropy(runs, lambda run: 100 * run["none"]["error"])
 
 
-def _flsd_minus_cross_entropy(runs: list[dict], value: Callable[[dict], float]) -> ScoresByTask:
-    losses = ("flsd53", "cross_entropy")
-    first, second = (by_task([run for run in runs if run["loss"] == loss], value) for loss in losses)
-    return difference(first, second)
+def _flsd_minus_cross_entropy(runs: list[dict], value: Callable[[dict], float]) -> pd.Series:
+    flsd, reference = (
+        by_task([run for run in runs if run["loss"] == loss], value) for loss in ("flsd53", "cross_entropy")
+    )
+    return flsd - reference
 
 
-def uncorrected_after_long_training(records: list[dict]) -> ScoresByTask:
+def uncorrected_after_long_training(records: list[dict]) -> pd.Series:
+    """Return the NLL of FLSD-53 minus that of cross-entropy, without a correction, on tasks of up to four classes."""
     gain = flsd_gain(other_settings(records)["longer"], "none")
-    return {task: value for task, value in gain.items() if TASKS[task][1] <= 4}
+    return gain[[classes <= 4 for _, classes in TASKS.values()]].dropna()
 
 
-def selected(runs: list[dict], position: int | None) -> tuple[ScoresByTask, ScoresByTask]:
+def selected(runs: list[dict], position: int | None) -> tuple[pd.Series, pd.Series]:
     """Return the test error in % and the NLL after T, by task, of the epochs with the smallest metric of the pool."""
 
     def figures_of(run: dict) -> list[float]:

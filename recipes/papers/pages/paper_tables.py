@@ -39,13 +39,9 @@ _STAGES = {"pre_t": "before", "post_t": "after"}  # stage -> key of a record
 class PaperCell:
     """A value that a paper printed.
 
-    Attributes:
-        dataset, model, loss: the names of the dataset, model, and loss in the paper's table.
-        metric: a key of `METRICS`.
-        stage: "pre_t" or "post_t", before or after temperature scaling.
-        value: the printed number, in the unit that the title of the metric in `METRICS` names.
-        temperature: the temperature printed beside the value; None if there is none.
-        note: a doubt about the value, or "".
+    The first three fields are the names in the paper's table. `metric` is a key of `METRICS`, whose title names the
+    unit of `value`; `stage` is "pre_t" or "post_t", before or after temperature scaling. `temperature` is the one
+    printed beside the value, if any, and `note` a doubt about the value, or "".
     """
 
     dataset: str
@@ -72,9 +68,6 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
     """Read the tables of a paper from a CSV file, and return table number -> cells.
 
     The file's columns are paper, table, and the fields of `PaperCell`. Each line is a printed cell.
-
-    Raises:
-        ValueError: the file has other columns, or a metric or stage is unknown.
     """
     expected = ["paper", "table", *(field.name for field in fields(PaperCell))]
     tables: dict[int, list[PaperCell]] = {}
@@ -116,12 +109,8 @@ def row_entry(rows: Mapping[str, Any], dataset: str, model: str) -> dict[str, An
 def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     """Return the dataset and the model of the row of the papers' tables that a run belongs to.
 
-    Args:
-        dataset: name of the dataset in rows.yaml.
-        settings: the run's settings, whose "model_name_or_path" tells several models of the dataset apart.
-
-    Raises:
-        ValueError: the run is of another network.
+    The settings' "model_name_or_path" tells several models of the dataset in rows.yaml apart; `ValueError` if the run
+    is of another network.
     """
     rows, networks = read_rows(), {}
     for model in rows["datasets"][dataset]["models"]:
@@ -138,11 +127,6 @@ def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
     """Return the value of a metric in a record, in the unit that the paper prints; NaN if it was not measured.
 
     "ece_em" after T is measured after the T that minimizes this error, as in table 1 of Ghosh et al. 2022.
-
-    Args:
-        record: what `record_of` returned for a run.
-        metric: a key of `METRICS`.
-        stage: "pre_t" or "post_t".
     """
     _, name, factor = METRICS[metric]
     metrics = record[_STAGES[stage]]
@@ -171,9 +155,6 @@ def beside_the_paper(
             compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
         temperatures: whether the pair of temperatures follows the first pair, because a phone shows only the first
             columns.
-
-    Returns:
-        Markdown that ends in a newline.
     """
     printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
     equal_mass = any(metric == "ece_em" for metric, _ in columns)

@@ -30,14 +30,10 @@ _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 def record_of(folder: str | Path) -> dict[str, Any]:
     """Return a finished run's record: its settings, its metrics before and after T, and its reliability bins before T.
 
-    Floats are rounded to seven digits, and NaN becomes None.
-
-    If the run fitted T by AdaECE or saved its logits, "equal_mass" has the T that minimizes the AdaECE of the
-    validation set, and the AdaECE of the test set before and after this T, as in table 1 of Ghosh et al. 2022. If the
-    run was measured by a `DynamicsCallback`, "dynamics_history" has the measurements.
-
-    Args:
-        folder: the run's folder, with run.json and report/metrics.json.
+    `folder` has run.json and report/metrics.json. Floats are rounded to seven digits, and NaN becomes None. If the run
+    fitted T by AdaECE or saved its logits, "equal_mass" has the T that minimizes the AdaECE of the validation set, and
+    the AdaECE of the test set before and after this T, as in table 1 of Ghosh et al. 2022. If the run was measured by
+    a `DynamicsCallback`, "dynamics_history" has the measurements.
     """
     folder = Path(folder)
     result = read_result(folder / "report" / "metrics.json")

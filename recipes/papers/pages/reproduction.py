@@ -12,6 +12,8 @@ import functools
 import re
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from hf_focal import losses
 from hf_focal.calibration.cross_fitting import scaling_name
 from hf_focal.metrics import ReliabilityBins
@@ -244,8 +246,6 @@ def draw_dynamics(runs: Runs, folder: Path) -> None:
 
 def draw_panels(panels: dict[str, ReliabilityBins], path: Path) -> None:
     """Draw reliability diagrams side by side, legible on a phone."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(5.2, 2.7), layout="constrained")
     for axes, (title, bins) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
         draw_reliability(axes, bins, font_size=11)

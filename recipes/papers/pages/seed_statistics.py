@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy import stats
 
 from hf_focal.reports.figure_style import ACCURACY, OVER, clean_axes, finished, wrapped
@@ -14,23 +14,16 @@ from hf_focal.reports.markdown_tables import MISSING, columns_table
 
 from .paper_tables import Runs, measured
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _PANELS = {"ece": "ECE %", "adaece": "AdaECE %", "classwise_ece": "Classwise ECE %"}
 _STAGES = {"pre_t": ("before T", OVER), "post_t": ("after T", ACCURACY)}
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Results of one-sided tests of whether paired differences are below a margin.
+    """One-sided tests of whether n paired differences are below a margin: the t-test and Wilcoxon's signed-rank test.
 
-    Attributes:
-        size: number of pairs.
-        mean: mean difference; NaN without pairs.
-        interval: two-sided 95% t interval of the mean; NaN with fewer than two pairs.
-        p_t: p-value of the paired t-test; NaN with fewer than two pairs.
-        p_wilcoxon: p-value of Wilcoxon's signed-rank test, at least 1 / 2^n with n pairs; NaN if n < 2.
+    `interval` is the two-sided 95% t interval of the mean. The p-value of Wilcoxon's test is at least 1 / 2^n. Numbers
+    are NaN with fewer than two pairs; the mean, without pairs.
     """
 
     size: int
@@ -60,11 +53,8 @@ class PairedTest:
 class Claim:
     """The claim that the metric of a loss minus the same metric of a baseline loss is below a margin.
 
-    Attributes:
-        text: the claim in words.
-        loss, baseline: the names of the two losses, as keys of `Runs`.
-        metric, stage: as in `measured`.
-        margin: in the unit in which the metric is printed; 0 claims that the metric of the loss is smaller.
+    `loss` and `baseline` are keys of `Runs`; `metric` and `stage` are as in `measured`, and `margin` is in the unit in
+    which the metric is printed. 0 claims that the metric of the loss is smaller.
     """
 
     text: str
@@ -106,12 +96,8 @@ def claims_table(tasks: Mapping[str, Runs], level: float = 0.05, claims: Iterabl
     """Test each claim on each task. Return a Markdown table of p-values and of differences, in the unit of the metric.
 
     If at least two tasks have two or more seeds, each claim also has a row "mean of the tasks". For this row, the
-    differences are averaged over these tasks, separately for each seed that all these tasks have.
-
-    Args:
-        tasks: title of the task -> loss -> seed -> the run's record.
-        level: significance level. A claim is "shown" if the p-value of its t-test is smaller.
-        claims: the claims to test.
+    differences are averaged over these tasks, separately for each seed that all these tasks have. A claim is "shown"
+    if the p-value of its t-test is below `level`.
     """
     rows = []
     for claim in claims:
@@ -151,19 +137,13 @@ def mean_and_interval(values: np.ndarray, level: float = 0.9) -> tuple[float, fl
     return float(values.mean()), float(half)
 
 
-def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Path | None = None) -> "Figure":
+def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Path | None = None) -> Figure:
     """Draw the ECE, AdaECE, and classwise ECE of each loss, before and after T, with intervals.
 
     A bar is the mean over the seeds of a loss, and a line its 90% t interval, cut off at 0. A loss with one seed has
-    no line. The blog's intervals, also 90%, are over samples of one run's test set.
-
-    Args:
-        runs: the records of runs of a task.
-        titles: loss -> its name on the axis, in order from the top. Losses without runs are left out.
-        path: the file to save the figure to.
+    no line. The blog's intervals, also 90%, are over samples of one run's test set. `titles` are the losses' names on
+    the axis, in order from the top; losses without runs are left out.
     """
-    from matplotlib.figure import Figure
-
     losses = [loss for loss in titles if runs.get(loss)]
     figure = Figure(figsize=(8.4, 1.2 + 0.42 * len(losses)), layout="constrained")
     rows = np.arange(len(losses))
@@ -191,14 +171,8 @@ def temperatures_table(runs: Runs, titles: Mapping[str, str]) -> str:
     """Format a table of BLEU and ECE by temperature: means over the seeds ± half of the 95% t interval.
 
     A row is a temperature at which BLEU and ECE were measured in all runs. BLEU is the difference from the BLEU of the
-    same run at T = 1, and ECE is that of the validation tokens in percent.
-
-    Args:
-        runs: the records of translation runs. Records without BLEU by temperature are left out.
-        titles: loss -> its title, in the order of the columns. Losses without runs are left out.
-
-    Returns:
-        Markdown that ends in a newline.
+    same run at T = 1, and ECE is that of the validation tokens in percent. `titles` are the losses' titles, in the
+    order of the columns. Losses without runs, and records without BLEU by temperature, are left out.
     """
     of_losses = {
         title: [record for record in runs.get(loss, {}).values() if "bleu" in record] for loss, title in titles.items()

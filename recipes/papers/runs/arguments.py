@@ -60,13 +60,10 @@ class GeneratedDatasetArguments(DatasetArguments):
         check.at_least(1, self, "num_generated")
 
     def generate(self, generate: Callable[..., Dataset], seed: int) -> DatasetDict:
-        """Generate the splits "train", "validation", and "test".
+        """Generate the splits "train", "validation", and "test" with `generate(number, seed=seed)`.
 
         "train" and "test" have `num_generated` samples each; "validation" has `validation_size`, or a tenth as many.
-
-        Args:
-            generate: function that returns the given number of samples, drawn with the keyword argument `seed`.
-            seed: seed of the training data. Validation and test data have the next two seeds.
+        Validation and test data have the next two seeds.
         """
         count = self.num_generated
         sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
@@ -188,17 +185,8 @@ def parse_experiment(
 ) -> tuple[tuple[Any, ...], list[Any]]:
     """Parse a command line with `hf_focal.parse_recipe`, and set up logging.
 
-    Args:
-        dataclass_types: the recipe's dataclasses of arguments. The last two are a `TemperatureArguments` and a
-            `FocalTrainingArguments`.
-        argv: the command line without the program's name.
-        description: the recipe's docstring, whose first line ``--help`` shows.
-
-    Returns:
-        The recipe's own arguments, and the training arguments of each run.
-
-    Raises:
-        ValueError: an argument is out of range, or the losses are invalid or compared under DeepSpeed.
+    The last two of the dataclasses are a `TemperatureArguments` and a `FocalTrainingArguments`; ``--help`` shows the
+    first line of `description`. Returns the recipe's own arguments, and the training arguments of each run.
     """
     *recipe_types, training_arguments = dataclass_types
     title = (description or "").partition("\n")[0]

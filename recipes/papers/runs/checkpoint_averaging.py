@@ -43,13 +43,7 @@ def average_last_checkpoints(trainer: Trainer, number: int) -> None:
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
     """Replace the model's weights with the mean of the checkpoints' weights, computed in float64.
 
-    Args:
-        model: a model that is not sharded by FSDP or DeepSpeed; changed in place.
-        folders: folders of the checkpoints, at least one. Only one checkpoint is in memory at a time.
-
-    Raises:
-        ValueError: `folders` is empty.
-        RuntimeError: the weights of a checkpoint do not have the shapes of the model's weights.
+    Only one of the checkpoints, at least one, is in memory at a time. FSDP or DeepSpeed must not shard the model.
     """
     if not folders:
         raise ValueError("folders must hold at least one checkpoint, got none")

@@ -23,21 +23,14 @@ class ClassWeightsCallback(TrainerCallback):
     """Records each class's mean focal weight and recall weight, whatever the training loss.
 
     The focal weight is the mean of ``(1 - p)^γ`` over the samples (or tokens or pixels) of the class, where p is the
-    probability of the true class. The recall weight is ``1 - recall``. Both weights are measured on the logits of the
-    training batches of all processes since the last record. Records go into ``trainer.state.log_history``, where
-    `class_weight_history` finds them, and are not printed. Checkpoints do not save what was measured since the last
-    record: a resumed run starts a new record.
+    probability of the true class; the paper's γ is 1. The recall weight is ``1 - recall``. Both weights are measured
+    on the logits of the training batches of all processes since the last record, `every` optimizer steps ago. Records
+    go into ``trainer.state.log_history``, where `class_weight_history` finds them, and are not printed. Checkpoints do
+    not save what was measured since the last record: a resumed run starts a new record.
 
-    Add the callback to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``.
-
-    Args:
-        trainer: the trainer whose loss is observed.
-        every: number of optimizer steps between two records, at least 1.
-        gamma: γ of the focal weight; the paper uses 1.
-
-    Raises:
-        ValueError: `every` is below 1; the model predicts several labels per sample; or, when training begins, the
-            language model's loss is computed without logits.
+    Add the callback to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``. It
+    refuses models that predict several labels per sample and, when training begins, losses that are computed without
+    logits.
     """
 
     def __init__(self, trainer: FocalTrainer, every: int, gamma: float = 1.0):
@@ -103,8 +96,7 @@ def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
 def class_weight_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Collect the records of a `ClassWeightsCallback` from `trainer.state.log_history`.
 
-    Returns:
-        For each record, a dictionary of "step", "epoch", and the lists "focal" and "recall", which have the weights of
-        the K classes. A weight is None if the class had no samples since the previous record.
+    Each has "step", "epoch", and the lists "focal" and "recall", which have the weights of the K classes. A weight is
+    None if the class had no samples since the previous record.
     """
     return [{"step": entry["step"], "epoch": entry["epoch"], **entry[_KEY]} for entry in log_history if _KEY in entry]

@@ -36,16 +36,10 @@ def run_classifier(
 ) -> RunResult:
     """Train a classifier of whole samples, correct it, measure it, and save it with its card and report.
 
-    For one label per sample, the logits and labels of the validation and test sets are kept in logits.npz.
-
-    Args:
-        trainer: the trainer, whose validation set the correction is fitted on.
-        checkpoint: the checkpoint to resume from, if any.
-        recipe_args: the correction, and what to record.
-        test_dataset: the test set in the trainer's format.
-        splits: as in `measure_classifier`.
-        card_names: names of the data, from `DatasetArguments.card_names`.
-        write_report: writes the report, given its folder and the result; the last file marks the run as finished.
+    For one label per sample, the logits and labels of the validation and test sets are kept in logits.npz. The
+    correction is fitted on the trainer's validation set. `write_report`, given the report's folder and the result,
+    writes as its last file what marks the run as finished. `checkpoint` is the one to resume from, if any;
+    `test_dataset` is in the trainer's format, and `splits` are as in `measure_classifier`.
     """
     recipe_args.add_callbacks(trainer, test_dataset)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
@@ -73,16 +67,11 @@ def run_classifier(
 def measure_classifier(
     trainer: FocalTrainer, trained: TrainOutput, predictions: PredictionOutput, splits: DatasetDict, method: str
 ) -> RunResult:
-    """Return the result of a classifier of whole samples.
+    """Return the result of a classifier of whole samples, whose correction was fitted on the validation set.
 
-    For several labels per sample, `details["one_temperature"]` of the result has the metrics after one shared T.
-
-    Args:
-        trainer: the trainer after training, with a correction that was fitted on the validation set.
-        trained: what the trainer's `train` returned.
-        predictions: what the trainer's `predict` returned for the test set.
-        splits: "train" with the column "labels", and "test", which may have the true probabilities as "posterior".
-        method: the method of correction that the user requested, such as "temperature" or "auto".
+    `predictions` are those of the test set. "train" has the column "labels", and "test" may have the true
+    probabilities as "posterior". `method` is the correction that the user requested, such as "auto". For several
+    labels per sample, `details["one_temperature"]` of the result has the metrics after one shared T.
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
     fit = trainer.fit
@@ -168,11 +157,8 @@ def sample_tables(results: Sequence[RunResult]) -> str:
 def label_correction_table(results: Sequence[RunResult]) -> str:
     """Format a Markdown table of metrics before T → after one shared T → after one T per label, with one row per run.
 
-    The last column has the shared T, followed by the smallest and largest T of the labels.
-
-    Args:
-        results: runs whose details have "one_temperature" and, if the true posterior is known, "true_errors", as
-            `measure_classifier` writes them.
+    The last column has the shared T, followed by the smallest and largest T of the labels. The details of the runs are
+    those of `measure_classifier`.
     """
     columns = {"Loss": [run.loss for run in results]}
     for key, title, factor, decimals in (

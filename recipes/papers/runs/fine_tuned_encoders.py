@@ -32,15 +32,9 @@ def new_trainer(
 ) -> tuple[FocalTrainer, dict[str, Dataset]]:
     """Make a trainer of a classifier on a pretrained encoder, and encode the splits.
 
-    Args:
-        encoder: folder of the encoder and its tokenizer.
-        splits: "train" and others, with the columns "text", perhaps "pair", and "labels".
-        folder: output folder.
-        num_labels, problem_type: the head, as in a configuration of Transformers.
-        max_length: tokens to keep of a text or a pair.
-        seed: seed of the head and of the training.
-        held_out: the split that AdaFocal updates γ on, at most 500 samples of it.
-        **arguments: other training arguments.
+    The splits, "train" and others, have the columns "text", perhaps "pair", and "labels"; `max_length` tokens are kept
+    of a text or a pair. `held_out` is the split that AdaFocal updates γ on, at most 500 samples of it. The seed is
+    that of the head and of the training, and `arguments` are other training arguments.
     """
     tokenizer = AutoTokenizer.from_pretrained(encoder)
 

@@ -75,12 +75,8 @@ class ImageClassifierTrainer(FocalTrainer):
     """Trains on the batches of `ImageDataset`, with the SGD and the milestones of the papers.
 
     Images stay uint8 until they are on the device. They are augmented anew each epoch. All processes measure the model
-    with the batch statistics of the first process, whose model is saved.
-
-    Args:
-        pixels: the model's pixel format, from which the image processor is made.
-        optimizer_arguments: momentum of SGD, and milestones of the learning rate.
-        model, *args, **kwargs: arguments of `FocalTrainer`, except the image processor and the collator.
+    with the batch statistics of the first process, whose model is saved. The image processor to save is made from
+    `pixels`; the other arguments are those of `FocalTrainer`.
     """
 
     optimizer: Optimizer | None

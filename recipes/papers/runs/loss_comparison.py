@@ -47,9 +47,6 @@ def train_each_loss(
 
     Returns:
         The results, one for each loss.
-
-    Raises:
-        ValueError: a folder belongs to another run, or another process is writing to it.
     """
     args, folder = runs[0], Path(runs[0].output_dir)
     with args.main_process_first(desc="claiming the output folders"):

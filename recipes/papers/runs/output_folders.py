@@ -28,17 +28,10 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
     """Reserve `output_dir` for the run with these settings, or check that the folder belongs to that run already.
 
     This lets an interrupted run resume, and keeps a run from resuming from another run's checkpoints. A folder without
-    checkpoints or reports may be reserved for other settings.
-
-    Args:
-        output_dir: the run's folder.
-        settings: JSON values that determine the run's result, saved in ``run.json``.
-        write: whether this process writes ``run.json``, as the main process should. If so, the process also locks the
-            folder until the process ends or calls `unlock_all`.
-
-    Raises:
-        ValueError: the folder belongs to a run with other settings (the error lists them), another process has locked
-            the folder, or the folder is not writable.
+    checkpoints or reports may be reserved for other settings. The main process (`write`) saves the settings, JSON
+    values that determine the run's result, in ``run.json``, and locks the folder until it ends or calls `unlock_all`.
+    `ValueError` if the folder belongs to a run with other settings, another process has locked it, or it is not
+    writable.
     """
     folder = Path(output_dir)
     if write:
@@ -88,13 +81,10 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
 
 
 def run_settings(args: TrainingArguments, *recipe_arguments: Any) -> dict[str, Any]:
-    """Return the settings of a run for `claim_output_dir`, from the recipe's own settings and the training arguments.
+    """Return the settings of a run for `claim_output_dir`, from the recipe's own arguments and the training arguments.
 
-    Args:
-        args: the training arguments.
-        own: the recipe's own settings, which are mappings or dataclasses of arguments. For a dataclass, digests of the
-            files that it names (`files_of`) are added. A dataclass may have a method `file_suffixes`, which returns
-            the suffixes to append to the name of each file.
+    The recipe's own are mappings or dataclasses. For a dataclass, digests of the files that it names (`files_of`) are
+    added, with the suffixes that its method `file_suffixes` returns, if it has one.
     """
     settings: dict[str, Any] = {}
     for part in recipe_arguments:
@@ -112,14 +102,10 @@ def files_of(arguments: Any) -> dict[str, str]:
 
 
 def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
-    """Compute the SHA-256 of files, to recognize changed data.
+    """Compute the SHA-256 of files, to recognize changed data: "content of", the file's name in `files`, and suffix ->
+    digest.
 
-    Args:
-        files: what `files_of` returns.
-        endings: suffixes to append to each file name, each of which may give a file. Missing files are left out.
-
-    Returns:
-        A dictionary from "content of", followed by the argument's name and the suffix, to the file's digest.
+    Each of `endings` is appended to each path, which may or may not give a file.
     """
     digests = {}
     for name, path in ((f"{name}{end}", Path(file + end)) for name, file in files.items() for end in endings):

@@ -57,13 +57,7 @@ def _write_shots(folder: Path, results: Sequence[RunResult]) -> None:
 
 
 class ImageReports:
-    """Writes reports of image classifiers, which also have confidence.md and examples.png.
-
-    Args:
-        images: the test set.
-        class_names: names of the K classes.
-        seed: seed of the random choice of example pictures.
-    """
+    """Writes reports of image classifiers, which also have confidence.md and examples.png of the test set `images`."""
 
     def __init__(self, images: ImageDataset, class_names: Sequence[str], seed: int) -> None:
         self.images, self.class_names, self.seed = images, class_names, seed

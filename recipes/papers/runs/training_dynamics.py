@@ -70,7 +70,8 @@ class DynamicsCallback(TrainerCallback):
     samples. Examples are a head that classifies all tokens and picks one of them, and the Tree-LSTM.
 
     Args:
-        trainer: a `FocalTrainer` with a classifier.
+        trainer: a `FocalTrainer` with a classifier, neither compiled (`torch_compile`) nor sharded (FSDP, ZeRO-3),
+            whose head ends in one linear layer.
         test_dataset: labeled data, or the key of one of several evaluation sets. The default is the trainer's
             calibration set or, without one, the trainer's evaluation set.
         num_samples: number of samples drawn from each of the two sets, with the seed `args.seed`. The default is a
@@ -78,12 +79,6 @@ class DynamicsCallback(TrainerCallback):
         epochs: epochs whose reliability diagrams and gradient norms are kept, counted from 1; 0 is before the first
             step. The default is the first and last epochs and the epochs at one third and two thirds of training.
         folder: folder of the figures; "report" in `args.output_dir` by default.
-
-    Raises:
-        ValueError: the model is not a classifier, has several last layers, is compiled (`torch_compile`), or is
-            sharded (FSDP, ZeRO-3); a dataset has no length; the test set is empty or is the training set; or
-            `num_samples` is below 1.
-        TypeError: `num_samples` is not an int, or the head does not end in a linear layer.
     """
 
     def __init__(
@@ -184,13 +179,11 @@ class DynamicsCallback(TrainerCallback):
 def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Collect the measurements of a `DynamicsCallback` from `trainer.state.log_history`.
 
-    Returns:
-        For each measurement, a dictionary of ``"step"``, ``"epoch"``, and the metrics of `DynamicsCallback`, without
-        the prefix ``dynamics_``, and ``"train_equal_mass"`` and ``"test_equal_mass"``, the ``"confidence"`` and the
-        ``"accuracy"`` of each bin of equal mass, lowest confidence first. At the epochs in the callback's `epochs`,
-        there are also ``"train_bins"`` and ``"test_bins"``, the fields of `ReliabilityBins` as lists (None for the
-        means of an empty bin), and ``"gradient_norms"``, a histogram with the ``"count"`` of samples between
-        consecutive ``"edges"``. The first and the last count include norms beyond the edges.
+    Each has "step", "epoch", the metrics without the prefix ``dynamics_``, and "train_equal_mass" and
+    "test_equal_mass": the "confidence" and the "accuracy" of each bin of equal mass, lowest confidence first. At the
+    callback's `epochs`, there are also "train_bins" and "test_bins", the fields of `ReliabilityBins` as lists (None
+    for the means of an empty bin), and "gradient_norms", a histogram with the "count" of samples between consecutive
+    "edges". The first and the last count include norms beyond the edges.
     """
     history = []
     for entry in log_history:

@@ -51,8 +51,7 @@ def measure_translator(
         checkpoint: the checkpoint that training resumed from, or None. Saved translations are reused only if training
             had already finished at this checkpoint.
 
-    Returns:
-        The result, and sample translations of "test" for the report.
+    Returns the result, and sample translations of "test" for the report.
     """
     report = Path(trainer.args.output_dir) / "report" / "metrics.json"
     earlier = TranslationResult.load(report).bleu.keys() if report.exists() else ()
@@ -101,17 +100,10 @@ def _measure_other(
 
 
 def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq2SeqTrainer) -> list[str]:
-    """Translate a split at a temperature, or read the saved translations. All processes must call this.
+    """Translate a split, encoded for the trainer, at a temperature, or read the saved translations.
 
-    Args:
-        name: name of the split.
-        encoded: the split's samples in the trainer's format.
-        temperature: temperature for `calibrated_generation`.
-        trainer: a trainer with `predict_with_generate`. The generation config of the trainer's model has the other
-            options of generation.
-
-    Returns:
-        One translation for each sample, in the order of the samples.
+    All processes must call this. The generation config of the trainer's model has the other options of generation.
+    Returns one translation for each sample, in the order of the samples.
     """
     path = Path(trainer.args.output_dir) / _FOLDER / f"{name}_T{temperature}.txt"
     stored: list[list[str] | None] = [None]  # from the first process only: others might look after it wrote the file

@@ -2,7 +2,8 @@ import logging
 
 import pytest
 from datasets import Dataset, Features, Translation, Value
-from papers.data.parallel_corpora import load_pairs, load_parallel, select_pairs
+from papers.data.parallel_corpora import encode_pairs, load_pairs, load_parallel, select_pairs
+from papers.data.tokenizer_training import train_bpe_tokenizer
 
 EN = [f"sentence {i}" for i in range(40)]
 DE = [f"Satz {i}" for i in range(40)]
@@ -119,3 +120,17 @@ def test_bad_arguments(write, tmp_path):
     ]:
         with pytest.raises(error, match=message):
             load_parallel(**{**LANGUAGES, "test_file": train, **arguments})
+
+
+def test_long_training_pairs_are_dropped_without_a_warning_from_the_tokenizer(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    pairs = Dataset.from_dict({"source": ["a b", "a b a b a b", "b"], "target": ["b a", "b", "a b a b a b"]})
+    tokenizer = train_bpe_tokenizer(pairs["source"], 20, max_length=4)
+    with caplog.at_level(logging.INFO):
+        kept = encode_pairs(pairs, tokenizer, 4, cut=False)
+    assert tokenizer.batch_decode(kept["input_ids"][:], skip_special_tokens=True) == ["a b"]
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith(("papers", "transformers"))
+    ] == ["dropped 2 of 3 training pairs: over max_length"]
+    cut = encode_pairs(pairs, tokenizer, 4, cut=True)
+    assert [len(ids) for ids in cut["input_ids"]] == [3, 4, 2]

@@ -46,6 +46,7 @@ def result_of(loss, temperature, aurocs, ece=0.05, **values):
         detection={"svhn": detection},
         curves={"svhn": {"pre": curve_of(0.2), "post": curve_of(0.3)}},
         shift={"contrast": shift_of(ece, 0.9)},
+        in_distribution={"pre": {"error": 0.06, "ece": ece, "nll": 0.3}, "post": {"ece": ece / 5, "nll": 0.25}},
     )
     return replace(result, **values)
 
@@ -60,20 +61,21 @@ def normal(*shape, scale=1.0, seed=0):
 
 
 def test_a_saved_result_has_null_for_nan_and_no_curves(tmp_path):
-    sides = {"pre": {"ece": 0.1 + 0.2, "s99_accuracy": math.nan}, "post": {"ece": 1 / 3}}
-    result = replace(CROSS_ENTROPY, in_distribution=sides, details={"depth": [1, None]})
+    sides = {side: {"ece": 0.1 + 0.2, "s99_accuracy": math.nan, "error": 0, "nll": 1} for side in SIDES}
+    result = replace(CROSS_ENTROPY, in_distribution=sides)
     write_detection_report(tmp_path, [result])
     (values,) = json.loads((tmp_path / "detection.json").read_text(), parse_constant=pytest.fail)
     assert values["shift"]["contrast"][0]["pre"]["s99_accuracy"] is None and values["curves"] == {}
-    assert values["in_distribution"]["pre"] == {"ece": 0.1 + 0.2, "s99_accuracy": None}
-    assert values["detection"] == result.detection and values["details"] == result.details
+    assert values["in_distribution"]["pre"] == sides["pre"] | {"s99_accuracy": None}
+    assert values["detection"] == result.detection
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_measure_is_the_metrics_before_and_after_the_temperature(dtype):
     inside, outside = normal(900, 5, scale=3).to(dtype), normal(700, 5, scale=2, seed=1).to(dtype)
-    result = DetectionResult.measure("brier", 2.5, inside, {"other": outside, "same": inside}, details={"a": 1})
-    assert (result.loss, result.temperature, result.details, result.shift) == ("brier", 2.5, {"a": 1}, {})
+    more = {"shift": {}, "in_distribution": {"pre": {}, "post": {}}}
+    result = DetectionResult.measure("brier", 2.5, inside, {"other": outside, "same": inside}, **more)
+    assert (result.loss, result.temperature, result.in_distribution) == ("brier", 2.5, more["in_distribution"])
     for side, temperature in (("pre", 1), ("post", 2.5)):
         for kind in KINDS:
             scores = [uncertainty(logits.float() / temperature, kind) for logits in (inside, outside)]
@@ -83,56 +85,55 @@ def test_measure_is_the_metrics_before_and_after_the_temperature(dtype):
         np.testing.assert_array_equal(roc_curve(*scores), result.curves["other"][side])
     assert result.detection["other"]["pre"] != result.detection["other"]["post"]
     with pytest.raises(ValueError, match="temperature must be finite and positive, got 0"):
-        DetectionResult.measure("brier", 0, inside, {})
+        DetectionResult.measure("brier", 0, inside, {}, **more)
 
 
 def test_the_detection_table():
-    other = replace(FOCAL, detection=FOCAL.detection | {"noise": {"pre": {"entropy": measured(math.nan)}}})
     head = (
         "| Loss | T | AUROC % (entropy) | AUROC % (confidence) | FPR@95% (entropy) | AUPR-out % (entropy) | "
         "AUPR-in % (entropy) |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     )
     same = "**50.00** → **50.00** | **70.00** → **70.00** | **80.00** → **80.00** |\n"
-    assert detection_table([CROSS_ENTROPY, other]) == (
+    assert detection_table(RESULTS) == (
         f"## svhn\n\n{head}"
         f"| cross_entropy | 2.00 | 90.00 → **95.00** | 89.00 → **94.00** | {same}"
         f"| focal:gamma=3 | 1.10 | **93.00** → 93.45 | **92.00** → 92.45 | {same}"
-        f"\n## noise\n\n{head}"
-        "| cross_entropy | 2.00 | – → – | – → – | – → – | – → – | – → – |\n"
-        "| focal:gamma=3 | 1.10 | – → – | – → – | 50.00 → – | 70.00 → – | 80.00 → – |\n"
     )
 
 
 def test_the_shift_table():
-    rule = "| --- | ---: | ---: | ---: |\n"
-    titles = "| Loss | severity 0 | severity 1 | severity 5 |\n"
-    focal = replace(FOCAL, shift={"contrast": [FOCAL.shift["contrast"][s] for s in (5, 1, 0)]})
-    lacking = replace(FOCAL, loss="brier", shift={"contrast": focal.shift["contrast"][1:2]})
-    assert shift_table([focal, lacking], "contrast") == (
-        f"## contrast: ECE %\n\n{titles}{rule}"
-        "| focal:gamma=3 | 5.00 → 2.50 | **15.00** → **7.50** | 55.00 → 27.50 |\n"
-        "| brier | – → – | **15.00** → **7.50** | – → – |\n"
-        f"\n## contrast: accuracy %\n\n{titles}{rule}"
-        "| focal:gamma=3 | 90.00 | **80.00** | 40.00 |\n"
-        "| brier | – | **80.00** | – |\n"
+    cross_entropy, focal = (
+        replace(run, shift={"contrast": [run.shift["contrast"][severity] for severity in (0, 5)]}) for run in RESULTS
     )
-    assert "| cross_entropy | 8.00 → 4.00 |" in shift_table(RESULTS, "contrast")
-    assert "| focal:gamma=3 | **5.00** → **2.50** |" in shift_table(RESULTS, "contrast")
+    head = "| Loss | severity 0 | severity 5 |\n| --- | ---: | ---: |\n"
+    assert shift_table([cross_entropy, focal], "contrast") == (
+        f"## contrast: ECE %\n\n{head}"
+        "| cross_entropy | 8.00 → 4.00 | 58.00 → 29.00 |\n"
+        "| focal:gamma=3 | **5.00** → **2.50** | **55.00** → **27.50** |\n"
+        f"\n## contrast: accuracy %\n\n{head}"
+        "| cross_entropy | **90.00** | **40.00** |\n"
+        "| focal:gamma=3 | **90.00** | **40.00** |\n"
+    )
 
 
 def test_the_report(tmp_path):
     folder = tmp_path / "new" / "report"
-    sides = {"pre": {"error": 0.06, "ece": 0.05}, "post": {"error": 0.06, "ece": 0.01}}
-    first = replace(CROSS_ENTROPY, in_distribution=sides, shift=CROSS_ENTROPY.shift | {"gaussian noise": []})
-    second = replace(FOCAL, curves=FOCAL.curves | {"cifar-10-c/noise:5": FOCAL.curves["svhn"]})
-    paths = write_detection_report(folder, [first, second])
+    results = [
+        replace(
+            run,
+            detection=run.detection | {"cifar-10-c/noise:5": run.detection["svhn"]},
+            curves=run.curves | {"cifar-10-c/noise:5": run.curves["svhn"]},
+        )
+        for run in RESULTS
+    ]
+    paths = write_detection_report(folder, results)
     names = ["table.md", "roc_svhn.png", "roc_cifar-10-c_noise_5.png", "shift_contrast.png", "shift.csv"]
     assert [path.name for path in paths] == [*names, "detection.json"]
     assert sorted(folder.iterdir()) == sorted(paths)
     text = (folder / "table.md").read_text(encoding="utf-8")
-    assert text.startswith("## In distribution\n\n| Loss | ECE % | T | Error % |")
-    assert "| cross_entropy | 5.00 → 1.00 | 2.00 | 6.00 |" in text
-    assert text.endswith(f"|\n\n{detection_table(RESULTS)}\n{shift_table(RESULTS, 'contrast')}")
+    assert text.startswith("## In distribution\n\n| Loss | ECE % | T | Error % | NLL |")
+    assert "| cross_entropy | 8.00 → 1.60 | 2.00 | **6.00** | **0.3000** → **0.2500** |" in text
+    assert text.endswith(f"|\n\n{detection_table(results)}\n{shift_table(results, 'contrast')}")
     for name in names[1:4]:
         assert imread(folder / name).std() > 0.1
 
@@ -150,15 +151,14 @@ def test_the_report(tmp_path):
 
 
 def test_sets_whose_files_would_have_one_name_are_refused(tmp_path):
-    twice = replace(FOCAL, curves={"a/b": FOCAL.curves["svhn"], "a:b": FOCAL.curves["svhn"]})
+    twice = replace(FOCAL, detection={"a/b": FOCAL.detection["svhn"], "a:b": FOCAL.detection["svhn"]})
     with pytest.raises(ValueError, match="results must have names that differ in letters or digits, got a/b, a:b"):
         write_detection_report(tmp_path, [twice])
     assert not list(tmp_path.iterdir())
 
 
 def test_the_roc_figure_draws_the_curves():
-    without = replace(FOCAL, loss="brier", detection={}, curves={})
-    figure = roc_figure([CROSS_ENTROPY, without, FOCAL], "svhn")
+    figure = roc_figure(RESULTS, "svhn")
     for axes, side in zip(figure.axes, SIDES, strict=True):
         *lines, chance = axes.lines
         assert chance.get_xydata().tolist() == [[0, 0], [1, 1]]

@@ -42,50 +42,50 @@ def test_the_pages_are_those_of_the_committed_runs(tmp_path, monkeypatch):
 
 def test_the_recommendation_is_what_the_runs_say(evidence):
     everywhere, kept = evidence.all_runs, evidence.kept
-    gain = page.difference(everywhere["flsd53", "temperature"], everywhere["cross_entropy", "temperature"])
-    with_t = f"lower NLL than cross_entropy on {page.count_lower(gain)} of {len(gain)} tasks"
+    gain = everywhere.loc["flsd53", "temperature"] - everywhere.loc["cross_entropy", "temperature"]
+    with_t = f"lower NLL than cross_entropy on {page.lower(gain)} tasks"
     two = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=200)
     assert (two.loss, two.correction) == ("flsd53", "auto") and with_t in two.evidence
-    both_auto = page.difference(kept["flsd53", "auto"], kept["cross_entropy", "auto"])
+    both_auto = kept.loc["flsd53", "auto"] - kept.loc["cross_entropy", "auto"]
     assert f"the NLL of flsd53 minus that of cross_entropy is {page.shown(both_auto)}." in two.evidence
     own = [run for run in evidence.runs if run["loss"] in ("flsd53", "cross_entropy")]
     errors = [page.by_task([r for r in own if r["loss"] == loss], lambda r: 100 * r["none"]["error"])
-              for loss in ("flsd53", "cross_entropy")]  # fmt: skip
-    assert f"its error minus that of cross_entropy is {page.shown(page.difference(*errors), 2)} points" in two.evidence
-    assert best_strategy(everywhere, page.among(gain, "two")) == ("flsd53", "temperature")
-    auto = page.difference(kept["flsd53", "auto"], kept["flsd53", "temperature"])
-    assert abs(page.average(page.among(auto, "two").values())) < 0.01
+              for loss in ("cross_entropy", "flsd53")]  # fmt: skip
+    assert f"its error minus that of cross_entropy is {page.shown(errors[1] - errors[0], 2)} points" in two.evidence
+    assert best_strategy(everywhere, page.among(gain, "two").index) == ("flsd53", "temperature")
+    auto = kept.loc["flsd53", "auto"] - kept.loc["flsd53", "temperature"]
+    assert abs(page.among(auto, "two").mean()) < 0.01
 
     more = recommend(num_classes=77, train_samples=5000, epochs=3, held_out_samples=100)
     assert (more.loss, more.correction) == ("flsd53", "auto")
     own = [run for run in evidence.with_logits if of_classes(run["task"]) == "more" and "vector" in run]
     for size in page.SIZES[1:]:
         gains = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
-        assert max(gains.values()) < 0
+        assert gains.max() < 0
     # No rule is better than the fixed strategy by more than the interval of the difference.
     for groups in (False, True):
-        regret, _ = page.rule_on_new_tasks(kept, groups)
-        assert page.interval(page.difference(kept["flsd53", "auto"], regret))[1] <= 0
+        regret = page.rule_on_new_tasks(kept, groups)
+        assert page.interval(kept.loc["flsd53", "auto"] - regret)[1] <= 0
 
     none = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=0)
-    uncorrected = {loss: values for (loss, name), values in everywhere.items() if name == "none"}
-    gain = page.difference(uncorrected[none.loss], uncorrected["cross_entropy"])
+    uncorrected = everywhere.xs("none", level=1)
+    gain = uncorrected.loc[none.loss] - uncorrected.loc["cross_entropy"]
     assert none.correction == "none"
-    assert f"{page.count_lower(page.among(gain, 'two'))} of {len(page.among(gain, 'two'))} tasks" in none.evidence
-    assert best_strategy(uncorrected, page.among(gain, "two")) == none.loss
+    assert f"{page.lower(page.among(gain, 'two'))} tasks" in none.evidence
+    assert best_strategy(uncorrected, page.among(gain, "two").index) == none.loss
     assert page.interval(page.among(gain, "more"))[1] < 0 < page.interval(page.among(gain, "more"))[2]
 
     longer = page.uncorrected_after_long_training(evidence.records)
     none = recommend(num_classes=4, train_samples=500, epochs=10, held_out_samples=0)
     assert (none.loss, none.correction) == ("flsd53", "none")
-    assert f"on {page.count_lower(longer)} of {len(longer)} tasks" in none.evidence and len(longer) >= 5
+    assert f"on {page.lower(longer)} tasks" in none.evidence and len(longer) >= 5
     assert page.interval(longer)[2] < 0
     assert recommend(num_classes=5, train_samples=500, epochs=10, held_out_samples=0).loss == "focal:gamma=1"
 
 
 def test_the_recipe_selects_the_epoch_by_what_was_best(evidence):
     runs = [run for run in evidence.records if "epochs_figures" in run]
-    nlls = {name: page.average(page.selected(runs, at)[1].values()) for name, at in page.SELECTIONS.items()}
+    nlls = {name: page.selected(runs, at)[1].mean() for name, at in page.SELECTIONS.items()}
     assert min(nlls, key=nlls.__getitem__) == "`nll_refined`"
     config = yaml.safe_load((page.DOCS.parents[1] / "recipes" / "configs" / "own_texts.yaml").read_text())
     assert config["metric_for_best_model"] == "nll_refined"
@@ -95,7 +95,7 @@ def test_auto_loses_to_a_temperature_on_no_task_once_there_are_500_samples(evide
     for size in ("500", "1000"):
         own = [run for run in evidence.with_logits if "vector" in run]
         loss = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
-        assert max(loss.values()) < 0.003
+        assert loss.max() < 0.003
 
 
 def test_calibrate_takes_auto_where_it_can_cross_fit():

@@ -1,0 +1,100 @@
+"""Folding of a correction into the model that a trainer saved, or its record beside the model."""
+
+import copy
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.integrations import is_deepspeed_zero3_enabled
+
+from ..calibration import Correction, fold_correction
+from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
+from ..calibration.corrections import calibration_record, is_folded
+from ..calibration.promises import drop_promises
+from ..tasks.heads import head_of, without_adapter
+from ..utils.atomic_write import write_whole
+from ..utils.model_wrappers import unwrap
+from .deferred_logits import is_sharded_class
+
+_logger = logging.getLogger(__name__)
+
+
+def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return the safetensors files in a folder, each with two numbers that change when the file is rewritten."""
+    stats = {path: path.stat() for path in folder.glob("*.safetensors")}
+    # The time alone may stay the same: clocks tick every few milliseconds, on some file systems every second.
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in stats.items()}
+
+
+def fold_into_saved(
+    model: Any, folder: Path, correction: Correction, example: Mapping[str, Tensor] | None, *, has_weights: bool
+) -> None:
+    """Fold a correction into the saved model. If that fails, record it in the saved configuration, and warn.
+
+    Only the saved files change. The model does not, because FSDP2 and ZeRO-3 may keep only shards of it in memory. If
+    it has an adapter, only the adapter is saved. An adapter cannot hold the temperature of a language model, so this
+    temperature is recorded in the saved generation configuration instead.
+
+    Args:
+        model: the model in memory, perhaps in a wrapper.
+        example: a batch on which the fold is tried.
+        has_weights: whether the folder has the model's own weights. FSDP's sharded state dicts and ZeRO-3's
+            checkpoints are saved in other kinds of files.
+    """
+    model = unwrap(model)
+    has_adapter = without_adapter(model) is not model
+    try:
+        if has_adapter and model.active_adapters != ["default"]:  # PEFT saves other adapters in subfolders
+            raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
+        if not has_weights:
+            raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
+        if has_adapter:
+            fold_saved_adapter(model, folder, correction, example)
+        else:
+            _fold_saved_weights(type(model), folder, correction, example)
+    except Exception as error:  # a model's own code raises anything
+        _record_beside(model, folder, correction)
+        _logger.warning(
+            "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
+            correction,
+            error,
+        )
+
+
+def _fold_saved_weights(kind: Any, folder: Path, correction: Correction, example: Mapping[str, Tensor] | None) -> None:
+    """Load the saved model, which has the class `kind` in memory, fold the correction into it, and save it again."""
+    # FSDP2 replaces the class of a model by one that derives from it.
+    kind = next(base for base in kind.__mro__ if not is_sharded_class(base))
+    if not issubclass(kind, PreTrainedModel):
+        raise TypeError(f"the model must be one of Transformers, got {kind.__name__}")
+    if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
+        from transformers.integrations import HfDeepSpeedConfig
+
+        # In force as long as it is referenced.
+        unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841
+    fold_correction(kind.from_pretrained(folder), correction, example).save_pretrained(folder)
+
+
+def _record_beside(model: Any, folder: Path, correction: Correction) -> None:
+    """Record a correction in the saved configuration or, beside a language model's adapter, in that of generation."""
+    config = folder / "config.json"
+    if config.is_file():  # as JSON, which works for the configuration of any class
+        values = json.loads(config.read_text(encoding="utf-8"))
+        drop_promises(values)
+        values["calibration"] = calibration_record(correction, folded=False)
+        write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
+    elif without_adapter(model) is not model and head_of(model).generates and correction.T is not None:
+        generation = copy.deepcopy(model.generation_config)
+        generation.update(do_sample=True, temperature=correction.T)
+        generation.save_pretrained(folder)
+
+
+def is_folded_in_saved(folder: Path, generates: bool) -> bool:
+    """Return whether the model in a folder, or its adapter, holds the correction that was fitted last."""
+    config = folder / "config.json"
+    record = json.loads(config.read_text(encoding="utf-8")).get("calibration") if config.is_file() else None
+    return is_folded(record, generates) or adapter_calibration(folder) is not None

@@ -1,0 +1,47 @@
+"""`evaluation_pass`: which batches are measured, and which metrics are logged under which names."""
+
+import pytest
+import torch
+from torch import nn
+
+from hf_focal import InputError
+from hf_focal.trainer.evaluation_pass import EvaluationPass, add_metrics
+
+
+def test_the_first_pass_of_the_evaluated_model_is_measured():
+    model, batch = nn.Linear(1, 2), {"labels": torch.tensor([0, 1])}
+    current = EvaluationPass(object(), labels_required=True)
+    current.begin_batch(model, batch)
+    assert current.batch_to_measure(nn.Linear(1, 2), batch) is None  # another model, such as a teacher
+    with pytest.raises(TypeError, match="compute_loss of Mine must call"):
+        current.end_batch("Mine")
+    current.begin_batch(model, batch)
+    assert current.batch_to_measure(model, batch) is batch
+    assert current.batch_to_measure(model, batch) is None
+    current.end_batch("Mine")
+    with pytest.raises(InputError, match="the dataset to measure must have a column"):
+        current.begin_batch(model, {"input_ids": torch.tensor([0])})
+
+
+def test_nothing_is_measured_between_passes():
+    idle, batch = EvaluationPass(), {"labels": torch.tensor([0])}
+    idle.begin_batch(nn.Linear(1, 2), batch)
+    assert idle.batch_to_measure(nn.Linear(1, 2), batch) is None
+    idle.end_batch("Mine")
+
+
+def test_metrics_of_the_user_keep_their_names(caplog):
+    returned = {"eval_loss": 3.0, "eval_error": 0.5, "eval_ece": 0.1, "eval_bleu": 20.0}
+    add_metrics(returned, {"eval_loss": 1.0, "eval_error": 0.25, "eval_ece": 0.1, "eval_nll": 2.0}, "eval")
+    assert returned == {
+        "eval_loss": 1.0,
+        "eval_error": 0.5,
+        "eval_ece": 0.1,
+        "eval_bleu": 20.0,
+        "eval_built_in_error": 0.25,
+        "eval_nll": 2.0,
+    }
+    assert caplog.text.count("logged as built_in_error") == 0 and "eval_built_in_error" in caplog.text
+    untouched = {"eval_loss": 3.0}
+    add_metrics(untouched, {}, "eval")
+    assert untouched == {"eval_loss": 3.0}
