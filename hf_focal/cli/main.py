@@ -63,7 +63,9 @@ def main(argv: list[str] | None = None) -> int:
                 raise
         # Perhaps only one of several processes failed, such as the one that reads a broken image.
         process = "" if _is_main_process() else f"process {os.environ['RANK']}: "
-        print(f"hf-focal {command}: {process}error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(
+            f"hf-focal {command}: {process}error: {' '.join(map(str.strip, str(error).splitlines()))}", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print(f"hf-focal {command}: interrupted", file=sys.stderr)
@@ -408,7 +410,11 @@ def _grouped(parser: argparse.ArgumentParser) -> dict[str, Any]:
             "FILE",
             "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels, a folder or a pattern",
         ),
-        ("score_column", "COLUMN", "its column of scores, or columns A,B,..., or the beginning of the names of these"),
+        (
+            "score_column",
+            "COLUMN",
+            "its column of scores, or columns A,B,..., or their names with a * for the class, such as 'P(y=*)'",
+        ),
         ("kind", "KIND", "logits, probabilities, percentages, log-probabilities or confidence [by the names]"),
         ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),
         ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),

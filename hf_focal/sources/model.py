@@ -48,6 +48,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.problem_types import MULTI_LABEL
+from ..utils.website import WEBSITE
 from ..validation import InputError, one_line
 from .model_scores import ModelScores
 from .onnx import OnnxClassifier
@@ -608,6 +609,14 @@ def _check_format(model: Path) -> None:
     """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
     config = model / "config.json"
     entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    if model.suffix == ".gguf":
+        raise InputError(
+            "model",
+            f"must be a folder or a Hub id, got the GGUF file {str(model)!r}: load it with from_pretrained(folder, "
+            "gguf_file=file), which needs `pip install gguf`, copy its weights into a new model, and save that "
+            f"({WEBSITE}guides/language_model_classifier/#a-gguf-file has the script); or save the scores of the "
+            "server that runs it, and pass --scores",
+        )
     if model.is_file():
         kind = f"the file {str(model)!r}, which does not say what its weights belong to"
     elif {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:
