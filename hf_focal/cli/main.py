@@ -32,7 +32,8 @@ def main(argv: list[str] | None = None) -> int:
                 raise
         # Perhaps only one of several processes failed, such as the one that reads a broken image.
         process = "" if is_main_process() else f"process {os.environ['RANK']}: "
-        print(f"hf-focal {command}: {process}error: {' '.join(str(error).split())}", file=sys.stderr)
+        message = " ".join(map(str.strip, str(error).splitlines()))
+        print(f"hf-focal {command}: {process}error: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"hf-focal {command}: interrupted", file=sys.stderr)

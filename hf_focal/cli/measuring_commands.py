@@ -131,7 +131,11 @@ def _shared_arguments(parser: argparse.ArgumentParser) -> dict[str, Any]:
             "FILE",
             "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels, a folder or a pattern",
         ),
-        ("score_column", "COLUMN", "its column of scores, or columns A,B,..., or the beginning of the names of these"),
+        (
+            "score_column",
+            "COLUMN",
+            "its column of scores, or columns A,B,..., or their names with a * for the class, such as 'P(y=*)'",
+        ),
         ("kind", "KIND", "logits, probabilities, percentages, log-probabilities or confidence [by the names]"),
         ("link", "LINK", "softmax for one class, or sigmoid for several labels in each row [by the labels]"),
         ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),

@@ -13,6 +13,7 @@ from transformers.utils import is_peft_available
 from ..tasks.heads import has_head
 from ..tasks.input_errors import explained
 from ..tasks.task import Task
+from ..utils.website import WEBSITE
 from ..validation import InputError
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
@@ -37,6 +38,14 @@ def _check_format(model: Path) -> None:
     """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
     config = model / "config.json"
     entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    if model.suffix == ".gguf":
+        raise InputError(
+            "model",
+            f"must be a folder or a Hub id, got the GGUF file {str(model)!r}: load it with from_pretrained(folder, "
+            "gguf_file=file), which needs `pip install gguf`, copy its weights into a new model, and save that "
+            f"({WEBSITE}guides/language_model_classifier/#a-gguf-file has the script); or save the scores of the "
+            "server that runs it, and pass --scores",
+        )
     if model.is_file():
         kind = f"the file {str(model)!r}, which does not say what its weights belong to"
     elif {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:

@@ -11,7 +11,7 @@ from ..calibration.cross_fitting import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal
-from ..calibration.thresholds import Thresholds
+from ..calibration.thresholds import Thresholds, notes_on_yes
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
@@ -99,11 +99,12 @@ def evaluate(
             earlier, sections["drift"] = compared_with(reference, opened, measured, num_bins)
         before, _ = measured.measure(num_bins)
         if goal is not None:
-            thresholds = goal.choose(chosen_on.scores.threshold_samples(), measured.link)
+            samples = chosen_on.scores.threshold_samples()
+            thresholds = goal.choose(samples, measured.link)
             checked_on, _ = metrics_with_samples(measured, (before, None), num_bins)
             names = names_of(measured)
             sections["thresholds"] = threshold_section(thresholds, chosen_on.scores, names, checked_on)
-            notes += chosen_on.scores.notes
+            notes += [*chosen_on.scores.notes, *notes_on_yes(thresholds, samples, names)]
 
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
         result = run_result(opened, measured, None, before, None, notes, **sections)
@@ -289,4 +290,6 @@ def _thresholds_of_fit(
         samples, measured = fitted.threshold_samples(), before
         notes = ["the thresholds are for the model's own probabilities, without the slope and the intercept"]
     thresholds = goal.choose(samples, fitted.link)
-    return thresholds, threshold_section(thresholds, fitted, names_of(fitted), measured), notes
+    names = names_of(fitted)
+    notes += notes_on_yes(thresholds, samples, names)
+    return thresholds, threshold_section(thresholds, fitted, names, measured), notes
