@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from .errors import InputError
 from .utils.website import WEBSITE
 
-FEWEST_SAMPLES = 50  # the smallest number of held-out samples that corrections were measured with
+FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
+FEWEST_RECOMMENDED = 50  # the smallest number of held-out samples that corrections of encoders were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
 
 
@@ -28,10 +29,9 @@ def default_correction(has_choice: bool, held_out_samples: int) -> str:
     """Return the correction of `calibrate_model` if none is given.
 
     It is "auto" for a model that more than a temperature can correct: it harms more rarely than a temperature
-    (docs/results/text_corrections.md), and leaves the logits alone where few samples do not show that it helps. Its
-    folds need ten samples.
+    (docs/results/text_corrections.md), and leaves the logits alone where few samples do not show that it helps.
     """
-    return "auto" if has_choice and held_out_samples >= 10 else "temperature"
+    return "auto" if has_choice and held_out_samples >= FEWEST_FOR_AUTO else "temperature"
 
 
 def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_samples: int) -> Recommendation:
@@ -61,7 +61,7 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
             raise InputError(name, f"must be at least {least}, got {value}")
     if not epochs > 0:
         raise InputError("epochs", f"must be above 0, got {epochs}")
-    if held_out_samples < FEWEST_SAMPLES:
+    if held_out_samples < FEWEST_RECOMMENDED:
         correction = "none"
         if epochs >= LONG and num_classes <= FEW_CLASSES:
             loss = "flsd53"
@@ -73,7 +73,7 @@ def recommend(*, num_classes: int, train_samples: int, epochs: float, held_out_s
             loss = "focal:gamma=1"
             evidence = "After 3 epochs, uncorrected, focal:gamma=1 has a lower NLL than cross_entropy on 5 of 6 tasks "
             evidence += "with two classes, and is about as good on 7 tasks with more. "
-        evidence += f"A correction gains more: hold out at least {FEWEST_SAMPLES} samples."
+        evidence += f"A correction gains more: hold out at least {FEWEST_RECOMMENDED} samples."
     else:
         loss, correction = "flsd53", default_correction(True, held_out_samples)
         evidence = "With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. With auto, the loss matters "

@@ -17,6 +17,7 @@ from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifi
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..errors import NotPublishedError
 from ..hub.model_card import CardModel
+from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
@@ -33,7 +34,6 @@ from .model_names import public_name
 
 _FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
-_FEWEST_FOR_AUTO = 20  # samples to choose a correction by cross-fitting
 
 
 def read_prompt(prompt: str) -> str:
@@ -144,7 +144,7 @@ class LabelWordsSource(ModelSource):
 
     def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
         """Label words have a bias that no temperature removes, also with few samples and with two classes."""
-        return "auto" if objective == "nll" and not per_label and len(scores) >= _FEWEST_FOR_AUTO else "temperature"
+        return default_correction(objective == "nll" and not per_label, len(scores))
 
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         return [*self.data_notes, *self.earlier_correction("; the scores include it", "; it is for generated text")]

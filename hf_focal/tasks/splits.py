@@ -36,7 +36,7 @@ class DataArguments:
     """The arguments of `load_splits` that say where the data are, for recipes' command lines.
 
     Examples:
-        >>> from hf_focal import DataArguments
+        >>> from hf_focal.tasks import DataArguments
         >>> DataArguments(train_file="reviews.csv", validation_size=200).test_split
         'test'
     """

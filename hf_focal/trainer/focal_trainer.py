@@ -576,7 +576,7 @@ class FocalTrainer(Trainer):
             dataset: see `held_out_dataset`. The logits are kept in memory.
             method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
                 sigmoids, "platt"; see `hf_focal.fit_correction`. By default, that of `calibrate_model`: "auto" with
-                one softmax and at least 50 rows of `dataset`; otherwise "temperature".
+                one softmax and at least 10 rows of `dataset`; otherwise "temperature".
             per_label: fit values for each label; only with sigmoids.
             clusters: a value for each row of `dataset`, such as its text; rows with equal ones may depend on each
                 other (see `hf_focal.fit_correction`). Tokens of one row always may.

@@ -138,7 +138,7 @@ def calibrate_model(
         method: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
             or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
             `fit_correction`). By default "auto" for a classifier of samples or words with one softmax and at least
-            50 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
+            10 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
             thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is

@@ -7,6 +7,7 @@
 - `without_records`: cifar10, imbalance, newsgroups_by_date, and yes_or_no
 - `analyses`: the figures of analyses, which need no runs
 
-`python -m papers.pages` writes all of them, and `python -m papers.pages.NAME RUNS` first adds finished runs to the
-records. `tables`, `records`, `paper_tables`, and `seed_statistics` are what these scripts share.
+`python -m papers.pages` writes all of them but the figures of `analyses`, and `python -m papers.pages.NAME RUNS` first
+adds finished runs to the records. `tables`, `records`, `paper_tables`, and `seed_statistics` are what these scripts
+share.
 """
