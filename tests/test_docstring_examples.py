@@ -10,9 +10,16 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
 import hf_focal
+import hf_focal.tasks
 from hf_focal import fit_correction, read_scores
 from hf_focal.scores.correction_files import write_correction
 
+PUBLIC = {name: getattr(hf_focal, name) for name in hf_focal.__all__}
+PUBLIC |= {
+    name: getattr(hf_focal.tasks, name)
+    for name in hf_focal.tasks.__all__
+    if ">>>" in (getattr(hf_focal.tasks, name).__doc__ or "")
+}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -43,14 +50,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", hf_focal.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_the_example_prints_what_it_shows(name, folder, tmp_path, monkeypatch, capsys):
     for path in folder.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     if name == "export_correction":
         pytest.importorskip("onnx")
-    (test,) = [t for t in doctest.DocTestFinder(recurse=False).find(getattr(hf_focal, name), name) if t.examples]
+    (test,) = [t for t in doctest.DocTestFinder(recurse=False).find(PUBLIC[name], name) if t.examples]
     report: list[str] = []
     doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=report.append)
     assert not report, "".join(report)
