@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from datasets import Dataset, Image
 
 from ..calibration import CalibrationFit, Correction, TemperatureStream
@@ -29,6 +28,7 @@ from ..trainer.accumulators import (
     StreamedEvaluation,
     TemperatureSums,
     kept_samples,
+    score_arrays,
 )
 from ..validation import InputError, require
 from .score_shards import open_shards
@@ -192,7 +192,7 @@ class ModelScores:
         collected = trainer.collect(self.encoded, store)
         if isinstance(collected, TemperatureStream):
             return collected
-        logits, labels = self._arrays(*collected)
+        logits, labels = score_arrays(collected, self.link)
         rows = self.encoded_rows[store.rows]
         order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
         self.sample_rows = rows[order]
@@ -234,14 +234,9 @@ class ModelScores:
                 store = LocalLogits(size, self.link)
                 part = self.model.trainer.collect(self.encoded.select(range(start, stop)), store)
                 rows = self.encoded_rows[start + store.rows]
-                opened.write((start, stop), self._scores_of(*self._arrays(*part), rows), rows)
+                opened.write((start, stop), self._scores_of(*score_arrays(part, self.link), rows), rows)
             logits, labels, self.sample_rows = opened.read(self.classes, self.link)
             self._keep(logits, labels)
-
-    def _arrays(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        if self.link == "sigmoid":
-            labels = labels.double().masked_fill(labels == -100, torch.nan)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(), labels.numpy()
 
     def _scores_of(self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Scores:
         """Return scores of `rows`, (N,), of the samples."""

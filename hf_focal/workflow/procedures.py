@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.output_folder import disk_errors, new_folder, write_results
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
-from ..scores.score_set import ScoreSet
-from ..sources.examples import find_examples, has_examples
+from ..scores.examples import are_few, find_examples
+from ..scores.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
-from ..sources.source import Data, Source, names_of
+from ..sources.source import Data, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import compared_with, group_section, metrics_with_samples, run_result, threshold_section
@@ -88,7 +89,7 @@ def evaluate(
             notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
         if save_scores is not None:
             write_scores(save_scores, measured, opened)
-        with_examples = output is not None and not no_examples and has_examples(opened, measured)
+        with_examples = output is not None and not no_examples and opened.has_independent_samples and are_few(measured)
         if with_examples:
             measured.collected()  # in the pass that also measures
 
@@ -109,7 +110,9 @@ def evaluate(
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
-            examples = find_examples(opened, measured_on) if with_examples else None
+            examples = None
+            if with_examples:
+                examples = find_examples(measured.collected(), partial(opened.inputs, measured_on))
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
             _check_reached(goal, thresholds, chosen_on.scores, result)
@@ -213,7 +216,7 @@ def calibrate(
             promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
         sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
         notes += fit.notes(fitted.score_names) if fit.is_cross_fitted else []
-        with_examples = saves and not no_examples and has_examples(opened, measured)
+        with_examples = saves and not no_examples and opened.has_independent_samples and are_few(measured)
         if with_examples:
             measured.collected()  # in the pass that also measures
 
@@ -241,7 +244,10 @@ def calibrate(
             with folder_to_save(output) as folder:
                 with disk_errors(folder, result):
                     opened.save(folder, fit, fitted, promises, result)
-                    examples = find_examples(opened, measured_on, fit.correction) if with_examples else None
+                    examples = None
+                    if with_examples:
+                        inputs = partial(opened.inputs, measured_on)
+                        examples = find_examples(measured.collected(), inputs, fit.correction)
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
