@@ -10,16 +10,12 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
 import hf_focal
-import hf_focal.tasks
 from hf_focal import fit_correction, read_scores
 from hf_focal.scores.correction_files import write_correction
+from hf_focal.tasks import DataArguments
 
 PUBLIC = {name: getattr(hf_focal, name) for name in hf_focal.__all__}
-PUBLIC |= {
-    name: getattr(hf_focal.tasks, name)
-    for name in hf_focal.tasks.__all__
-    if ">>>" in (getattr(hf_focal.tasks, name).__doc__ or "")
-}
+PUBLIC["DataArguments"] = DataArguments
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -61,9 +61,9 @@ def label_values(rows: ScoreRows, column: str, argument: str = "label_column") -
 
 def _lists(rows: ScoreRows, argument: str, column: str, texts: pa.Array) -> pa.Array:
     """Return lists of labels that pandas wrote as text, such as "['a', 'b']" or "[0 1]"."""
-    found, numbers = distinct(texts)
+    distinct_texts, numbers = distinct(texts)
     parsed = []
-    for number, text in enumerate(found):
+    for number, text in enumerate(distinct_texts):
         try:
             values = ast.literal_eval(text)
         except (ValueError, SyntaxError):
@@ -148,9 +148,9 @@ class ClassNames:
     def __init__(self, names: Sequence[str], size: int, numbered: bool = False) -> None:
         self.names, self.size = tuple(names), size
         self.matched_by_name = False
-        of_names = [_number(name) for name in names]
+        name_numbers = [_number(name) for name in names]
         # 1 and 1.0 are one number; if two names are one number, only their texts tell them apart.
-        self._numbers = {number: i for i, number in enumerate(of_names) if of_names.count(number) == 1}
+        self._numbers = {number: i for i, number in enumerate(name_numbers) if name_numbers.count(number) == 1}
         self._numbers.pop(None, None)
         truths = [_truth(name) for name in names]
         self._truths = {truth: i for i, truth in enumerate(truths) if truths.count(truth) == 1}
@@ -194,29 +194,29 @@ class ClassNames:
         Raises:
             InputError: a label is none of the classes; the message shows both lists.
         """
-        found, indices = distinct(labels)
-        classes = self.match(found)
+        distinct_labels, indices = distinct(labels)
+        classes = self.match(distinct_labels)
         if None in classes:
             index = classes.index(None)
             where = rows.where(int((indices == index).argmax()))
-            raise InputError("label_column", self._problem(found, found[index], column, where))
+            raise InputError("label_column", self._problem(distinct_labels, distinct_labels[index], column, where))
         return np.array(classes, np.int64)[indices]
 
-    def _problem(self, found: list[Any], label: Any, column: str, where: str) -> str:
+    def _problem(self, distinct_labels: list[Any], label: Any, column: str, where: str) -> str:
         if not self.names:
             number = _number(label)
             if number is None:
                 return (
                     f"must hold names of classes, got {label!r} in {column!r} in {where}: the scores have no "
-                    f"names: give classes, in the order of the scores; the labels are {shown(found)}"
+                    f"names: give classes, in the order of the scores; the labels are {shown(distinct_labels)}"
                 )
             expected = f"0 to {self.size - 1} or names" if number.is_integer() else "whole numbers or names"
             return f"must hold {expected}, got {label} in {where}"
         problem = (
             f"must hold names of classes, got {str(label)!r} in {column!r} in {where}: the classes are "
-            f"{shown(self.names)}, the labels {shown(found)}"
+            f"{shown(self.names)}, the labels {shown(distinct_labels)}"
         )
-        numbers = [_number(value) for value in found]
+        numbers = [_number(value) for value in distinct_labels]
         if all(number is not None and number.is_integer() and 0 <= number < self.size for number in numbers):
             problem += "; if the labels are numbers of classes, give classes in the order of these numbers"
         return problem
@@ -225,15 +225,15 @@ class ClassNames:
 def correct_values(rows: ScoreRows, column: str) -> np.ndarray:
     """Return a column that says whether predictions are correct: true or false, yes or no, 1 or 0."""
     values = rows.column("correct_column", column)
-    found, indices = distinct(values.fill_null("") if is_text_type(values.type) else values)
+    distinct_values, indices = distinct(values.fill_null("") if is_text_type(values.type) else values)
     if values.null_count and not is_text_type(values.type):
         where = rows.where(pc.index(values.is_null(), True).as_py())
         raise InputError("correct_column", f"must hold true or false, or 1 or 0, got None in {where}")
-    keys = [str(value).strip().lower() if (number := _number(value)) is None else number for value in found]
+    keys = [str(value).strip().lower() if (number := _number(value)) is None else number for value in distinct_values]
     truths = [_TRUTHS.get(key) for key in keys]
     if None in truths:
         index = truths.index(None)
-        value = found[index] if found[index] != "" else None
+        value = distinct_values[index] if distinct_values[index] != "" else None
         where = rows.where(int((indices == index).argmax()))
         raise InputError(
             "correct_column",
@@ -258,20 +258,20 @@ def equal_values(
     for column, values in ((label_column, labels), (prediction_column, predictions)):
         if is_lists(values):
             raise InputError("label_column", f"must hold one label in each row, got lists in {column!r}")
-    found, indices = distinct(labels)
-    found += [*dict.fromkeys(known_labels, None).keys() - {*found}]
-    own, own_indices = distinct(predictions)
-    classes = ClassNames([_texts(value)[0] for value in found], max(2, len(found)))
-    matched = [classes.number_by_name(value) for value in own]
+    distinct_labels, indices = distinct(labels)
+    distinct_labels += [*dict.fromkeys(known_labels, None).keys() - {*distinct_labels}]
+    distinct_predictions, prediction_indices = distinct(predictions)
+    classes = ClassNames([_texts(value)[0] for value in distinct_labels], max(2, len(distinct_labels)))
+    matched = [classes.number_by_name(value) for value in distinct_predictions]
     is_other = [value is None for value in matched]
-    kinds = [{_number(value) is None for value in values} for values in (found, own)]
+    kinds = [{_number(value) is None for value in values} for values in (distinct_labels, distinct_predictions)]
     if all(is_other) or (any(is_other) and kinds[0] != kinds[1]):
         raise InputError(
             "label_column",
-            f"must have the values of the predictions: the labels in {label_column!r} are {shown(found)}, the "
-            f"predictions in {prediction_column!r} {shown(own)}",
+            f"must have the values of the predictions: the labels in {label_column!r} are {shown(distinct_labels)}, "
+            f"the predictions in {prediction_column!r} {shown(distinct_predictions)}",
         )
-    return np.array([-1 if value is None else value for value in matched])[own_indices] == indices
+    return np.array([-1 if value is None else value for value in matched])[prediction_indices] == indices
 
 
 def read_labels(
@@ -297,14 +297,14 @@ def read_labels(
             return (hot, names, "numbers") if size > 1 else (hot[:, 0], names, "numbers")
         if flat.null_count:
             raise InputError("label_column", f"must have no missing labels in the lists of {columns[0]!r}, got one")
-        of_rows = np.repeat(np.arange(len(lengths)), lengths)
+        row_numbers = np.repeat(np.arange(len(lengths)), lengths)
         classes = ClassNames(names, max(size, 2), numbered)
-        numbers = _numbers_of_lists(rows, columns[0], flat, of_rows, classes)
+        numbers = _numbers_of_lists(rows, columns[0], flat, row_numbers, classes)
         by_name = "names" if classes.matched_by_name else "numbers"
         if (lengths == 1).all():
             return numbers, names, by_name
         several = np.zeros((len(lengths), size))
-        several[of_rows, numbers] = 1
+        several[row_numbers, numbers] = 1
         return several, names, by_name
     if size == 1:
         return _yes_no(rows, columns[0], labels, names, numbered)
@@ -314,16 +314,17 @@ def read_labels(
 
 
 def _numbers_of_lists(
-    rows: ScoreRows, column: str, flat: pa.Array, of_rows: np.ndarray, classes: ClassNames
+    rows: ScoreRows, column: str, flat: pa.Array, row_numbers: np.ndarray, classes: ClassNames
 ) -> np.ndarray:
-    found, indices = distinct(flat)
-    numbers = classes.match(found)
+    distinct_labels, indices = distinct(flat)
+    numbers = classes.match(distinct_labels)
     if None in numbers:
         index = numbers.index(None)
-        row = int(of_rows[(indices == index).argmax()])
+        row = int(row_numbers[(indices == index).argmax()])
         known = shown(classes.names) if classes.names else f"numbers below {classes.size}"
         raise InputError(
-            "label_column", f"must hold lists of {known}, got {found[index]!r} in {column!r} in {rows.where(row)}"
+            "label_column",
+            f"must hold lists of {known}, got {distinct_labels[index]!r} in {column!r} in {rows.where(row)}",
         )
     return np.array(numbers, np.int64)[indices]
 
@@ -341,15 +342,17 @@ def _hot_columns(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
     parts = []
     for column in columns:
         values = rows.column("label_column", column)
-        found, indices = distinct(values)
-        of_found = [_zero_or_one(value) for value in found]
-        if None in of_found:
-            index = of_found.index(None)
+        distinct_values, indices = distinct(values)
+        truths = [_zero_or_one(value) for value in distinct_values]
+        if None in truths:
+            index = truths.index(None)
             where = f"{column!r} in {rows.where(int((indices == index).argmax()))}"
-            raise InputError("label_column", f"must hold 0 or 1 for each label, got {found[index]} in {where}")
-        known = np.array([*of_found, np.nan], float)
+            raise InputError(
+                "label_column", f"must hold 0 or 1 for each label, got {distinct_values[index]} in {where}"
+            )
+        known = np.array([*truths, np.nan], float)
         missing = np.isnan(indices) if indices.dtype.kind == "f" else np.zeros(len(indices), bool)
-        parts.append(known[np.where(missing, len(found), indices).astype(int)])
+        parts.append(known[np.where(missing, len(distinct_values), indices).astype(int)])
     return np.stack(parts, 1)
 
 
@@ -367,20 +370,24 @@ def _yes_no(
     rows: ScoreRows, column: str, labels: pa.Array, names: tuple[str, ...], numbered: bool
 ) -> tuple[np.ndarray, tuple[str, ...], str]:
     """Return for one score whether each label is the positive class, the names of both, and how it is known."""
-    found, indices = distinct(labels)
+    distinct_labels, indices = distinct(labels)
     if len(names) == 1:  # that of the positive class, which the column of scores names
-        of_name = ClassNames(names, 2)
-        is_positive = [of_name.number_by_name(value) is not None for value in found]
-        negative = [str(value) for value, positive in zip(found, is_positive, strict=True) if not positive]
+        positive_class = ClassNames(names, 2)
+        is_positive = [positive_class.number_by_name(value) is not None for value in distinct_labels]
+        negative = [str(value) for value, positive in zip(distinct_labels, is_positive, strict=True) if not positive]
         if not any(is_positive) or len(negative) > 1:
             raise InputError(
                 "label_column",
-                f"must hold the class of the scores, {names[0]!r}, or one other in {column!r}, got {shown(found)}: "
-                "give both classes, the positive one last",
+                f"must hold the class of the scores, {names[0]!r}, or one other in {column!r}, got "
+                f"{shown(distinct_labels)}: give both classes, the positive one last",
             )
         return np.array(is_positive, np.int64)[indices], (*negative, *names), "names"
-    if not names and len(found) == 2 and all(value is None for value in ClassNames((), 2).match(found)):
-        texts = sorted(map(str, found), key=str.lower)
+    if (
+        not names
+        and len(distinct_labels) == 2
+        and all(value is None for value in ClassNames((), 2).match(distinct_labels))
+    ):
+        texts = sorted(map(str, distinct_labels), key=str.lower)
         if [text.lower() for text in texts] != ["no", "yes"]:
             raise InputError(
                 "classes",

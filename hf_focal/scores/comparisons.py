@@ -43,7 +43,7 @@ def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
     """Compare the smooth ECE of two tables by a permutation test, which assigns the samples to tables at random."""
     rng, samples = np.random.default_rng(0), []
     for part in (scores, reference):
-        confidence, correct = (of.numpy().astype(float) for of in part.measure()[0].samples())
+        confidence, correct = (values.numpy().astype(float) for values in part.measure()[0].samples())
         rows = rng.permutation(len(confidence))[:_COMPARED]
         samples.append((confidence[rows], correct[rows]))
     size = len(samples[0][0])

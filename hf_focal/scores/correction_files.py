@@ -97,8 +97,8 @@ def correct_file(
                     raise InputError(
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
                     )
-                given = _without_schema(saved) if schema is None else {"schema": schema}
-                table = read_scores(batch, needs_labels=False, score_column=score_column, **given)
+                meaning = _without_schema(saved) if schema is None else {"schema": schema}
+                table = read_scores(batch, needs_labels=False, score_column=score_column, **meaning)
                 schema = table.schema
                 if fitted.size not in (None, size := table.logits.shape[1]):
                     raise InputError(
@@ -134,8 +134,8 @@ def read_correction(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
     if isinstance(saved, dict) and {"chosen", "decomposition"} <= saved.keys():  # calibration.json of version 0.2
-        of_fit = {"link": "sigmoid", "classes": [], "scores": "logits", "floor": 0.0}
-        saved = {"format": FORMAT, "version": 1, **of_fit, "correction": saved.get("correction", saved)}
+        meaning = {"link": "sigmoid", "classes": [], "scores": "logits", "floor": 0.0}
+        saved = {"format": FORMAT, "version": 1, **meaning, "correction": saved.get("correction", saved)}
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
     if (version := saved.get("version")) not in (1, VERSION):

@@ -127,6 +127,6 @@ def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, le
         )
     values = scores.to_numpy(zero_copy_only=False).reshape(-1, size)
     values = np.take_along_axis(values, order, 1)
-    for own, number in sorted(zip(names, range(size), strict=True)):
-        table = table.append_column(f"{name}_{own}", pa.array(np.ascontiguousarray(values[:, number])))
+    for class_name, number in sorted(zip(names, range(size), strict=True)):
+        table = table.append_column(f"{name}_{class_name}", pa.array(np.ascontiguousarray(values[:, number])))
     return replace(rows, table=table)

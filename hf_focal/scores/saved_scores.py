@@ -63,7 +63,7 @@ def read_saved(table: pa.Table, classes: Sequence[str], link: str) -> tuple[np.n
 
 def _matrix(table: pa.Table, name: str) -> np.ndarray:
     """Return the numbers (N, K) of the columns that begin with `name`, or of the one column of lists."""
-    columns = [table.column(own).combine_chunks() for own in table.column_names if own.startswith(name)]
+    columns = [table.column(column).combine_chunks() for column in table.column_names if column.startswith(name)]
     if pa.types.is_list(columns[0].type):
         return numpy_values(columns[0].flatten()).reshape(len(table), -1)
     return np.stack([numpy_values(column) for column in columns], 1)

@@ -93,15 +93,15 @@ class Schema:
         if not isinstance(stored, dict) or not {"columns", "kind", "link", "num_scores"} <= stored.keys() <= names:
             raise ValueError(f"expected a schema with {sorted(names)}, got {stored!r}")
         values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in stored.items()}
-        found = cls(**values)
-        lists = (found.columns, found.classes, found.label_columns)
+        schema = cls(**values)
+        lists = (schema.columns, schema.classes, schema.label_columns)
         if not all(isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists):
             raise ValueError(f"expected names of columns and classes, got {stored!r}")
-        if found.confidence_kind not in CONFIDENCE_KINDS:
-            raise ValueError(f"expected a known kind of confidences, got {found.confidence_kind!r}")
-        if found.kind not in KINDS or found.link not in LINKS or not isinstance(found.num_scores, int):
-            raise ValueError(f"expected a known kind and link, got {found.kind!r} and {found.link!r}")
-        return found
+        if schema.confidence_kind not in CONFIDENCE_KINDS:
+            raise ValueError(f"expected a known kind of confidences, got {schema.confidence_kind!r}")
+        if schema.kind not in KINDS or schema.link not in LINKS or not isinstance(schema.num_scores, int):
+            raise ValueError(f"expected a known kind and link, got {schema.kind!r} and {schema.link!r}")
+        return schema
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,30 @@ def read_by_schema(
     names = rows.table.column_names
     columns = schema.columns
     if score_column:
-        found = columns_named_by_user(rows, score_column)
-        own = dict(zip(found.names, found.columns, strict=True))
-        if len(columns) > 1 and {*found.columns} == {*columns}:
-            own = dict(zip(schema.classes, columns, strict=True))  # the columns may not be called as the classes
-        is_other = bool(found.kind) and found.kind != schema.kind and {found.kind, schema.kind} - _ALIKE != set()
-        if is_other or len(found.columns) < len(columns) or (len(columns) > 1 and not {*schema.classes} <= {*own}):
+        score_columns = columns_named_by_user(rows, score_column)
+        column_of_class = dict(zip(score_columns.names, score_columns.columns, strict=True))
+        if len(columns) > 1 and {*score_columns.columns} == {*columns}:
+            column_of_class = dict(
+                zip(schema.classes, columns, strict=True)
+            )  # the columns may not be called as the classes
+        is_other = (
+            bool(score_columns.kind)
+            and score_columns.kind != schema.kind
+            and {score_columns.kind, schema.kind} - _ALIKE != set()
+        )
+        if (
+            is_other
+            or len(score_columns.columns) < len(columns)
+            or (len(columns) > 1 and not {*schema.classes} <= {*column_of_class})
+        ):
             raise InputError(
                 "score_column",
                 f"must be the {schema.kind} of {shown(schema.classes or columns)} as in the first table, got columns "
-                f"of {found.kind or 'scores'}, {shown(found.columns)}",
+                f"of {score_columns.kind or 'scores'}, {shown(score_columns.columns)}",
             )
-        columns = tuple(own[name] for name in schema.classes) if len(columns) > 1 else found.columns
+        columns = (
+            tuple(column_of_class[name] for name in schema.classes) if len(columns) > 1 else score_columns.columns
+        )
     if missing := [column for column in columns if column not in names]:
         raise InputError(
             rows.argument,
@@ -187,10 +199,10 @@ _ALIKE = {"probabilities", "percentages"}
 
 def refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
     """Refuse further columns of classes, which the first table did not have: their scores would be lost."""
-    own = parsed(columns[0])
+    first = parsed(columns[0])
     for name in rows.table.column_names:
         other = parsed(name)
-        if own is None or not own.family or other is None or other.family != own.family or name in columns:
+        if first is None or not first.family or other is None or other.family != first.family or name in columns:
             continue
         if not is_statistic(other.class_name) and not is_text_type(rows.table.schema.field(name).type):
             raise InputError(
@@ -233,26 +245,26 @@ def decide(
     if needs_labels:
         label, prediction = find_label_columns(rows, label_column)
         _refuse_unknown_label(rows, label_column)
-    found, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
+    score_columns, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
     if not len(rows.table):
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
-    values = score_values(rows, found.columns)
+    values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
         correct = correct_column or next(iter(among(rows.table.column_names, CORRECT)), None)
-        predictions = prediction if prediction not in found.columns else None
-        top, positive = _of_prediction(rows, found, values, label, predictions, correct, kind, needs_labels)
+        predictions = prediction if prediction not in score_columns.columns else None
+        top, positive = _of_prediction(rows, score_columns, values, label, predictions, correct, kind, needs_labels)
         if top is not None:
             labels = _correct(rows, top) if needs_labels else None
-            values = as_confidences(rows, found.columns[0], values, top.confidence_kind)
-            return ParsedTable(top, values, labels, _top_notes(rows, found, top))
+            values = as_confidences(rows, score_columns.columns[0], values, top.confidence_kind)
+            return ParsedTable(top, values, labels, _top_notes(rows, score_columns, top))
         if positive is not None and not classes:
-            found = ScoreColumns(found.columns, (positive,), found.kind)
+            score_columns = ScoreColumns(score_columns.columns, (positive,), score_columns.kind)
         values = values[:, None]
     elif kind == "confidence":
         raise InputError("kind", f"must not be 'confidence' for scores of {values.shape[1]} classes")
-    found, values, more = without_statistics(rows, found, values, label, classes, needs_labels)
+    score_columns, values, more = without_statistics(rows, score_columns, values, label, classes, needs_labels)
     notes += more
-    names, values, found = in_order_of_classes(found, values, classes)
+    names, values, score_columns = in_order_of_classes(score_columns, values, classes)
     size = values.shape[1]
     if label in rows.class_names and not names and len(rows.class_names[label]) in {size, max(size, 2)}:
         names = tuple(rows.class_names[label])  # their numbers are those of the scores
@@ -262,19 +274,29 @@ def decide(
     by_name = ""
     if needs_labels:
         label_columns = label_columns or _columns_of_label_names(rows, names, label_column)
-        labels, names, by_name = read_labels(rows, label_columns, size, names, not found.names)
-        if size == 1 and kind is None and found.kind != "logits":
-            _refuse_confidences(rows, found.columns[0], values, labels)
-    link = link or _link(rows, found, values, labels, kind)
+        labels, names, by_name = read_labels(rows, label_columns, size, names, not score_columns.names)
+        if size == 1 and kind is None and score_columns.kind != "logits":
+            _refuse_confidences(rows, score_columns.columns[0], values, labels)
+    link = link or _link(rows, score_columns, values, labels, kind)
     if link == "softmax" and size == 1:
-        raise InputError("link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {found.columns}")
+        raise InputError(
+            "link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {score_columns.columns}"
+        )
     if labels is not None:
         labels = _with_link(rows, labels, link, size)
-    kind, more = _kind(rows, found, values, kind, link)
+    kind, more = _kind(rows, score_columns, values, kind, link)
     notes += more
-    if by_name == "names" and found.names and len(found.columns) > 1 and labels is not None and labels.ndim == 1:
+    if (
+        by_name == "names"
+        and score_columns.names
+        and len(score_columns.columns) > 1
+        and labels is not None
+        and labels.ndim == 1
+    ):
         notes += _absent(rows, names, labels)
-    return ParsedTable(Schema(found.columns, kind, link, size, names, label_columns, by_name), values, labels, notes)
+    return ParsedTable(
+        Schema(score_columns.columns, kind, link, size, names, label_columns, by_name), values, labels, notes
+    )
 
 
 def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
@@ -285,19 +307,19 @@ def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
 
 
 def _no_labels(rows: ScoreRows, label_column: str | None) -> InputError:
-    found = f"got {label_column!r}" if label_column else "none is known"
+    problem = f"got {label_column!r}" if label_column else "none is known"
     return InputError(
         "label_column",
-        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {found}; the known names are "
+        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {problem}; the known names are "
         f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
     )
 
 
 def _columns_of_label_names(rows: ScoreRows, names: Sequence[str], label_column: str | None) -> tuple[str, ...]:
     """Return the columns of a 0 or 1 for each of several labels, where no single column has the labels."""
-    own = tuple(f"{label_column or LIST_LABELS}{name}" for name in names)
-    if own and {*own} <= {*rows.table.column_names}:
-        return own
+    label_columns = tuple(f"{label_column or LIST_LABELS}{name}" for name in names)
+    if label_columns and {*label_columns} <= {*rows.table.column_names}:
+        return label_columns
     raise _no_labels(rows, label_column)
 
 
@@ -320,7 +342,7 @@ def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[
 
 def _of_prediction(
     rows: ScoreRows,
-    found: ScoreColumns,
+    score_columns: ScoreColumns,
     values: np.ndarray,
     label: str | None,
     prediction: str | None,
@@ -333,8 +355,8 @@ def _of_prediction(
     The class is None unless predictions show it: those of the higher scores.
     """
 
-    other_kind = next((of for of in (kind, found.kind) if of in CONFIDENCE_KINDS), "probabilities")
-    top = Schema(found.columns, "confidence", "softmax", 0, confidence_kind=other_kind)
+    other_kind = next((name for name in (kind, score_columns.kind) if name in CONFIDENCE_KINDS), "probabilities")
+    top = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=other_kind)
 
     def of_confidences() -> Schema:
         if label is None or prediction is None or (correct is not None and prediction is None):
@@ -351,63 +373,63 @@ def _of_prediction(
             return replace(top, correct_column=correct)
         return replace(top, label_columns=(label,), labels="names", prediction_column=prediction)
 
-    if kind == "confidence" or (kind is None and found.kind == "confidence"):
+    if kind == "confidence" or (kind is None and score_columns.kind == "confidence"):
         return of_confidences(), None
     if kind in (None, *CONFIDENCE_KINDS) and needs_labels and label is None and correct is not None:
         return of_confidences(), None
     is_correct_known = prediction is not None or correct not in (None, label)
-    if found.kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
+    if score_columns.kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
         return of_confidences(), None
     if prediction is None or label is None or not needs_labels or is_lists(rows.column("label_column", prediction)):
         return None, None
-    of_label, own = (label_values(rows, column) for column in (label, prediction))
-    if is_lists(of_label):
+    labels, predictions = (label_values(rows, column) for column in (label, prediction))
+    if is_lists(labels):
         return None, None
-    own_found, own_numbers = distinct(own)
-    texts = {str(value) for value in [*own_found, *distinct(of_label)[0]]}
+    distinct_predictions, prediction_numbers = distinct(predictions)
+    texts = {str(value) for value in [*distinct_predictions, *distinct(labels)[0]]}
     size = max(2, len(texts))
     is_fraction = bool((values >= 0).all() and (values <= 1).all())
-    if kind is None and is_fraction and values.min() >= 1 / size - 1e-6 and found.kind != "logits":
+    if kind is None and is_fraction and values.min() >= 1 / size - 1e-6 and score_columns.kind != "logits":
         return of_confidences(), None
-    if len(own_found) == 2:
-        first, second = values[own_numbers == 0], values[own_numbers == 1]
+    if len(distinct_predictions) == 2:
+        first, second = values[prediction_numbers == 0], values[prediction_numbers == 1]
         for positive, low, high in ((1, first, second), (0, second, first)):
             if low.max() <= high.min() and low.max() < high.max():
-                return None, str(own_found[positive])
+                return None, str(distinct_predictions[positive])
     if kind is not None:
         return None, None
     raise InputError(
         "kind",
-        f"must be given for {found.columns[0]!r} in {rows.source}: it is neither the score of the predicted class in "
-        f"{prediction!r}, since some are below 1/{size}, nor that of one of two classes. For P(yes), give kind "
-        "probabilities or logits",
+        f"must be given for {score_columns.columns[0]!r} in {rows.source}: it is neither the score of the "
+        f"predicted class in {prediction!r}, since some are below 1/{size}, nor that of one of two "
+        "classes. For P(yes), give kind probabilities or logits",
     )
 
 
-def _top_notes(rows: ScoreRows, found: ScoreColumns, schema: Schema) -> tuple[str, ...]:
+def _top_notes(rows: ScoreRows, score_columns: ScoreColumns, schema: Schema) -> tuple[str, ...]:
     if schema.prediction_column is None:
         return ()
     label = schema.label_columns[0]
     return (
-        f"{found.columns[0]!r} of {rows.source} is taken as the confidence of the prediction in "
+        f"{score_columns.columns[0]!r} of {rows.source} is taken as the confidence of the prediction in "
         f"{schema.prediction_column!r}, which is compared with {label!r}",
     )
 
 
 def _link(
-    rows: ScoreRows, found: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
 ) -> str:
     """Return the link: by the number of scores, and by whether labels are classes (N,) or each of several (N, K)."""
     if values.shape[1] == 1:
         return "sigmoid"
     if labels is None or labels.ndim == 1:
         return "softmax"
-    kind = kind or found.kind
-    of_softmax = kind != "logits" and (sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values))
+    kind = kind or score_columns.kind
+    sums_to_one = kind != "logits" and (sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values))
     is_one_hot = bool((labels.sum(1) == 1).all())
-    if is_one_hot and of_softmax:
+    if is_one_hot and sums_to_one:
         return "softmax"
-    if is_one_hot or of_softmax:
+    if is_one_hot or sums_to_one:
         seen = (
             "each row has one label of 1" if is_one_hot else "some rows have several labels, but their scores sum to 1"
         )
@@ -437,10 +459,10 @@ def _with_link(rows: ScoreRows, labels: np.ndarray, link: str, size: int) -> np.
 
 
 def _kind(
-    rows: ScoreRows, found: ScoreColumns, values: np.ndarray, given: str | None, link: str
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
 ) -> tuple[str, tuple[str, ...]]:
     """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
-    stated, source = given or found.kind, rows.source
+    stated, source = named_kind or score_columns.kind, rows.source
     if stated == "probabilities" and sums_show(values, 100):
         return "percentages", (f"the scores of {source} are taken as percentages: each row sums to 100",)
     if stated:
@@ -456,7 +478,7 @@ def _kind(
         return "probabilities", (
             f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
         )
-    names = shown(found.columns)[1:-1]
+    names = shown(score_columns.columns)[1:-1]
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(
         "kind",

@@ -151,11 +151,11 @@ class Scores:
         check_has_classes("scores", self)
         if objective != "nll" and method != "temperature":
             raise InputError("objective", f"must be 'nll' for method {method!r}, got {objective!r}")
-        given: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
+        options: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
         if objective == "nll" and (cross_fit or method != "temperature"):
-            return fit_correction(self.logits, self.known_labels, method, bias=bias, clusters=self.clusters, **given)
+            return fit_correction(self.logits, self.known_labels, method, bias=bias, clusters=self.clusters, **options)
         return CalibrationFit.of_temperature(
-            fit_temperature(self.logits, self.known_labels, objective, **given), self.link
+            fit_temperature(self.logits, self.known_labels, objective, **options), self.link
         )
 
     def threshold_samples(self) -> ThresholdSamples:
@@ -271,7 +271,7 @@ def read_scores(
     if score_column in rows.table.column_names and score_column not in table.table.column_names:
         score_column = None  # columns of classes have taken its place
     if schema is None:
-        found = decide(
+        parsed_table = decide(
             table,
             score_column=score_column,
             label_column=label_column,
@@ -285,11 +285,11 @@ def read_scores(
         fixed = {"correct_column": correct_column, "classes": classes, "kind": kind, "floor": floor, "link": link}
         if others := [argument for argument, value in fixed.items() if value]:
             raise InputError(others[0], f"must not be given with schema, got {fixed[others[0]]!r}")
-        found = read_by_schema(
+        parsed_table = read_by_schema(
             table, schema, score_column=score_column, label_column=label_column, needs_labels=needs_labels
         )
         floor = schema.floor or None
-    scores, notes = scores_of(table, found, floor)
+    scores, notes = scores_of(table, parsed_table, floor)
     groups = None if group is None else table.column("group", group).to_numpy(zero_copy_only=False).astype(str)
     clusters, are_independent, cluster_notes = _clusters(table, cluster_column)
     return replace(
@@ -297,14 +297,14 @@ def read_scores(
         groups=groups,
         clusters=clusters,
         are_independent=are_independent,
-        notes=found.notes + tuple(note.text for note in notes) + cluster_notes,
+        notes=parsed_table.notes + tuple(note.text for note in notes) + cluster_notes,
     )
 
 
-def scores_of(rows: ScoreRows, found: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:
+def scores_of(rows: ScoreRows, parsed_table: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:
     """Return the scores of a parsed table, without groups and clusters, and what to know of its numbers."""
-    schema, values = found.schema, found.values
-    scores = Scores(np.empty((len(values), 0)), found.labels, source=rows.source, schema=schema)
+    schema, values = parsed_table.schema, parsed_table.values
+    scores = Scores(np.empty((len(values), 0)), parsed_table.labels, source=rows.source, schema=schema)
     if schema.kind == "confidence":
         return replace(scores, confidences=values), ()
     logits, floor, notes = as_logits(rows, values, schema.kind, schema.link, floor)
@@ -314,13 +314,13 @@ def scores_of(rows: ScoreRows, found: ParsedTable, floor: float | None) -> tuple
 
 def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
     """Return the `usable_clusters` of the named column or, if none is named, of a known one."""
-    found = cluster_column_of(rows.table.column_names, column)
-    if found is None:
+    cluster_column = cluster_column_of(rows.table.column_names, column)
+    if cluster_column is None:
         return None, True, ()
-    values = cluster_values(rows.column("cluster_column", found), column is not None, rows)
+    values = cluster_values(rows.column("cluster_column", cluster_column), column is not None, rows)
     if values is None:
         return None, True, ()
-    return usable_clusters(values, "rows", rows.source, found, column is not None)
+    return usable_clusters(values, "rows", rows.source, cluster_column, column is not None)
 
 
 def cluster_column_of(names: Sequence[str], column: str | None) -> str | None:

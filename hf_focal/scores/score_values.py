@@ -63,9 +63,9 @@ def score_values(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
         lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         size = int(lengths[0])
         if len(wrong := np.flatnonzero(lengths != size)):
-            found = f"{lengths[wrong[0]]} in {rows.where(wrong[0])}"
+            problem = f"{lengths[wrong[0]]} in {rows.where(wrong[0])}"
             raise InputError(
-                "score_column", f"must hold {size} numbers in each list, as in the first row, got {found}"
+                "score_column", f"must hold {size} numbers in each list, as in the first row, got {problem}"
             )
         flat = column.flatten()
     else:
@@ -170,14 +170,14 @@ def decimals_of(values: np.ndarray, kind: str) -> int | None:
 
 def check_decimals(rows: ScoreRows, values: np.ndarray, kind: str, decimals: int) -> None:
     """Raise `InputError` for probabilities with more decimals than the first rows, which decided on the floor."""
-    own = decimals - 2 if kind == "percentages" else decimals
-    slack = 2.0**-24 * values if own < 7 else 0.0
-    wrong = (np.abs(np.round(values, own) - values) > slack).any(1)
+    digits = decimals - 2 if kind == "percentages" else decimals
+    slack = 2.0**-24 * values if digits < 7 else 0.0
+    wrong = (np.abs(np.round(values, digits) - values) > slack).any(1)
     if wrong.any():
         where = rows.where(int(wrong.argmax()))
         raise InputError(
             "floor",
-            f"must be given, to replace a probability of 0: the first rows are rounded to {own} decimals, but not "
+            f"must be given, to replace a probability of 0: the first rows are rounded to {digits} decimals, but not "
             f"{where}",
         )
 
@@ -251,21 +251,21 @@ def as_logits(
         return values, 0.0, notes
     check_rows(rows, ~np.isfinite(values).all(1), values, "finite numbers")
     values, total = values.astype(np.float64), 100.0 if kind == "percentages" else 1.0
-    given, unit = values, _unit(values, total)
+    stated_values, unit = values, _unit(values, total)
     values = values / total if total > 1 else values
     slack, roundoff = _sum_slack(values, unit)
     most = 1 + slack if link == "softmax" else 1 + _EXACT
     is_percent = total == 1 and bool((values >= 0).all() and (values <= 100 + _EXACT).all())
     hint = "; if they are percentages, give kind percentages" if is_percent else ""
     wrong = ((values < 0) | (values > most)).any(1)
-    check_rows(rows, wrong, given, f"numbers within [0, {total:g}]", hint)
+    check_rows(rows, wrong, stated_values, f"numbers within [0, {total:g}]", hint)
     if link == "softmax":
         off = np.abs(values.sum(1) - 1) > slack
         expected = f"{kind} whose sum is {total:g} within {slack * total:.1g}"
         hint = (
             ", which a softmax gives; for probabilities that are independent, give link sigmoid" if off.all() else ""
         )
-        check_rows(rows, off, given, expected, hint)
+        check_rows(rows, off, stated_values, expected, hint)
     least = max(unit / 2, _HALF_FLOOR if roundoff == _HALF else 0.0, _FLOOR)
     floor = least if floor is None else floor
     notes = _probability_notes(rows.source, values, unit, roundoff, floor, link)

@@ -46,18 +46,18 @@ def find_score_columns(
     singles: list[tuple[int, int, tuple[str, ...], str]] = []
     families: dict[tuple[int, str], list[str]] = {}
     for name in dict.fromkeys(table.column_names):
-        of_name = parsed(name)
-        if of_name is None or name == label:
+        parsed_name = parsed(name)
+        if parsed_name is None or name == label:
             continue
         is_listed = table.column_names.count(name) == 1 and _holds_lists(rows, name)
-        if of_name.family:
-            families.setdefault((of_name.rank, of_name.family), []).append(name)
+        if parsed_name.family:
+            families.setdefault((parsed_name.rank, parsed_name.family), []).append(name)
         elif is_listed:
-            lists.append((of_name.rank, 0, (name,), of_name.kind))
+            lists.append((parsed_name.rank, 0, (name,), parsed_name.kind))
         elif not is_text(name):
-            singles.append((of_name.rank, 0, (name,), of_name.kind))
-    for (rank, _), of_family in families.items():
-        members = tuple(name for name in table.column_names if name in of_family)  # twice if two have one name
+            singles.append((parsed_name.rank, 0, (name,), parsed_name.kind))
+    for (rank, _), family_columns in families.items():
+        members = tuple(name for name in table.column_names if name in family_columns)  # twice if two have one name
         kind = parsed(members[0]).kind  # type: ignore[union-attr]
         (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
     notes: tuple[str, ...] = ()
@@ -131,27 +131,27 @@ def _class_names(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(columns) if len(columns) > 1 else ()
 
 
-def columns_named_by_user(rows: ScoreRows, given: str | Sequence[str]) -> ScoreColumns:
+def columns_named_by_user(rows: ScoreRows, named: str | Sequence[str]) -> ScoreColumns:
     """Return the columns that the user names: one, several, or what their names begin or end with, or a pattern.
 
     In a pattern such as "P(y=*)", the * stands for the name of the class.
     """
     names = rows.table.column_names
-    if isinstance(given, str) and given in names:
-        columns = [name for name in names if name == given]
-    elif not isinstance(given, str) or ("," in given and "*" not in given):
-        columns = _listed_names(given, names) if isinstance(given, str) else [*given]
+    if isinstance(named, str) and named in names:
+        columns = [name for name in names if name == named]
+    elif not isinstance(named, str) or ("," in named and "*" not in named):
+        columns = _listed_names(named, names) if isinstance(named, str) else [*named]
         if missing := [column for column in columns if column not in names]:
             raise InputError(
                 "score_column", f"must name columns of {rows.argument}, {shown_columns(names)}, got {missing[0]!r}"
             )
     else:
-        matched = _matching_columns(names, given)
+        matched = _matching_columns(names, named)
         if not matched:
             raise InputError(
                 "score_column",
                 f"must be, or begin, the names of columns of {rows.argument}, {shown_columns(names)}, or be "
-                f"a pattern of them with one * for the class, got {given!r}",
+                f"a pattern of them with one * for the class, got {named!r}",
             )
         columns = [name for name, _ in matched]
         first = parsed(columns[0])
@@ -161,8 +161,8 @@ def columns_named_by_user(rows: ScoreRows, given: str | Sequence[str]) -> ScoreC
     if len({*columns}) < len(columns):
         raise InputError("score_column", f"must have columns with different names, got {columns}")
     first = parsed(columns[0])
-    own = _class_names(columns) if len(columns) > 1 else ()
-    return ScoreColumns(tuple(columns), own, first.kind if first is not None else "", is_list=len(columns) > 1)
+    class_names = _class_names(columns) if len(columns) > 1 else ()
+    return ScoreColumns(tuple(columns), class_names, first.kind if first is not None else "", is_list=len(columns) > 1)
 
 
 def _listed_names(listed: str, names: Sequence[str]) -> list[str]:
@@ -218,8 +218,8 @@ def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, .
         return ScoreColumns(classes, classes, "")
     if label is None or is_lists(values := label_values(rows, label)):
         return None
-    found, _ = distinct(values)
-    matched = {ClassNames(numeric, len(numeric)).number_by_name(value) for value in found}
+    distinct_labels, _ = distinct(values)
+    matched = {ClassNames(numeric, len(numeric)).number_by_name(value) for value in distinct_labels}
     if None in matched or len(matched) < 2:
         return None
     columns = tuple(name for i, name in enumerate(numeric) if i in matched)
@@ -252,7 +252,9 @@ def _holds_lists(rows: ScoreRows, name: str) -> bool:
     kind = rows.table.schema.field(name).type
     if is_text_type(kind) and len(rows.table):
         return str(rows.table.column(name)[0].as_py()).lstrip().startswith(("[", "array(", "tensor("))
-    return any(of(kind) for of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    return any(
+        is_list_type(kind) for is_list_type in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    )
 
 
 def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
@@ -282,8 +284,8 @@ def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
         pairs = [distinct(value.cast(pa.string()) if is_text_type(value.type) else value) for value in values]
         first, numbers = pairs[0]
         different = any(
-            not (len(found) == len(first) == len(np.unique(np.stack([numbers, own]), axis=1).T))
-            for found, own in pairs[1:]
+            not (len(distinct_values) == len(first) == len(np.unique(np.stack([numbers, other_numbers]), axis=1).T))
+            for distinct_values, other_numbers in pairs[1:]
         )
     if different:
         raise InputError(
@@ -294,23 +296,23 @@ def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
 
 def without_statistics(
     rows: ScoreRows,
-    found: ScoreColumns,
+    score_columns: ScoreColumns,
     values: np.ndarray,
     label: str | None,
     classes: tuple[str, ...],
     needs_labels: bool,
 ) -> tuple[ScoreColumns, np.ndarray, tuple[str, ...]]:
     """Return the columns of classes without others of the same prefix, such as logit_margin. The labels tell them."""
-    names = found.names
-    if len(found.columns) < 2 or classes:
-        return found, values, ()
+    names = score_columns.names
+    if len(score_columns.columns) < 2 or classes:
+        return score_columns, values, ()
     matched: set[int | None] = set()
-    if label is not None and not is_lists(of_label := label_values(rows, label)):
-        of_names = ClassNames(names, len(names))
-        matched = {of_names.number_by_name(value) for value in distinct(of_label)[0]} - {None}
+    if label is not None and not is_lists(labels := label_values(rows, label)):
+        class_names = ClassNames(names, len(names))
+        matched = {class_names.number_by_name(value) for value in distinct(labels)[0]} - {None}
     elif label is None and needs_labels:
-        own = {*rows.table.column_names}
-        matched = {i for i, name in enumerate(names) if f"{LIST_LABELS}{name}" in own}
+        column_names = {*rows.table.column_names}
+        matched = {i for i, name in enumerate(names) if f"{LIST_LABELS}{name}" in column_names}
     others = [i for i in range(len(names)) if i not in matched]
     if not matched:
         if statistics := [names[i] for i in others if is_statistic(names[i])]:
@@ -319,7 +321,7 @@ def without_statistics(
                 f"must be given, since {shown(statistics)} may be statistics of the scores of {shown(names)}, and not "
                 "classes",
             )
-        return found, values, ()
+        return score_columns, values, ()
     are_numbers = {str(i) for i in range(len(matched))} == {names[i] for i in matched if i is not None}
     dropped = [i for i in others if is_statistic(names[i]) or (are_numbers and not names[i].isdigit())]
     rest = [i for i in range(len(names)) if i not in dropped]
@@ -327,33 +329,38 @@ def without_statistics(
     if 1 < len(only) < len(rest) and not sums_show(values[:, rest], 1) and sums_show(values[:, only], 1):
         rest = only
     if len(rest) == len(names):
-        return found, values, ()
-    columns, kept = (tuple(of[i] for i in rest) for of in (found.columns, names))
-    without = [found.columns[i] for i in range(len(names)) if i not in rest]
+        return score_columns, values, ()
+    columns = tuple(score_columns.columns[i] for i in rest)
+    without = [score_columns.columns[i] for i in range(len(names)) if i not in rest]
     note = f"{shown(without)[1:-1]} of {rows.source}, which no label names, is not read as the scores of a class"
-    return ScoreColumns(columns, kept, found.kind), values[:, rest], (note,)
+    class_columns = ScoreColumns(columns, tuple(names[i] for i in rest), score_columns.kind)
+    return class_columns, values[:, rest], (note,)
 
 
 def in_order_of_classes(
-    found: ScoreColumns, values: np.ndarray, classes: tuple[str, ...]
+    score_columns: ScoreColumns, values: np.ndarray, classes: tuple[str, ...]
 ) -> tuple[tuple[str, ...], np.ndarray, ScoreColumns]:
     """Return the names of the classes in order, the scores in this order, and their columns.
 
     The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns. Classes that
     are not the names of columns that the user listed are named in the order of this list.
     """
-    names, numbers = found.names, [str(number) for number in range(len(found.names))]
-    if len(found.columns) == 1:
+    names, numbers = score_columns.names, [str(number) for number in range(len(score_columns.names))]
+    if len(score_columns.columns) == 1:
         if len(classes) == 2 and names and names[0] in classes and names[0] != classes[1]:
             raise InputError("classes", f"must end with the class of the scores, {names[0]!r}, got {list(classes)}")
-        return classes or names, values, ScoreColumns(found.columns, () if classes else names, found.kind)
+        return (
+            classes or names,
+            values,
+            ScoreColumns(score_columns.columns, () if classes else names, score_columns.kind),
+        )
     order = numbers if {*names} == {*numbers} else [*names]
     if classes and not {*classes} <= {*names}:
         if len(classes) != len(names):
             raise InputError("classes", f"must name the {len(names)} scores of each sample, got {list(classes)}")
-        if found.is_list:
+        if score_columns.is_list:
             _refuse_another_order(names, classes)
-            return classes, values, ScoreColumns(found.columns, (), found.kind)
+            return classes, values, ScoreColumns(score_columns.columns, (), score_columns.kind)
         if order != numbers:
             raise InputError(
                 "classes",
@@ -364,7 +371,9 @@ def in_order_of_classes(
         order = [*classes]
     places = [names.index(name) for name in order]
     # Given classes are in order, so that labels may be their numbers.
-    columns = ScoreColumns(tuple(found.columns[i] for i in places), () if classes else tuple(order), found.kind)
+    columns = ScoreColumns(
+        tuple(score_columns.columns[i] for i in places), () if classes else tuple(order), score_columns.kind
+    )
     return classes or tuple(order), values if places == [*range(len(names))] else values[:, places], columns
 
 

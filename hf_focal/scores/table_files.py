@@ -115,8 +115,8 @@ def load(name: str, scores: Any, text: Sequence[str | None] = ()) -> ScoreRows:
                 table = scores if isinstance(scores, pa.Table) else pa.Table.from_pandas(scores)
             return ScoreRows(name, name, with_plain_texts(table))
         except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
-            given = type(scores).__name__
-            raise InputError(name, f"must be a file, a DataFrame, or columns, got a {given}: {error}") from error
+            kind = type(scores).__name__
+            raise InputError(name, f"must be a file, a DataFrame, or columns, got a {kind}: {error}") from error
     path = Path(scores)
     kind = path.suffix.lower()
     if kind not in FORMATS:
@@ -294,8 +294,10 @@ def score_batches(
             lines: Any = {"read_options": pa_json.ReadOptions(block_size=_BLOCK)}
             with pa_json.open_json(path, **lines) as reader:
                 dates = [field.name for field in reader.schema if pa.types.is_timestamp(field.type)]
-            kept = pa.schema(dict.fromkeys(dates, pa.string()))  # as they are written in the file
-            batches: Any = pa_json.open_json(path, **lines, parse_options=pa_json.ParseOptions(explicit_schema=kept))
+            as_written = pa.schema(dict.fromkeys(dates, pa.string()))  # as they are written in the file
+            batches: Any = pa_json.open_json(
+                path, **lines, parse_options=pa_json.ParseOptions(explicit_schema=as_written)
+            )
         else:
             options: Any = {"parse_options": _csv(kind), "read_options": csv.ReadOptions(block_size=_BLOCK)}
             names = _header(argument, path, kind)

@@ -139,7 +139,7 @@ class LabelWordsSource(ModelSource):
             )
         order = np.argsort([-len(ids) for ids in encoded], kind="stable")  # the longest first
         ids, labels = [encoded[row] for row in order], samples["labels"][:]
-        columns = {"input_ids": ids, "attention_mask": [[1] * len(of) for of in ids]}
+        columns = {"input_ids": ids, "attention_mask": [[1] * len(prompt_ids) for prompt_ids in ids]}
         return Dataset.from_dict(columns | {"labels": [labels[row] for row in order]}), order
 
     def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:

@@ -81,8 +81,8 @@ class ModelSource(Source):
             group, questions = self.options.group, self.options.question_column
             asks = questions is not None or self.options.labels is not None
             if group is not None and self.task.generates and not asks:
-                given = f"{name!r}, of the task {self.task.name}, got {group!r}"
-                raise InputError("group", f"must not be given for {given}")
+                expected = f"must not be given for {name!r}, of the task {self.task.name}"
+                raise InputError("group", f"{expected}, got {group!r}")
             self._set_problem_type()
             arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
@@ -213,8 +213,8 @@ class ModelSource(Source):
         with self.args.main_process_first(desc="encoding the data"):
             encoded, rows, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if self.task.unit == "words":
-            of_words = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
-            total, measured = (len(labels) - labels.count(-100) for labels in of_words)
+            word_labels = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
+            total, measured = (len(labels) - labels.count(-100) for labels in word_labels)
             if measured < total:
                 self.data_notes.append(
                     f"{total - measured:,} of the {total:,} words of {source} are not measured: without tokens, or "

@@ -228,14 +228,14 @@ class ModelScores:
         """
         self._check_classes()
         shards = open_shards(folder, self.model, self.samples, self.encoded)
-        with _model_errors(self.model.name), shards as found:
+        with _model_errors(self.model.name), shards as opened:
             size = self.model.args.per_device_eval_batch_size
-            for start, stop in found.missing:
+            for start, stop in opened.missing:
                 store = LocalLogits(size, self.link)
                 part = self.model.trainer.collect(self.encoded.select(range(start, stop)), store)
                 rows = self.encoded_rows[start + store.rows]
-                found.write((start, stop), self._scores_of(*score_arrays(part, self.link), rows), rows)
-            logits, labels, self.sample_rows = found.read(self.classes, self.link)
+                opened.write((start, stop), self._scores_of(*score_arrays(part, self.link), rows), rows)
+            logits, labels, self.sample_rows = opened.read(self.classes, self.link)
             self._keep(logits, labels)
 
     def _scores_of(self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Scores:

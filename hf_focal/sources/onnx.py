@@ -121,7 +121,8 @@ class OnnxClassifier(nn.Module):
         except Exception as error:  # exceptions of ONNX Runtime's own types, for example above 2 GiB
             raise ValueError(f"the corrected {self.path!r} cannot be loaded: {one_line(error)}") from error
         if self._example:
-            before, after = (_run(of, self.output, self._example, self.path) for of in (self.session, session))
+            sessions = (self.session, session)
+            before, after = (_run(each, self.output, self._example, self.path) for each in sessions)
             expected = correction.apply(before.astype(np.float64))
             largest = max(1.0, float(np.abs(before).max()), float(np.abs(expected).max()))
             (dtype,) = [part.type for part in session.get_outputs() if part.name == self.output]

@@ -83,18 +83,18 @@ def open_shards(folder: str | Path, model: "ModelSource", samples: Dataset, enco
         InputError: the folder holds something else, is in use, is not writable, or is not the same for all processes.
     """
     folder, state = Path(folder), PartialState()
-    found: list[Any] = [None]
+    prepared: list[Any] = [None]
     try:
         if state.is_main_process:
-            found = [_prepared(folder, model, samples, encoded)]
-        broadcast_object_list(found)  # so that no process waits for one that failed
-        if isinstance(found[0], InputError):
-            raise found[0]
+            prepared = [_prepared(folder, model, samples, encoded)]
+        broadcast_object_list(prepared)  # so that no process waits for one that failed
+        if isinstance(prepared[0], InputError):
+            raise prepared[0]
         if not all(gather_object([(folder / _RECORD).is_file()])):
             raise InputError("save_scores", f"must be a folder that all processes share, got {str(folder)!r}")
-        yield ScoreShards(folder, len(encoded), *found[0])
+        yield ScoreShards(folder, len(encoded), *prepared[0])
     finally:
-        if state.is_main_process and not isinstance(found[0], InputError | None):
+        if state.is_main_process and not isinstance(prepared[0], InputError | None):
             unlock_folder(folder)
 
 
@@ -150,18 +150,18 @@ def _done(folder: Path, num_rows: int, size: int) -> list[tuple[tuple[int, int],
     numbers = sorted({int(match[4]) for name in names if (match := _FILE.fullmatch(name))})
     done = []
     for block in _blocks(num_rows, size):
-        for of_run in numbers:
-            files = [_name(*block, process, of_run) for process in range(of_run)]
+        for num_processes in numbers:
+            files = [_name(*block, process, num_processes) for process in range(num_processes)]
             if names.issuperset(files):
                 done.append((block, [folder / name for name in files]))
                 break
     return done
 
 
-def _remove_parts(folder: Path, kept: set[Path]) -> None:
+def _remove_parts(folder: Path, done_files: set[Path]) -> None:
     """Remove what a killed run has left of blocks that are not done."""
     for path in folder.iterdir():
-        if (path not in kept and _FILE.fullmatch(path.name)) or path.name.startswith((".rows-", f".{_RECORD}")):
+        if (path not in done_files and _FILE.fullmatch(path.name)) or path.name.startswith((".rows-", f".{_RECORD}")):
             path.unlink()
 
 

@@ -177,39 +177,63 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
 def check_model(model: Any) -> None:
     """Raise InputError unless the loss can tell which label each logit predicts, and the logits have a softmax over
     the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
-    inner: Any = unwrap(model)
-    adapter: Any = getattr(inner, "active_peft_config", None) if without_adapter(inner) is not inner else None
-    prefixed = adapter is not None and adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
-    model = without_adapter(inner)
-    config: Any = getattr(model, "config", None)
-    head, name = head_of(model), type(model).__name__
-    if adapter is not None and (names := inner.active_adapters) != ["default"]:
+    head = head_of(model)
+    _check_adapter(unwrap(model), head)
+    model = without_adapter(unwrap(model))
+    _check_forward(model)
+    _check_labels_of_logits(model, head)
+    _check_probabilities(model, head)
+    _check_own_loss(model)
+    if head is not Head.LABELS:
+        _check_problem_type(model, head)
+
+
+def _check_adapter(model: Any, head: Head) -> None:
+    """Raise `InputError` for adapters that are saved where nothing finds them, or that add tokens with logits."""
+    adapter: Any = None if without_adapter(model) is model else getattr(model, "active_peft_config", None)
+    if adapter is None:
+        return
+    if (names := model.active_adapters) != ["default"]:
         raise InputError(
             "model",
             f"must have one active adapter, named 'default', got {names}: PEFT saves others in subfolders, "
             "where from_pretrained does not look for them",
         )
+    prefixed = adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
     if prefixed and head is Head.NEXT_TOKENS:
         raise InputError("model", f"must have no virtual tokens in front of its logits, got {adapter.peft_type.value}")
-    pretrained, classes = isinstance(model, PreTrainedModel), _class_names(model)
+
+
+def _check_forward(model: Any) -> None:
+    """Raise `InputError` for a forward pass that needs labels."""
     needed = inspect.signature(model.forward).parameters.get("labels")
     if needed is not None and needed.default is inspect.Parameter.empty and needed.kind is not needed.VAR_KEYWORD:
         raise InputError(
             "model",
-            f"must have a forward pass without labels (labels=None), got {name}, which requires them: the trainer "
-            "computes the loss from the logits and gives the model no labels",
+            f"must have a forward pass without labels (labels=None), got {type(model).__name__}, which "
+            "requires them: the trainer computes the loss from the logits and gives the model no labels",
         )
-    if any(map(_UNSHIFTED.fullmatch, classes)):
+
+
+def _check_labels_of_logits(model: Any, head: Head) -> None:
+    """Raise `InputError` if it is not known which labels the logits predict."""
+    name = type(model).__name__
+    if any(map(_UNSHIFTED.fullmatch, _class_names(model))):
         raise InputError(
             "model",
             "must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name,
         )
-    if head in (Head.CLASSES, Head.LABELS) and pretrained and model.can_generate():
+    if head in (Head.CLASSES, Head.LABELS) and isinstance(model, PreTrainedModel) and model.can_generate():
         raise InputError(
             "model",
             f"must be a classifier or a language model of text, got {name}, which generates: it is not "
             "known which labels its logits predict",
         )
+
+
+def _check_probabilities(model: Any, head: Head) -> None:
+    """Raise `InputError` for a head that has no softmax over the labels' classes, and no sigmoid for each label."""
+    name = type(model).__name__
     mask_models = (MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING, MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING)
     if any(_is_listed(model, mapping) for mapping in mask_models):
         raise InputError(
@@ -217,12 +241,17 @@ def check_model(model: Any) -> None:
             f"must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
             "pixel has a softmax that could be calibrated",
         )
-    if head is not Head.SPANS and any(map(_WITHOUT_SOFTMAX.fullmatch, classes)):
+    if head is not Head.SPANS and any(map(_WITHOUT_SOFTMAX.fullmatch, _class_names(model))):
         raise InputError(
             "model",
             "must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
             f"{name}: its head has no softmax over the labels' classes that could be calibrated",
         )
+
+
+def _check_own_loss(model: Any) -> None:
+    """Raise `InputError` for options that add a term only to the loss that the model itself computes."""
+    name, config = type(model).__name__, getattr(model, "config", None)
     for class_name, option, required in (
         ("NllbMoeForConditionalGeneration", "output_router_logits", False),
         ("ProphetNetForConditionalGeneration", "disable_ngram_loss", True),
@@ -234,8 +263,13 @@ def check_model(model: Any) -> None:
                 f"model.config.{option}",
                 f"must be {required}, got {value}: {name} adds that term only to its own loss",
             )
-    if head is Head.LABELS:
-        return
+
+
+def _check_problem_type(model: Any, head: Head) -> None:
+    """Raise `InputError` for a problem type, or a number of labels, without a softmax; set the problem type."""
+    name = type(model).__name__
+    config: Any = getattr(model, "config", None)
+    pretrained = isinstance(model, PreTrainedModel)
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
         expected = f"'single_label_classification' or '{MULTI_LABEL}'"

@@ -93,7 +93,9 @@ class InputOptions:
         if (self.labels is None) != (self.prompt is None):
             missing, present = ("labels", "prompt") if self.labels is None else ("prompt", "labels")
             raise InputError(missing, f"must be given with {present}, got None")
-        if self.labels is None and (alone := next((of for of in ("system", "save_as") if getattr(self, of)), None)):
+        if self.labels is None and (
+            alone := next((name for name in ("system", "save_as") if getattr(self, name)), None)
+        ):
             raise InputError(alone, f"must come with labels and prompt, got {getattr(self, alone)!r} without them")
         if self.system is not None and not self.chat:
             raise InputError("system", f"must come with chat, got {self.system!r} without it")
