@@ -25,11 +25,11 @@ from hf_focal import FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.dataset_loading import load_digits
+from papers import checks as check
 from papers.data.image_batches import ImageDataset
 from papers.data.label_options import label_options
 from papers.data.pixel_format import PixelFormat
 from papers.figures.prediction_examples import confidence_table
-from papers.runs import checks as check
 from papers.runs.arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier
 from papers.runs.command import run_recipe

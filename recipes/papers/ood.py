@@ -40,7 +40,7 @@ import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.corrections import folded_temperature
 from hf_focal.cli.recipe_arguments import parse_arguments
-from hf_focal.sources.model import loss_of
+from hf_focal.sources.model_names import loss_of
 from hf_focal.tasks.column_selection import Column, select_columns
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_encoding import input_length, model_positions
@@ -48,11 +48,11 @@ from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import labels_of
 from hf_focal.tasks.task import task_of_class
+from papers import checks as check
 from papers.data.corruptions import CORRUPTIONS, corrupt
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
-from papers.runs import checks as check
 from papers.runs.command import after_start, run_recipe
 
 SEVERITIES = range(1, 6)

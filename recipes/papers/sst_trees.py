@@ -15,10 +15,10 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
+from papers import checks as check
 from papers.data.label_options import label_options
 from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer, trees_or_file
 from papers.models import TreeLSTMConfig
-from papers.runs import checks as check
 from papers.runs.arguments import DatasetArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier, sample_tables
 from papers.runs.command import run_recipe

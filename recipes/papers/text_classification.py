@@ -32,6 +32,7 @@ from transformers import (
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from hf_focal.tasks import input_length
+from papers import checks as check
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
 from papers.data.label_options import label_options
@@ -39,7 +40,6 @@ from papers.data.newsgroups import strip_posts
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
 from papers.models.gp_cnn import VARIANTS
-from papers.runs import checks as check
 from papers.runs.arguments import (
     GeneratedDatasetArguments,
     LongTailArguments,

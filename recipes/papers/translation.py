@@ -36,12 +36,12 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
+from papers import checks as check
 from papers.data.generated_translations import generate_translations
 from papers.data.parallel_corpora import encode_pairs, load_parallel
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.figures.translation_report import write_translation_comparison, write_translation_report
 from papers.models import transformer_config
-from papers.runs import checks as check
 from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
 from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
 from papers.runs.command import run_recipe

@@ -19,8 +19,8 @@ from trained_models import error_of
 
 import hf_focal
 from hf_focal import Temperature
-from hf_focal.cli import main as cli
-from hf_focal.cli.main import main
+from hf_focal.cli import small_commands
+from hf_focal.cli.main import command_parser, main
 from hf_focal.hub.hub_publishing import how_to_push
 from hf_focal.reports import RunResult, write_report
 
@@ -234,7 +234,7 @@ def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp
 def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
     seen = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(cli, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    monkeypatch.setattr(small_commands, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if shown is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -256,7 +256,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "listed_losses", interrupt)
+    monkeypatch.setattr(small_commands, "listed_losses", interrupt)
     assert main(["losses"]) == 130
     assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
 
@@ -414,14 +414,13 @@ def test_the_examples_of_the_help_are_valid(capsys, command):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     examples = re.findall(f"^  hf-focal ({command} .*)", capsys.readouterr().out, flags=re.MULTILINE)
-    parsed = [vars(cli._parser().parse_args(shlex.split(example))) for example in examples]
+    parsed = [vars(command_parser().parse_args(shlex.split(example))) for example in examples]
     data = [{"dataset", "scores"} & arguments.keys() for arguments in parsed]
     assert {"dataset"} in data and {"scores"} in data and all(len(of) == 1 for of in data)
 
 
 @pytest.mark.slow
 def test_help_needs_nothing_heavy():
-    script = (
-        "import sys; from hf_focal.cli import main; main._parser(); print({'torch', 'transformers'} & {*sys.modules})"
-    )
+    script = "import sys; from hf_focal.cli.main import command_parser; command_parser()\n"
+    script += "print({'torch', 'transformers'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"

@@ -6,12 +6,13 @@ compression are not included. ImageNet-C has larger images and constants for str
 corruptions here are weaker than those of ImageNet-C at the same severity.
 """
 
-import difflib
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .. import checks as check
 
 # Number of values corrupted at a time, in float64 arrays of 8 MiB. Results do not depend on this number.
 _BLOCK = 2**20
@@ -38,10 +39,7 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
         raise ValueError(f"images must be of dtype torch.uint8, got {images.dtype}")
     if images.ndim != 4 or images.shape[3] not in (1, 3):
         raise ValueError(f"images must have the shape (N, H, W, C) with C = 1 or 3, got {tuple(images.shape)}")
-    if name not in CORRUPTIONS:
-        close = difflib.get_close_matches(str(name).lower(), CORRUPTIONS, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"name must be one of {', '.join(CORRUPTIONS)}, got {name!r}{hint}")
+    check.choice("name", name, CORRUPTIONS)
     if not 1 <= severity <= 5:
         raise ValueError(f"severity must be from 1 to 5, got {severity}")
     if seed < 0:

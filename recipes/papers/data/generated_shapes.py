@@ -23,38 +23,36 @@ SHAPE_NAMES = ("background", "square", "disc", "triangle", "ring", "cross")
 _COLORS = np.array(
     [[110, 110, 110], [60, 90, 170], [60, 150, 80], [90, 85, 160], [85, 140, 95], [135, 112, 105]], dtype=float
 )
+_NOISE = 30.0  # standard deviation of pixel values around their shape's color; of these colors, it is half as large
 # For each shape: the largest number of such shapes per image, the probability that each of them is drawn, and the
 # range of the half width in pixels when `size` is 64.
 _PLENTY = {"square": (3, 0.8, 7, 14), "disc": (3, 0.8, 6, 12)}
 _RARE = {"triangle": (1, 0.5, 5, 8), "ring": (1, 0.4, 5, 7), "cross": (1, 0.4, 5, 7)}
 
 
-def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, seed: int = 0) -> Dataset:
+def generate_shapes(num_samples: int, *, size: int = 64, seed: int = 0) -> Dataset:
     """Draw images of shapes (`size` × `size` RGB pixels, size ≥ 32), and masks with the class of each pixel.
 
     Large squares and discs are drawn on the background, and some images also have a triangle, a ring, or a cross, or
     several of these, on top. In a thousand images of 64 × 64 pixels, 56% of the pixels are background, 25% squares,
-    17% discs, 0.8% triangles, 0.5% rings, and 0.4% crosses. Pixel values vary around the color of their shape with the
-    standard deviation `noise`, on the scale 0 … 255, and colors around that of their class with half of it.
+    17% discs, 0.8% triangles, 0.5% rings, and 0.4% crosses. Pixel values vary around the color of their shape, and
+    the colors of shapes around that of their class.
 
     The columns of the result, "image" and "mask" (8-bit indices into `SHAPE_NAMES`), are undecoded PNG `Image`s.
     """
-    for name, value, low in (("num_samples", num_samples, 1), ("size", size, 32), ("noise", noise, 0)):
-        if value < low:
-            raise ValueError(f"{name} must be at least {low}, got {value}")
     rng = np.random.default_rng(seed)
     columns: dict[str, list] = {"image": [], "mask": []}
     for _ in range(num_samples):
-        image, mask = _draw(size, noise, rng)
+        image, mask = _draw(size, rng)
         columns["image"].append({"bytes": _png(image), "path": None})
         columns["mask"].append({"bytes": _png(mask), "path": None})
     return Dataset.from_dict(columns, Features(image=Image(decode=False), mask=Image(decode=False)))
 
 
-def _draw(size: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _draw(size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw an image, uint8 (size, size, 3), and its mask, uint8 (size, size)."""
     mask = np.zeros((size, size), np.uint8)
-    colors = np.broadcast_to(_color(0, noise, rng), (size, size, 3)).copy()
+    colors = np.broadcast_to(_color(0, rng), (size, size, 3)).copy()
     y, x = np.mgrid[:size, :size]
     for kinds in (_PLENTY, _RARE):
         drawn = [name for name, (most, share, _, _) in kinds.items() for _ in range(rng.binomial(most, share))]
@@ -64,13 +62,13 @@ def _draw(size: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray
             middle = rng.uniform(half, size - half, size=2)
             inside = _inside(name, y - middle[0], x - middle[1], half)
             mask[inside] = label
-            colors[inside] = _color(label, noise, rng)
-    colors += rng.normal(0, noise, colors.shape)
+            colors[inside] = _color(label, rng)
+    colors += rng.normal(0, _NOISE, colors.shape)
     return colors.clip(0, 255).round().astype(np.uint8), mask
 
 
-def _color(label: int, noise: float, rng: np.random.Generator) -> np.ndarray:
-    return _COLORS[label] + rng.normal(0, noise / 2, 3)
+def _color(label: int, rng: np.random.Generator) -> np.ndarray:
+    return _COLORS[label] + rng.normal(0, _NOISE / 2, 3)
 
 
 def _inside(name: str, y: np.ndarray, x: np.ndarray, half: float) -> np.ndarray:

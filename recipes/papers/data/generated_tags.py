@@ -27,8 +27,8 @@ _BORROWED = 0.5  # share of the words in other kinds of names that are drawn fro
 _LENGTHS = (0.5, 0.35, 0.15)  # probabilities of names of one, two, and three words
 
 
-def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, seed: int = 0) -> Dataset:
-    """Draw sentences of invented words, with names of five kinds tagged as in CoNLL-2003 (B- where a name begins).
+def generate_tags(num_samples: int, *, seed: int = 0) -> Dataset:
+    """Draw sentences of 8 to 24 invented words, with names of five kinds tagged as in CoNLL-2003 (B- begins a name).
 
     The kinds are persons, locations, organizations, products, and events. Names of the last four kinds often contain
     words of person names, and the word before a name announces the kind only for some names, so the kind may be
@@ -37,13 +37,8 @@ def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, 
 
     The columns are "tokens" (lists of strings) and "tags" (lists of `ClassLabel` of `TAG_NAMES`).
     """
-    for name, value in (("num_samples", num_samples), ("min_words", min_words)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    if max_words < min_words:
-        raise ValueError(f"max_words must be at least min_words {min_words}, got {max_words}")
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(min_words, max_words + 1, size=num_samples)
+    lengths = rng.integers(8, 25, size=num_samples)
     tokens, tags = zip(*(_sentence(length, rng) for length in lengths), strict=True)
     features = Features(tokens=List(Value("string")), tags=List(ClassLabel(names=list(TAG_NAMES))))
     return Dataset.from_dict({"tokens": tokens, "tags": tags}, features)

@@ -33,16 +33,6 @@ def generate_topics(
     The columns are "text" (string), "label" (`ClassLabel`), and "posterior" (K values P(label | text), float64;
     `np.array(dataset["posterior"])` keeps float64, but not the "numpy" format of `datasets`).
     """
-    lowest = {"num_samples": 1, "num_topics": 2, "vocab_size": 1, "min_words": 1}
-    for (name, low), value in zip(lowest.items(), (num_samples, num_topics, vocab_size, min_words), strict=True):
-        if value < low:
-            raise ValueError(f"{name} must be at least {low}, got {value}")
-    for name, share in (("topic_share", topic_share), ("label_noise", label_noise)):
-        if not 0 <= share <= 1:
-            raise ValueError(f"{name} must be from 0 to 1, got {share}")
-    if max_words < min_words:
-        raise ValueError(f"max_words must be at least min_words {min_words}, got {max_words}")
-
     distributions = topic_distributions(num_topics, vocab_size, topic_share, language_seed)
     rng = np.random.default_rng(seed)
     topics = rng.integers(num_topics, size=num_samples)

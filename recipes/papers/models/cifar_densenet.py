@@ -7,6 +7,7 @@ from huggingface_hub.dataclasses import strict
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageClassification, PreTrainedConfig
 
+from .. import checks as check
 from .cifar_resnet import CifarPreTrainedModel, check_stages
 
 
@@ -31,9 +32,7 @@ class CifarDenseNetConfig(PreTrainedConfig):
     compression: float | int = 0.5
 
     def validate_sizes(self) -> None:
-        for name in ("num_channels", "growth_rate", "bottleneck"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check.at_least(1, self, "num_channels", "growth_rate", "bottleneck")
         check_stages("layers", self.layers)
         if not 0 < self.compression <= 1:
             raise ValueError(f"compression must be above 0 and at most 1, got {self.compression}")

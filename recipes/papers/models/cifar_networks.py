@@ -1,10 +1,10 @@
 """Named networks for small images: the networks of Mukhoti et al. (NeurIPS 2020) and two smaller ones."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from .. import checks as check
 from .cifar_densenet import CifarDenseNetConfig
 from .cifar_resnet import CifarResNetConfig
 
@@ -31,8 +31,5 @@ def cifar_config(name: str, **config_kwargs: Any) -> CifarResNetConfig | CifarDe
 
     `config_kwargs` are other arguments of the configuration, such as `num_labels`.
     """
-    if name not in CIFAR_NETWORKS:
-        near = get_close_matches(str(name).lower(), CIFAR_NETWORKS, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"name must be one of {', '.join(CIFAR_NETWORKS)}, got {name!r}{hint}")
+    check.choice("name", name, list(CIFAR_NETWORKS))
     return CIFAR_NETWORKS[name](**config_kwargs)

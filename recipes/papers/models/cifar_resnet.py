@@ -12,6 +12,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 from transformers.utils import can_return_tuple
 
+from .. import checks as check
+
 _EXPANSIONS = {"basic": 1, "bottleneck": 4}
 
 
@@ -41,9 +43,7 @@ class CifarResNetConfig(PreTrainedConfig):
     def validate_sizes(self) -> None:
         if self.block not in _EXPANSIONS:
             raise ValueError(f"block must be 'basic' or 'bottleneck', got {self.block!r}")
-        for name in ("num_channels", "stem_width", "pool_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check.at_least(1, self, "num_channels", "stem_width", "pool_size")
         for name in ("layers", "widths"):
             check_stages(name, getattr(self, name))
         if len(self.widths) != len(self.layers):

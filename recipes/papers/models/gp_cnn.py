@@ -19,6 +19,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
+from .. import checks as check
+
 VARIANTS = ("official", "strided")
 # Texts that the official variant convolves at a time on the CPU: texts of similar lengths, which stay in the cache.
 _TEXTS_AT_A_TIME = 12
@@ -68,19 +70,8 @@ class GPCNNConfig(PreTrainedConfig):
         return super().from_dict({"variant": "strided"} | config_dict, **kwargs)
 
     def validate_sizes(self) -> None:
-        sizes = (
-            "vocab_size",
-            "embedding_size",
-            "num_filters",
-            "kernel_size",
-            "pool_size",
-            "num_layers",
-            "hidden_size",
-            "max_words",
-        )
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check.at_least(1, self, "vocab_size", "embedding_size", "num_filters", "kernel_size", "pool_size")
+        check.at_least(1, self, "num_layers", "hidden_size", "max_words")
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
         if not 0 <= self.dropout <= 1:

@@ -13,6 +13,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
+from .. import checks as check
+
 
 @strict
 class TreeLSTMConfig(PreTrainedConfig):
@@ -40,9 +42,7 @@ class TreeLSTMConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
 
     def validate_sizes(self) -> None:
-        for name in ("vocab_size", "embedding_size", "memory_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check.at_least(1, self, "vocab_size", "embedding_size", "memory_size")
         if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
 

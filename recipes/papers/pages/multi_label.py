@@ -5,16 +5,16 @@
 The folders RUNS have new runs of recipes/papers/text_classification.py with configs/newsgroups/multi_label.yaml.
 """
 
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from hf_focal.reports import RunResult
-from hf_focal.reports.markdown_tables import columns_table
-from hf_focal.utils.json_values import nan_for_null, plain
+from hf_focal.utils.json_values import plain
 
 from .records import add_records, read_records, record_of, rounded
-from .tables import DOCS, RECORDS, fill_page, mean_and_deviation, page_command
+from .tables import DOCS, RECORDS, fill_page, page_command, rows_table, seed_rows
 
 RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "yes_or_no.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}
@@ -30,31 +30,14 @@ def add_runs(folders: list[Path]) -> None:
     add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))
 
 
-def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float, int]]) -> str:
-    """Format a table of means ± standard deviations over seeds, with one row per loss.
-
-    `columns` maps the title of a column to a stage (a key of `STAGES`), a metric, a factor, and a number of decimals.
-    """
-    cells = [
-        [
-            mean_and_deviation((nan_for_null(run[stage][key]) for run in of_seeds), decimals, factor)
-            for of_seeds in runs.values()
-        ]
-        for stage, key, factor, decimals in columns.values()
-    ]
-    return columns_table(["Loss", *columns], [list(runs), *cells])
-
-
 def write_page() -> None:
-    runs = defaultdict(list)
-    for record in read_records(RUNS):
-        runs[record["loss"]].append(record)
-    columns = {"macro-F1 %": ("before", "macro_f1", 100, 1)}
+    runs = pd.json_normalize(read_records(RUNS), sep="/")
+    columns = {"macro-F1 %": ("before/macro_f1", 100, 1)}
     for key, title in {"ece": "ECE %", "macro_ece": "macro ECE %"}.items():
-        columns |= {f"{title}, {name}": (stage, key, 100, 2) for stage, name in STAGES.items()}
-    seeds = ", ".join(f"{loss}: {len(of_seeds)}" for loss, of_seeds in runs.items())
-    body = f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n{table(runs, columns)}"
-    fill_page(PAGE, {"multi_label": body})
+        columns |= {f"{title}, {name}": (f"{stage}/{key}", 100, 2) for stage, name in STAGES.items()}
+    seeds = ", ".join(f"{loss}: {count}" for loss, count in runs["loss"].value_counts(sort=False).items())
+    table = rows_table(["Loss", *columns], seed_rows(runs, ["loss"], columns.values()))
+    fill_page(PAGE, {"multi_label": f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n{table}"})
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ written by `fill_page`.
 import argparse
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from hf_focal.reports.markdown_tables import MISSING
 
@@ -25,6 +26,21 @@ def mean_and_deviation(values: Iterable[float], decimals: int = 2, factor: float
         return MISSING
     mean = f"{np.mean(values):.{decimals}f}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
+
+
+def seed_rows(
+    runs: pd.DataFrame, groups: Sequence[str], columns: Iterable[tuple[str, float, int]]
+) -> Iterator[list[str]]:
+    """Format a row for each group of runs, in their order: the names of the group, and means ± standard deviations.
+
+    Args:
+        runs: a row for each run, such as `pandas.json_normalize(records, sep="/")`.
+        groups: columns of `runs` whose values name a group.
+        columns: for each column of the table, that of `runs`, a factor, and the number of decimals.
+    """
+    columns = list(columns)
+    for names, group in runs.groupby(list(groups), sort=False):
+        yield [*names, *(mean_and_deviation(group[name], decimals, factor) for name, factor, decimals in columns)]
 
 
 def rows_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()) -> str:

@@ -7,19 +7,23 @@ The tables go to recipes/papers/records/pages, and from there into the page.
 
 import json
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from scipy.special import expit
 from sklearn.metrics import average_precision_score
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
+from hf_focal.reports.markdown_tables import MISSING
 
 from . import without_records
-from .tables import fill_page, mean_and_deviation, page_command
+from .tables import fill_page, page_command, seed_rows
 
 # The texts of a page by name, and its tables: their titles and rows.
-Contents = tuple[dict[str, str], dict[str, tuple[list[str], list[list[str]]]]]
+Contents = tuple[dict[str, str], dict[str, tuple[list[str], Iterable[list[str]]]]]
 
 
 def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -41,43 +45,37 @@ def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict
 
 
 def goemotions(runs: list[dict]) -> Contents:
-    losses: dict[str, list[dict]] = {}
+    calibration, decisions, auto = [], [], []
     for run in runs:
-        losses.setdefault(run["settings"]["loss"], []).append(run)
-    rows, decisions = [], []
-    metrics = {"nll": ("NLL", 1, 4), "ece": ("ECE %", 100, 2), "macro_ece": ("macro ECE %", 100, 2)}
-    metrics["macro_f1"] = ("macro F1 %", 100, 1)
-    shares = ["micro F1 % at ½", "macro F1 % at ½", "micro F1 % at thresholds", "macro F1 % at thresholds"]
-    counts = ["labels with a threshold for precision 50%", "of these, precision on the test set >= 50%"]
-    auto = []
-    for loss, of_seeds in losses.items():
-        found: dict[str, list[dict]] = {}
-        scores = []
-        for run in of_seeds:
-            fit, test = (run["validation_logits"], run["validation_labels"]), (run["test_logits"], run["test_labels"])
-            for name, correction in corrections(*fit, per_label=True).items():
-                corrected = test[0] if correction is None else correction.apply(test[0])
-                found.setdefault(name, []).append(measured(corrected, test[1]))
-            chosen = fit_correction(*fit, link="sigmoid").chosen
-            auto.append(f"{loss}, seed {run['settings']['seed']}: {chosen}")
-            best = fit_thresholds(*fit, f1=True)
-            before = measured(*test)
-            above, ones = best.decide(test[0]), test[1] == 1
-            hits, total = (above & ones).sum(0), above.sum(0) + ones.sum(0)
-            precise = fit_thresholds(*fit, precision=0.5)
-            reached, _ = precise.measure(*test)
-            kept = np.array([value is not None for value in precise.values])
-            of_labels = [2 * hits.sum() / total.sum(), np.mean(2 * hits / total)]
-            met = [kept.sum(), (reached[kept] >= 0.5).sum()]
-            scores.append([100 * value for value in (before["micro_f1"], before["macro_f1"], *of_labels)] + met)
-        for name, own in found.items():
-            cells = [mean_and_deviation((m[key] for m in own), d, factor) for key, (_, factor, d) in metrics.items()]
-            rows.append([loss, name, *cells])
-        columns = list(zip(*scores, strict=True))
-        cells = [mean_and_deviation(column, 1 if index < len(shares) else 0) for index, column in enumerate(columns)]
-        decisions.append([loss, *cells])
-    titles = ["Loss", "Correction", *(title for title, *_ in metrics.values())]
-    tables = {"calibration": (titles, rows), "decisions": (["Loss", *shares, *counts], decisions)}
+        loss = run["settings"]["loss"]
+        fit, test = (run["validation_logits"], run["validation_labels"]), (run["test_logits"], run["test_labels"])
+        for name, correction in corrections(*fit, per_label=True).items():
+            corrected = test[0] if correction is None else correction.apply(test[0])
+            calibration.append({"loss": loss, "correction": name} | measured(corrected, test[1]))
+        auto.append(f"{loss}, seed {run['settings']['seed']}: {fit_correction(*fit, link='sigmoid').chosen}")
+        above, ones = fit_thresholds(*fit, f1=True).decide(test[0]), test[1] == 1
+        hits, total = (above & ones).sum(0), above.sum(0) + ones.sum(0)
+        precise = fit_thresholds(*fit, precision=0.5)
+        reached, _ = precise.measure(*test)
+        has_threshold = np.array([value is not None for value in precise.values])
+        at_half = measured(*test)
+        decisions.append(
+            {
+                "Loss": loss,
+                "micro F1 % at ½": 100 * at_half["micro_f1"],
+                "macro F1 % at ½": 100 * at_half["macro_f1"],
+                "micro F1 % at thresholds": 100 * (2 * hits.sum() / total.sum()),
+                "macro F1 % at thresholds": 100 * np.mean(2 * hits / total),
+                "labels with a threshold for precision 50%": has_threshold.sum(),
+                "of these, precision on the test set >= 50%": (reached[has_threshold] >= 0.5).sum(),
+            }
+        )
+    metrics = {"NLL": ("nll", 1, 4), "ECE %": ("ece", 100, 2), "macro ECE %": ("macro_ece", 100, 2)}
+    metrics["macro F1 %"] = ("macro_f1", 100, 1)
+    rows = seed_rows(pd.DataFrame(calibration), ["loss", "correction"], metrics.values())
+    loss, *names = decisions[0]
+    decided = seed_rows(pd.DataFrame(decisions), [loss], [(name, 1, 1 if "F1" in name else 0) for name in names])
+    tables = {"calibration": (["Loss", "Correction", *metrics], rows), "decisions": ([loss, *names], decided)}
     return {"runs": made_of(runs), "auto": "; ".join(auto)}, tables
 
 
@@ -97,16 +95,13 @@ def estimated_share(logits: np.ndarray, old: float) -> float:
     """
     share, change = old, 1.0
     while change >= 1e-8:
-        posterior = 1 / (1 + np.exp(-shift_prior(logits, old, share)))
-        new = float(np.clip(posterior.mean(), 1e-8, 1 - 1e-8))
+        new = float(np.clip(expit(shift_prior(logits, old, share)).mean(), 1e-8, 1 - 1e-8))
         share, change = new, abs(new - share)
     return share
 
 
 def reranker(runs: list[dict]) -> Contents:
-    found: dict[str, list[tuple]] = {}
-    goals: dict[str, dict[str, list]] = {}
-    estimates = []
+    calibration, goals, estimates = [], [], []
     for run in runs:
         test, labels = run["test_logits"].astype(float), run["test_labels"]
         share = labels.mean()
@@ -114,6 +109,7 @@ def reranker(runs: list[dict]) -> Contents:
         same = corrections(run["validation_logits"], run["validation_labels"], per_label=False)
         old, posterior = run["pool_labels"].mean(), held_out.apply(test)
         estimate = estimated_share(posterior, old)
+        estimates.append(f"{100 * estimate:.1f}% (seed {run['settings']['seed']})")
         stages = {
             "as trained": test,
             "a slope and an intercept, fitted at 7%": posterior,
@@ -123,31 +119,19 @@ def reranker(runs: list[dict]) -> Contents:
             "a slope and an intercept, fitted at 19%": same["platt"].apply(test),
         }
         for name, logits in stages.items():
-            values = measured(logits, labels)
             ranked = mean_average_precision(logits, labels, run["test_questions"])
-            mean = float((1 / (1 + np.exp(-logits))).mean())
-            found.setdefault(name, []).append((ranked, values["nll"], values["ece"], mean))
-        estimates.append(f"{100 * estimate:.1f}% (seed {run['settings']['seed']})")
+            more = {"name": name, "map": ranked, "mean": expit(logits).mean()}
+            calibration.append(measured(logits, labels) | more)
         for goal in (0.5, 0.8):
             fit = fit_thresholds(run["validation_logits"], run["validation_labels"], precision=goal)
-            precision, recall = fit.measure(test, labels)
-            cell = goals.setdefault(f"{100 * goal:g}%", {"threshold": [], "precision": [], "recall": [], "reason": []})
+            row = {"goal": f"{100 * goal:g}%", "reason": fit.reasons[0]}
             if fit.values[0] is not None:
-                platt = same["platt"]
-                value = 1 / (1 + np.exp(-(platt.A * fit.log_odds[0] + platt.b)))
-                for key, part in zip(
-                    ("threshold", "precision", "recall"), (value, precision[0], recall[0]), strict=True
-                ):
-                    cell[key].append(float(part))
-            else:
-                cell["reason"].append(fit.reasons[0])
-    formats = {"MAP %": (2, 100), "NLL": (4, 1), "ECE %": (2, 100), "mean probability %": (1, 100)}
-    rows = []
-    for name, values in found.items():
-        columns = zip(*values, strict=True)
-        rows.append(
-            [name, *(mean_and_deviation(own, *how) for own, how in zip(columns, formats.values(), strict=True))]
-        )
+                precision, recall = fit.measure(test, labels)
+                probability = expit(same["platt"].A * fit.log_odds[0] + same["platt"].b)
+                row |= {"threshold": float(probability), "precision": precision[0], "recall": recall[0]}
+            goals.append(row)
+    formats = {"MAP %": ("map", 100, 2), "NLL": ("nll", 1, 4), "ECE %": ("ece", 100, 2)}
+    formats["mean probability %"] = ("mean", 100, 1)
     titles = [
         "Precision wanted",
         "seeds with a threshold",
@@ -156,32 +140,27 @@ def reranker(runs: list[dict]) -> Contents:
         "recall on the test set %",
         "without one",
     ]
-    thresholds = [
-        [
-            goal,
-            f"{len(cell['threshold'])} of {len(runs)}",
-            mean_and_deviation(cell["threshold"], 3),
-            mean_and_deviation(cell["precision"], 1, 100),
-            mean_and_deviation(cell["recall"], 1, 100),
-            "; ".join(cell["reason"]) or "–",
-        ]
-        for goal, cell in goals.items()
-    ]
+    numbers = pd.DataFrame(goals, columns=["goal", "reason", "threshold", "precision", "recall"])
+    columns = [("threshold", 1, 3), ("precision", 100, 1), ("recall", 100, 1)]
+    thresholds = []
+    for goal, *cells in seed_rows(numbers, ["goal"], columns):
+        of_goal = numbers[numbers["goal"] == goal]
+        without = of_goal[of_goal["threshold"].isna()]
+        found = f"{len(of_goal) - len(without)} of {len(runs)}"
+        thresholds.append([goal, found, *cells, "; ".join(without["reason"]) or MISSING])
+    rows = seed_rows(pd.DataFrame(calibration), ["name"], formats.values())
     tables = {"calibration": (["Probabilities", *formats], rows), "thresholds": (titles, thresholds)}
     return {"runs": made_of(runs), "estimates": ", ".join(estimates), "share": f"{100 * share:.1f}%"}, tables
 
 
 def made_of(runs: list[dict]) -> str:
-    settings = [run["settings"] for run in runs]
-    seeds: dict[str, list[int]] = {}
-    for one in settings:
-        seeds.setdefault(one["loss"], []).append(one["seed"])
-    listed = "; ".join(f"{loss}: {', '.join(map(str, own))}" for loss, own in seeds.items())
-    sizes = [one["train_samples"] for one in settings]
-    sizes = sorted({min(sizes), max(sizes)})
+    settings = pd.DataFrame([run["settings"] for run in runs])
+    seeds = settings.groupby("loss", sort=False)["seed"]
+    listed = "; ".join(f"{loss}: {', '.join(map(str, of_loss))}" for loss, of_loss in seeds)
+    sizes = sorted({settings["train_samples"].min(), settings["train_samples"].max()})
     return (
-        f"Runs: seeds of {listed}. {settings[0]['epochs']} epochs of {' to '.join(f'{size:,}' for size in sizes)} "
-        f"samples, PyTorch {settings[0]['torch']}. Numbers of several seeds are means ± standard deviations."
+        f"Runs: seeds of {listed}. {settings['epochs'][0]} epochs of {' to '.join(f'{size:,}' for size in sizes)} "
+        f"samples, PyTorch {settings['torch'][0]}. Numbers of several seeds are means ± standard deviations."
     )
 
 
@@ -198,7 +177,9 @@ def add_runs(folders: list[Path]) -> None:
             continue
         texts, tables = contents(own)
         for title, (titles, rows) in tables.items():
-            without_records.write_table(without_records.PAGES / "yes_or_no" / f"{name}_{title}.csv", titles, rows)
+            without_records.write_table(
+                without_records.PAGES / "yes_or_no" / f"{name}_{title}.csv", titles, list(rows)
+            )
         fill_page(without_records.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
 
 

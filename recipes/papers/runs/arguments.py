@@ -18,8 +18,8 @@ from hf_focal.tasks import DataArguments
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer
 
+from .. import checks as check
 from ..data.long_tails import long_tailed
-from . import checks as check
 from . import published_mmce  # noqa: F401 (registers the loss)
 from .class_weights_callback import ClassWeightsCallback
 from .output_folders import files_of

@@ -7,9 +7,9 @@ from typing import Any
 
 from transformers import AutoModelForImageClassification, PreTrainedModel, TimmWrapperConfig
 
+from .. import checks as check
 from ..data.pixel_format import PixelFormat
 from ..models import CIFAR_NETWORKS, cifar_config
-from . import checks as check
 
 # Networks of papers that timm has no name for -> one of its architectures, and what is different.
 TIMM_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"resnet110": ("resnet50", {"layers": [3, 4, 26, 3]})}

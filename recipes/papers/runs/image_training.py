@@ -21,9 +21,9 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_focal.trainer import FocalTrainer
 
+from .. import checks as check
 from ..data.image_batches import collate, prepare_batch
 from ..data.pixel_format import PixelFormat
-from . import checks as check
 
 
 @dataclass

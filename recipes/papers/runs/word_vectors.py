@@ -9,8 +9,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_
 
 from hf_focal.trainer import FocalTrainingArguments
 
+from .. import checks as check
 from ..models import load_embeddings
-from . import checks as check
 
 
 @dataclass

@@ -64,11 +64,6 @@ def test_seeds():
     assert favourites(0, 5) == favourites(1, 5) != favourites(0, 6)
 
 
-def test_a_longest_text_shorter_than_the_shortest_is_refused():
-    with pytest.raises(ValueError, match="max_words must be at least min_words 9, got 8"):
-        generate_topics(5, min_words=9, max_words=8)
-
-
 def test_true_calibration_error_by_hand():
     probabilities = np.array([[0.9, 0.1], [0.95, 0.05], [0.4, 0.6]])
     posteriors = np.array([[0.8, 0.2], [1.0, 0.0], [0.5, 0.5]])

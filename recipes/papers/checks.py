@@ -1,4 +1,4 @@
-"""Checks of recipes' arguments. A recipe imports this module as `check`: `check.at_least(1, self, "max_length")`."""
+"""Checks of arguments. Other modules import this one as `check`: `check.at_least(1, self, "max_length")`."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
