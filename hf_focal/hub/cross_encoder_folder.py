@@ -38,15 +38,15 @@ def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
         return
     if one_logit:
         settings["activation_fn"] = _SIGMOID
-    others = {"sentence_bert_config.json": _read(name, "sentence_bert_config.json")}
-    for file, values in ({_SETTINGS: settings, _MODULES: modules} | others).items():
+    tokenization = {"sentence_bert_config.json": _read(name, "sentence_bert_config.json")}
+    for file, values in ({_SETTINGS: settings, _MODULES: modules} | tokenization).items():
         if values is not None:
             write_whole(folder / file, json.dumps(values, indent=2) + "\n")
 
 
 def _read(name: str, file: str) -> Any:
     try:
-        found = cached_file(name, file)
-        return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+        path = cached_file(name, file)
+        return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # no such file, no connection, or a model without a name
         return None

@@ -94,7 +94,7 @@ def _parts(small: bool) -> tuple[float, ...]:
 def _bin(bins: ReliabilityBins, index: int, frame: Frame, link: str, log: bool) -> Markup:
     """Draw a bin: its bar, or its point, with its gap, its interval, and its values as a title."""
     left, right = (float(edge) for edge in bins.edges[index : index + 2])
-    count, confidence, accuracy = (of[index] for of in (bins.count, bins.confidence, bins.accuracy))
+    count, confidence, accuracy = (values[index] for values in (bins.count, bins.confidence, bins.accuracy))
     low, high = (float(end) for end in wilson_interval(np.array(accuracy), np.array(count)))
     horizontal, vertical, *_ = WORDS[link]
     tip = (

@@ -172,8 +172,8 @@ def _data_name(name: str | None) -> str:
 def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
     name, balance, task = _data_name(run.data.measured_on), run.parts.class_balance, run.data.task
-    of_samples = balance or (task == "scores" and run.link == "softmax")  # or else labels of tokens or pixels
-    unit = unit_of(task, "samples" if of_samples else "labels")
+    has_samples = balance or (task == "scores" and run.link == "softmax")  # or else labels of tokens or pixels
+    unit = unit_of(task, "samples" if has_samples else "labels")
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
     if balance:
         counts = dict.fromkeys(f"{count:,}" for count in (balance.smallest, balance.largest))

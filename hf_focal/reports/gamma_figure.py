@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ _DARK_INVERSE = "#5A2800"
 _LOWEST, _HIGHEST = -2.0, 20.0
 # Updates multiply γ, so the color scale is logarithmic. Below about this |γ|, it is linear, because γ may cross 0.
 _LINEAR_WIDTH = 0.5
+_HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": _DARK_INVERSE, "linewidth": 0, "hatch": "////"}
 _TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -48,6 +49,31 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     from matplotlib.colors import AsinhNorm, LinearSegmentedColormap
     from matplotlib.figure import Figure
 
+    epochs, gammas, edges = _updates(history)
+    figure = Figure(figsize=(6.4, 6.2), layout="constrained")
+    by_bin, by_probability = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1.2))
+    lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
+    bound = max(-lowest, highest)
+    # The reports' two colors, each from pale to dark without a shared white, so that even small γ show their sign.
+    colors = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
+    colormap = LinearSegmentedColormap.from_list("gamma", colors)
+    scale = {"cmap": colormap, "norm": AsinhNorm(_LINEAR_WIDTH, vmin=-bound, vmax=bound)}
+    mesh = _draw_by_bin(by_bin, epochs, gammas, scale)
+    bar = figure.colorbar(mesh, ax=by_bin, label="γ (below 0: inverse focal loss)", pad=0.02)
+    ticks = [tick for tick in sorted({0, *_TICKS, *(-tick for tick in _TICKS)}) if lowest <= tick <= highest]
+    bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "−") for tick in ticks])
+    bar.minorticks_off()
+    bar.ax.axhspan(lowest, 0, **_HATCHED)
+    bar.ax.set_ylim(lowest, highest)
+    _draw_by_probability(by_probability, epochs, gammas, edges, scale)
+    figure.align_ylabels()
+    if title:
+        title_above(figure, title)
+    return finished(figure, path)
+
+
+def _updates(history: Sequence[Mapping]) -> tuple[list[float], np.ndarray, np.ndarray]:
+    """Return the epochs at which the U + 1 columns begin and end, (U + 2,), γ (M, U + 1), and edges (U + 1, M + 1)."""
     if not history:
         raise InputError("history", "must hold at least one update, got none")
     num_bins = len(history[0]["gammas"])
@@ -62,49 +88,34 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     epochs.append(epochs[-1] + (epochs[-1] / len(history) or 1.0))
     gammas = np.array([[1.0] * num_bins, *(entry["gammas"] for entry in history)]).T
     edges = np.array([np.linspace(0, 1, num_bins + 1), *(entry["edges"] for entry in history)])
+    return epochs, gammas, edges
 
-    figure = Figure(figsize=(6.4, 6.2), layout="constrained")
-    heat, inner = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1.2))
-    lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
-    bound = max(-lowest, highest)
-    # The reports' two colors, each from pale to dark without a shared white, so that even small γ show their sign.
-    colors = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
-    corners = np.arange(num_bins + 1) + 0.5
-    colormap = LinearSegmentedColormap.from_list("gamma", colors)
-    norm = AsinhNorm(_LINEAR_WIDTH, vmin=-bound, vmax=bound)
-    mesh = heat.pcolormesh(epochs, corners, gammas, cmap=colormap, norm=norm)
-    # Hatching shows the sign without color.
-    hatched = {"facecolor": "none", "edgecolor": _DARK_INVERSE, "linewidth": 0, "hatch": "////"}
+
+def _draw_by_bin(axes: Any, epochs: list[float], gammas: np.ndarray, scale: dict[str, Any]) -> Any:
+    """Draw γ with a row for each bin, and return the mesh; hatching shows the sign without color."""
+    num_bins = len(gammas)
+    mesh = axes.pcolormesh(epochs, np.arange(num_bins + 1) + 0.5, gammas, **scale)
     for number, row in enumerate(gammas, start=1):
         tops = np.where(row < 0, number + 0.5, np.nan)
-        heat.stairs(tops, epochs, baseline=number - 0.5, fill=True, **hatched)
-    heat.set_title("AdaFocal's γ in each bin", fontsize=10)
-    heat.set_ylabel("Bin, by true-class probability")
-    heat.set_yticks(range(1, num_bins + 1, -(-num_bins // 15)))
-    bar = figure.colorbar(mesh, ax=heat, label="γ (below 0: inverse focal loss)", pad=0.02)
-    ticks = [tick for tick in sorted({0, *_TICKS, *(-tick for tick in _TICKS)}) if lowest <= tick <= highest]
-    bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "−") for tick in ticks])
-    bar.minorticks_off()
-    bar.ax.axhspan(lowest, 0, **hatched)
-    bar.ax.set_ylim(lowest, highest)
+        axes.stairs(tops, epochs, baseline=number - 0.5, fill=True, **_HATCHED)
+    axes.set_title("AdaFocal's γ in each bin", fontsize=10)
+    axes.set_ylabel("Bin, by true-class probability")
+    axes.set_yticks(range(1, num_bins + 1, -(-num_bins // 15)))
+    return mesh
 
+
+def _draw_by_probability(
+    axes: Any, epochs: list[float], gammas: np.ndarray, edges: np.ndarray, scale: dict[str, Any]
+) -> None:
+    """Draw γ at each probability, with white lines between the bins."""
     # Each column has two vertices, so the bins' edges are drawn as steps; the cells between columns have no width.
     corners = np.repeat(edges.T, 2, axis=1)
-    inner.pcolormesh(
-        np.broadcast_to(np.repeat(epochs, 2)[1:-1], corners.shape),
-        corners,
-        np.repeat(gammas, 2, axis=1)[:, :-1],
-        cmap=colormap,
-        norm=norm,
-    )
-    inner.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color="white", linewidth=0.5)
-    inner.set_title("The same γ by probability; lines separate the bins", fontsize=10)
-    inner.set_ylim(0, 1)
-    inner.set_xlim(epochs[0], epochs[-1])
-    inner.xaxis.get_major_locator().set_params(integer=True)
-    inner.set_xlabel("Epoch")
-    inner.set_ylabel("True-class\nprobability")
-    figure.align_ylabels()
-    if title:
-        title_above(figure, title)
-    return finished(figure, path)
+    columns = np.broadcast_to(np.repeat(epochs, 2)[1:-1], corners.shape)
+    axes.pcolormesh(columns, corners, np.repeat(gammas, 2, axis=1)[:, :-1], **scale)
+    axes.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color="white", linewidth=0.5)
+    axes.set_title("The same γ by probability; lines separate the bins", fontsize=10)
+    axes.set_ylim(0, 1)
+    axes.set_xlim(epochs[0], epochs[-1])
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("Epoch")
+    axes.set_ylabel("True-class\nprobability")

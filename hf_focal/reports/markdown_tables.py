@@ -60,13 +60,13 @@ def in_bold(
     if not wanted or len(numbers) < 2:
         return cells
     first = best(numbers)
-    of_best = [
+    best_widths = [
         width
         for cell, width in zip(cells, widths or [None] * len(cells), strict=True)
         if width is not None and cell != MISSING and float(cell) == first
     ]
-    if of_best and sum(abs(number - first) <= max(of_best) / 2 for number in numbers) > 1:
-        near = max(of_best) / 2
+    if best_widths and sum(abs(number - first) <= max(best_widths) / 2 for number in numbers) > 1:
+        near = max(best_widths) / 2
         return [Tied(cell) if cell != MISSING and abs(float(cell) - first) <= near else cell for cell in cells]
     return [Best(cell) if cell != MISSING and float(cell) == first else cell for cell in cells]
 

@@ -19,106 +19,128 @@ _OF_EVALUATE = (
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 
 
-def next_steps(result: RunResult, given: Mapping[str, Any] | None = None, folder: str = "calibrated") -> list[str]:
+def next_steps(result: RunResult, arguments: Mapping[str, Any] | None = None, folder: str = "calibrated") -> list[str]:
     """Return sentences on what to do with a measured model, each with a command or call between backquotes.
 
     Args:
         result: the measured model.
-        given: the command's arguments, as the user gave them. By default, they are read from the result, which has
+        arguments: the command's arguments, as the user gave them. By default, they are read from the result, which has
             only the last part of each path.
-        folder: the folder of the result, if `given` is None.
+        folder: the folder of the result, if `arguments` is None.
     """
-    task, steps = result.data.task, []
-    if result.data.model is None:  # of a trainer
-        if result.method is None:
-            return [
-                "fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"
-            ]
-        return ["save the model with its correction: `trainer.save_calibrated()`"]
-    if given is None and task == "scores" and result.data.options is None:  # of an object with scores(data)
-        if result.method is None:
-            return ["fit a correction: `calibrate(source, held_out, test=data, output='calibrated')`"]
-        return ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
-    knows_folders = given is not None
-    given = _recorded(result) | {"output": folder} if given is None else given
-    output, repository = given.get("output"), given.get("push_to_hub")
+    if result.data.model is None:
+        return _steps_with_trainer(result)
+    if arguments is None and result.data.task == "scores" and result.data.options is None:
+        return _steps_with_source(result)
+    knows_folders = arguments is not None
+    arguments = _recorded(result) | {"output": folder} if arguments is None else arguments
     evaluated = result.fit.fitted_on is None
     if evaluated:
-        again, others = _from_evaluate(given)
+        rerun, data_note = _from_evaluate(arguments)
     else:
-        again = {key: value for key, value in given.items() if key not in ("push_to_hub", "private")}
-        again, others = again | {"output": _new_name(given)}, ""
-    if is_no_better_than_majority(result) and ranks_classes(result):
-        if result.thresholds is None:
-            steps.append(_threshold_of_rarer_class(result, command("calibrate", again | {"recall": 0.8}), others))
-    elif is_no_better_than_majority(result):
-        steps.append(
-            "look at the model before its calibration: train it longer, or with another learning rate or class "
-            "weights, and check that the labels are in the order of its outputs"
-        )
-    if evaluated and task == "scores" and "brier" not in result.pre:
-        steps.append(
-            f"save the scores of all classes, which a correction needs: `{command('calibrate', again)}`{others}"
-        )
-    elif evaluated and result.data.was_calibrated:
-        steps.append(
-            f"use the model; if its ECE is too large, fit a correction: `{command('calibrate', again)}`{others}"
-        )
-    elif evaluated and result.pre_intervals.get("ece", (1,))[0] == 0:
-        steps.append("the ECE may be 0, so a correction has little to gain; more samples would tell")
-    elif evaluated:
-        steps.append(f"fit a correction: `{command('calibrate', again)}`{others}")
-    elif result.method is None:
-        steps.append(f"use the model without a correction: {AS_IT_IS}")
-    elif not result.has_own_test_data:
-        name = "test_scores" if task == "scores" else "test_dataset"
-        steps.append(
-            f"measure the correction: `{command('calibrate', again | {name: 'test.csv'})}`, where test.csv has other "
-            "labeled data"
-        )
-    elif "NLL" in not_lowered(result) and not result.prior:
-        steps.append("use the model without this correction, or fit it on more data like these")
-    elif output is None and repository is None:
-        steps.append(f"save the result: `{command('calibrate', again)}`")
+        rerun = {key: value for key, value in arguments.items() if key not in ("push_to_hub", "private")}
+        rerun, data_note = rerun | {"output": _new_name(arguments)}, ""
+    steps = _steps_against_majority(result, rerun, data_note)
+    if evaluated:
+        steps += _steps_after_evaluate(result, rerun, data_note)
     else:
-        is_folded = result.fit.folded is not False
-        steps += _uses(str(repository or output), task, "onnx" in given, repository is not None, is_folded)
-    if task in ("text-classification", "image-classification") and result.thresholds is None:
-        # A precision would not hold after a prior shift.
-        goal = "recall" if result.prior else "precision"
-        aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"
-        if evaluated and command("calibrate", again) in "".join(steps):
-            steps.append(f"{aim}, add it to this command: `--precision 0.9`")
-        elif goal == "precision" or result.link == "sigmoid":
-            steps.append(f"{aim}, choose a threshold: `{command('calibrate', again | {goal: 0.9})}`")
+        steps += _steps_after_calibrate(result, arguments, rerun)
+    steps += _steps_to_threshold(result, rerun, evaluated and command("calibrate", rerun) in "".join(steps))
     if not knows_folders and any("`hf-focal" in step for step in steps):
         steps.append("put the folders before the names of your files, because a result does not hold them")
     return steps
 
 
+def _steps_with_trainer(result: RunResult) -> list[str]:
+    if result.method is None:
+        return ["fit a correction to data that the model was not trained on: `trainer.fit_temperature(validation)`"]
+    return ["save the model with its correction: `trainer.save_calibrated()`"]
+
+
+def _steps_with_source(result: RunResult) -> list[str]:
+    """Return steps for an object with `scores(data)`, which no command takes."""
+    if result.method is None:
+        return ["fit a correction: `calibrate(source, held_out, test=data, output='calibrated')`"]
+    return ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
+
+
+def _steps_against_majority(result: RunResult, rerun: dict[str, Any], data_note: str) -> list[str]:
+    """Return what to do about a model that is no better than the majority class; [] for a better one."""
+    if not is_no_better_than_majority(result):
+        return []
+    if ranks_classes(result):
+        recall_command = command("calibrate", rerun | {"recall": 0.8})
+        return [] if result.thresholds else [_threshold_of_rarer_class(result, recall_command, data_note)]
+    return [
+        "look at the model before its calibration: train it longer, or with another learning rate or class "
+        "weights, and check that the labels are in the order of its outputs"
+    ]
+
+
+def _steps_after_evaluate(result: RunResult, rerun: dict[str, Any], data_note: str) -> list[str]:
+    calibrate_command = f"`{command('calibrate', rerun)}`{data_note}"
+    if result.data.task == "scores" and "brier" not in result.pre:
+        return [f"save the scores of all classes, which a correction needs: {calibrate_command}"]
+    if result.data.was_calibrated:
+        return [f"use the model; if its ECE is too large, fit a correction: {calibrate_command}"]
+    if result.pre_intervals.get("ece", (1,))[0] == 0:
+        return ["the ECE may be 0, so a correction has little to gain; more samples would tell"]
+    return [f"fit a correction: {calibrate_command}"]
+
+
+def _steps_after_calibrate(result: RunResult, arguments: Mapping[str, Any], rerun: dict[str, Any]) -> list[str]:
+    task, output, repository = result.data.task, arguments.get("output"), arguments.get("push_to_hub")
+    if result.method is None:
+        return [f"use the model without a correction: {AS_IT_IS}"]
+    if not result.has_own_test_data:
+        name = "test_scores" if task == "scores" else "test_dataset"
+        measuring = command("calibrate", rerun | {name: "test.csv"})
+        return [f"measure the correction: `{measuring}`, where test.csv has other labeled data"]
+    if "NLL" in not_lowered(result) and not result.prior:
+        return ["use the model without this correction, or fit it on more data like these"]
+    if output is None and repository is None:
+        return [f"save the result: `{command('calibrate', rerun)}`"]
+    is_folded = result.fit.folded is not False
+    return _uses(str(repository or output), task, "onnx" in arguments, repository is not None, is_folded)
+
+
+def _steps_to_threshold(result: RunResult, rerun: dict[str, Any], shows_command: bool) -> list[str]:
+    """Return how to choose a threshold of a classifier. `shows_command` is whether an earlier step has its command."""
+    if result.data.task not in ("text-classification", "image-classification") or result.thresholds is not None:
+        return []
+    # A precision would not hold after a prior shift.
+    goal = "recall" if result.prior else "precision"
+    aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"
+    if shows_command:
+        return [f"{aim}, add it to this command: `--precision 0.9`"]
+    if goal == "precision" or result.link == "sigmoid":
+        return [f"{aim}, choose a threshold: `{command('calibrate', rerun | {goal: 0.9})}`"]
+    return []
+
+
 def threshold_command(
-    result: RunResult, given: Mapping[str, Any] | None = None, folder: str = "calibrated"
+    result: RunResult, arguments: Mapping[str, Any] | None = None, folder: str = "calibrated"
 ) -> tuple[str, str]:
     """Return what a threshold is chosen for, "coverage" or "precision", and the command or call that chooses it.
 
-    The latter has GOAL in the place of the share. The arguments are those of `next_steps`.
+    The latter has GOAL in the place of the share. The other arguments are those of `next_steps`.
     """
     calibrated = result.fit.fitted_on is not None
     goal = "precision" if calibrated or result.link == "sigmoid" else "coverage"
-    if result.data.model is None or (given is None and result.data.options is None):
+    if result.data.model is None or (arguments is None and result.data.options is None):
         return goal, f"fit_thresholds(logits, labels, {goal}=GOAL, link={result.link!r})"
-    given = _recorded(result) | {"output": folder} if given is None else dict(given)
+    arguments = _recorded(result) | {"output": folder} if arguments is None else dict(arguments)
     old = ("precision", "coverage", "recall", "push_to_hub", "private", "reference", "save_scores")
-    arguments = {key: value for key, value in given.items() if key not in old} | {goal: "GOAL"}
+    choosing = {key: value for key, value in arguments.items() if key not in old} | {goal: "GOAL"}
     if not calibrated:
-        other = "threshold_scores" if "scores" in given else "threshold_dataset"
-        arguments = {key: value for key, value in arguments.items() if key not in ("output", "threshold_split")}
-        arguments = {other: "held_out.csv"} | arguments
-        first = [name for name in ("scores", "model", "dataset", "split") if name in arguments]
-        arguments = {name: arguments[name] for name in first} | arguments
-    elif "output" in arguments:
-        arguments["output"] = _new_name(given)
-    return goal, command("calibrate" if calibrated else "evaluate", arguments)
+        held_out = "threshold_scores" if "scores" in arguments else "threshold_dataset"
+        choosing = {key: value for key, value in choosing.items() if key not in ("output", "threshold_split")}
+        choosing = {held_out: "held_out.csv"} | choosing
+        first = [name for name in ("scores", "model", "dataset", "split") if name in choosing]
+        choosing = {name: choosing[name] for name in first} | choosing
+    elif "output" in choosing:
+        choosing["output"] = _new_name(arguments)
+    return goal, command("calibrate" if calibrated else "evaluate", choosing)
 
 
 def command(name: str, arguments: Mapping[str, Any]) -> str:
@@ -135,41 +157,42 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
     return shlex.join(["hf-focal", name, *words])
 
 
-def _threshold_of_rarer_class(result: RunResult, recall_command: str, others: str) -> str:
-    """Say how to choose a threshold for the rarer one of two classes; `others` says what the command's data are."""
+def _threshold_of_rarer_class(result: RunResult, recall_command: str, data_note: str) -> str:
+    """Say how to choose a threshold for the rarer one of two classes; `data_note` says what the command's data are."""
     balance, confusion = result.parts.class_balance, result.parts.confusion
     names = confusion.names if confusion else None
     reason = "to find the rarer class, choose a threshold by what its errors cost"
     # Of a model with one logit, the command's threshold is for the second class.
     if result.link == "sigmoid" and balance and names and names[0] == balance.majority:
         # A precision would not hold after a prior shift.
-        other = "" if result.prior else "; or `--precision 0.9` in the place of `--recall 0.8`"
-        return f"{reason}: `{recall_command}`{others}{other}"
+        alternative = "" if result.prior else "; or `--precision 0.9` in the place of `--recall 0.8`"
+        return f"{reason}: `{recall_command}`{data_note}{alternative}"
     return (
         f"{reason}: `fit_thresholds(p.double().logit(eps=1e-12), y, recall=0.8)`, or `precision=0.9`, where p is its "
         "probability, and y is 1 for its samples, both (N, 1), of labeled data that the model was not trained on"
     )
 
 
-def _from_evaluate(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _from_evaluate(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of `calibrate` for a model or scores that were evaluated, and a text about their data."""
-    rest = {key: value for key, value in given.items() if key not in _OF_EVALUATE} | {"output": _new_name(given)}
-    if "scores" in given:
-        arguments = {"scores": "held_out.csv", "test_scores": rest.pop("scores")}
+    rest = {key: value for key, value in arguments.items() if key not in _OF_EVALUATE}
+    rest["output"] = _new_name(arguments)
+    if "scores" in arguments:
+        first = {"scores": "held_out.csv", "test_scores": rest.pop("scores")}
     elif is_file(data := str(rest.pop("dataset"))):
-        arguments = {"model": rest.pop("model"), "dataset": "held_out.csv", "test_dataset": data}
+        first = {"model": rest.pop("model"), "dataset": "held_out.csv", "test_dataset": data}
     else:
         name, _, config_and_split = data.partition(":")
         config, _, split = config_and_split.partition(":")
-        arguments = {"model": rest.pop("model"), "dataset": f"{name}:{config}" if config else name}
-        arguments |= {"split": "validation", "test_split": split or given.get("split") or "test"}
-        return arguments | rest, ", where the split validation has data that the model was not trained on"
-    return arguments | rest, ", where held_out.csv has labeled data that the model was not trained on"
+        first = {"model": rest.pop("model"), "dataset": f"{name}:{config}" if config else name}
+        first |= {"split": "validation", "test_split": split or arguments.get("split") or "test"}
+        return first | rest, ", where the split validation has data that the model was not trained on"
+    return first | rest, ", where held_out.csv has labeled data that the model was not trained on"
 
 
-def _new_name(given: Mapping[str, Any]) -> str:
+def _new_name(arguments: Mapping[str, Any]) -> str:
     """Return the name of a folder that is neither the model's nor the output's."""
-    taken = {Path(str(given[key])) for key in ("model", "output") if given.get(key)}
+    taken = {Path(str(arguments[key])) for key in ("model", "output") if arguments.get(key)}
     return next(name for name in ("calibrated", "calibrated_2", "calibrated_3") if Path(name) not in taken)
 
 

@@ -75,14 +75,14 @@ def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dic
 
     `values` are the function's local variables at its start. The page names the files of the next steps from them.
     """
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, parameter in signature(function).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
-            given |= values[name]
+            arguments |= values[name]
         elif name != "on_result" and values[name] is not parameter.default:
-            given[name] = values[name]
+            arguments[name] = values[name]
     plain = str | Path | int | float | tuple | list | Mapping | None
-    return given if all(isinstance(value, plain) for value in given.values()) else None
+    return arguments if all(isinstance(value, plain) for value in arguments.values()) else None
 
 
 def write_results(

@@ -76,9 +76,9 @@ def reliability_diagram(
     """
     from matplotlib.figure import Figure
 
-    given = {"logits": logits is not None, "labels": labels is not None, "metrics": metrics is not None}
-    if given["logits"] != given["labels"] or given["logits"] == given["metrics"]:
-        names = ", ".join(name for name, is_given in given.items() if is_given)
+    has = {"logits": logits is not None, "labels": labels is not None, "metrics": metrics is not None}
+    if has["logits"] != has["labels"] or has["logits"] == has["metrics"]:
+        names = ", ".join(name for name, is_there in has.items() if is_there)
         raise TypeError(f"arguments must be logits and labels, or metrics, got {names or 'none of them'}")
     if logits is not None and labels is not None:
         if temperature is not None:

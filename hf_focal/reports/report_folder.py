@@ -40,8 +40,8 @@ def write_report(folder: str | Path, result: RunResult, *, pictures: bool = True
 
 def diagrams_of(result: RunResult) -> list[str]:
     """Return the file names of the PNG reliability diagrams that `write_report` writes for a result."""
-    there = True, result.method is not None, bool(result.parts.worst_labels)
-    return [name for name, is_there in zip(_DIAGRAMS, there, strict=True) if is_there]
+    drawn = True, result.method is not None, bool(result.parts.worst_labels)
+    return [name for name, is_drawn in zip(_DIAGRAMS, drawn, strict=True) if is_drawn]
 
 
 def write_comparison(

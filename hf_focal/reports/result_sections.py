@@ -232,7 +232,7 @@ class FilledBins:
         group, place = np.nonzero(sums[0])
         count, confidence, hits = sums[:, group, place]
         means = np.round(confidence / count, 5)
-        return cls(*(of.tolist() for of in (group, place, count.astype(int), means, hits.astype(int))))
+        return cls(*(column.tolist() for column in (group, place, count.astype(int), means, hits.astype(int))))
 
 
 @dataclass(frozen=True)
@@ -271,16 +271,16 @@ class ClassBins:
 
     def bins(self, side: FilledBins, indices: list[int]) -> list[ReliabilityBins]:
         """Return the bins of the classes with these indices."""
-        found = []
+        class_bins = []
         group, place = np.array(side.group, int), np.array(side.bin, int)
         for index in indices:
-            edges, of_class = np.array(self.edges[self.grid[index]]), group == index
+            edges, in_class = np.array(self.edges[self.grid[index]]), group == index
             values = np.full((3, len(edges) - 1), np.nan)
             values[0] = 0
-            count, hits = np.array(side.count, float)[of_class], np.array(side.hits, float)[of_class]
-            values[:, place[of_class]] = count, np.array(side.confidence, float)[of_class], hits / count
-            found.append(ReliabilityBins(edges, values[0].astype(np.int64), values[1], values[2]))
-        return found
+            count, hits = np.array(side.count, float)[in_class], np.array(side.hits, float)[in_class]
+            values[:, place[in_class]] = count, np.array(side.confidence, float)[in_class], hits / count
+            class_bins.append(ReliabilityBins(edges, values[0].astype(np.int64), values[1], values[2]))
+        return class_bins
 
 
 @dataclass(frozen=True)
@@ -297,14 +297,15 @@ class PartsSection:
 
     def __post_init__(self) -> None:
         columns = {"gammas": list[Known], "edges": list[Share], "epoch": Known}
-        updates = [{key: read(kind, of[key], key) for key, kind in columns.items()} for of in self.gamma_history or []]
-        sizes = {size for of in updates for size in (len(of["gammas"]), len(of["edges"]) - 1)}
-        epochs = [0.0, *(of["epoch"] for of in updates)]
+        history = self.gamma_history or []
+        updates = [{key: read(kind, update[key], key) for key, kind in columns.items()} for update in history]
+        sizes = {size for update in updates for size in (len(update["gammas"]), len(update["edges"]) - 1)}
+        epochs = [0.0, *(update["epoch"] for update in updates)]
         if len(sizes) > 1 or 0 in sizes or any(low > high for low, high in itertools.pairwise(epochs)):
             raise ValueError(
                 "gamma_history must have a γ for each bin, as many bins in each update, and epochs in order"
             )
-        if any(math.isnan(edge) for of in updates for edge in of["edges"]):
+        if any(math.isnan(edge) for update in updates for edge in update["edges"]):
             raise ValueError("gamma_history must have edges, got NaN")
 
     @property

@@ -81,8 +81,8 @@ def _drawn(
 def risk_coverage_of(run: RunResult) -> "Figure | None":
     """Draw the curve before and after the correction of a run, with its threshold; None if the run holds no curve."""
     curves: dict[str, CalibrationMetrics | RiskCoverageCurve] = {}
-    of_sides = run.parts.risk_coverage or RiskCoverage()
-    for side, curve, metrics in (("before", of_sides.before, run.pre), ("after", of_sides.after, run.post)):
+    sides = run.parts.risk_coverage or RiskCoverage()
+    for side, curve, metrics in (("before", sides.before, run.pre), ("after", sides.after, run.post)):
         if curve is not None:
             aurc = format_metric("aurc", metrics)
             name = f"{side}: AURC {aurc}%" if run.method else f"AURC {aurc}%"

@@ -152,7 +152,7 @@ def _risk_coverage(run: RunResult) -> dict[str, Any] | None:
 def _threshold(run: RunResult, arguments: Mapping[str, Any] | None, folder: str) -> dict[str, Any] | None:
     """Return what the slider needs, "curve", "total", "goal", and "command"; and the "columns" of a table."""
     goal, command = threshold_command(run, arguments, folder)
-    found: dict[str, Any] = {"goal": goal, "command": command}
+    slider: dict[str, Any] = {"goal": goal, "command": command}
     sides = run.parts.risk_coverage
     if sides is not None and (curve := sides.after or sides.before) is not None and curve.confidence is not None:
         points = [*zip(curve.answered, curve.errors, curve.confidence, strict=True)]
@@ -167,7 +167,7 @@ def _threshold(run: RunResult, arguments: Mapping[str, Any] | None, folder: str)
             "precision %": [f"{100 * (1 - errors / answered):.1f}" for answered, errors, _ in wanted],
         }
         text = ";".join(f"{answered},{errors},{confidence:.6g}" for answered, errors, confidence in points)
-        return found | {"curve": text, "total": total, "columns": columns}
+        return slider | {"curve": text, "total": total, "columns": columns}
     if run.link == "sigmoid" and run.parts.classes:
         bins = run.post_bins
         filled = [*np.flatnonzero(bins.count)[::-1].tolist()]
@@ -181,7 +181,7 @@ def _threshold(run: RunResult, arguments: Mapping[str, Any] | None, folder: str)
         }
         rows = zip(filled, counts.tolist(), bins.confidence[filled].tolist(), hits.tolist(), strict=True)
         text = ";".join(f"{place},{count},{mean:.4g},{hit}" for place, count, mean, hit in rows)
-        return found | {"curve": text, "total": total, "columns": columns}
+        return slider | {"curve": text, "total": total, "columns": columns}
     return None
 
 
@@ -193,7 +193,7 @@ def _classes(run: RunResult) -> dict[str, Any] | None:
     classes = run.parts.classes
     if classes is None or len(classes.name) < 2:
         return None
-    sides = [_of_side(classes, side) for side in (classes.before, classes.after) if side is not None]
+    sides = [_class_figures(classes, side) for side in (classes.before, classes.after) if side is not None]
     order = _worst_first(classes, sides[0])
     columns: dict[str, list[Any]]
     if run.parts.labels:
@@ -241,16 +241,16 @@ def _classes(run: RunResult) -> dict[str, Any] | None:
     }
 
 
-def _of_side(classes: ClassBins, side: FilledBins) -> dict[str, np.ndarray]:
+def _class_figures(classes: ClassBins, side: FilledBins) -> dict[str, np.ndarray]:
     """Return for each class the "count" of predictions, the "hits", "precision", mean "gap", and "ece"."""
     group, count, hits = (np.array(values, int) for values in (side.group, side.count, side.hits))
     sums, size = np.array(side.confidence, float) * count, len(classes.name)
-    of_count, of_hits, of_sums, of_gaps = (
+    counts, class_hits, confidences, gaps = (
         np.bincount(group, values, size) for values in (count, hits, sums, np.abs(sums - hits))
     )
     with np.errstate(invalid="ignore"):  # of a class that is never predicted
-        means = {"precision": of_hits / of_count, "gap": (of_sums - of_hits) / of_count, "ece": of_gaps / of_count}
-    return {"count": of_count, "hits": of_hits, **means}
+        means = {"precision": class_hits / counts, "gap": (confidences - class_hits) / counts, "ece": gaps / counts}
+    return {"count": counts, "hits": class_hits, **means}
 
 
 def _worst_first(classes: ClassBins, side: Mapping[str, np.ndarray]) -> list[int]:
@@ -264,7 +264,7 @@ def _texts(classes: ClassBins, side: FilledBins) -> list[str]:
     columns = side.group, side.bin, side.count, side.confidence, side.hits
     for group, place, count, confidence, hits in zip(*columns, strict=True):
         texts[group].append(f"{place},{count},{confidence:.4g},{hits}")
-    return [";".join(of) for of in texts]
+    return [";".join(bins) for bins in texts]
 
 
 def _worst(run: RunResult) -> list[list[dict[str, Any]]]:
@@ -272,10 +272,10 @@ def _worst(run: RunResult) -> list[list[dict[str, Any]]]:
     classes = run.parts.classes
     assert classes is not None
     sides = [side for side in (classes.before, classes.after) if side is not None]
-    order = _worst_first(classes, _of_side(classes, sides[0]))[:_NUM_WORST]
+    order = _worst_first(classes, _class_figures(classes, sides[0]))[:_NUM_WORST]
     bins = [classes.bins(side, order) for side in sides]
-    of_names = {classes.name[index]: [of[number] for of in bins] for number, index in enumerate(order)}
-    return _small_pictures(of_names, run)
+    named_bins = {classes.name[index]: [side[number] for side in bins] for number, index in enumerate(order)}
+    return _small_pictures(named_bins, run)
 
 
 def _group_diagrams(run: RunResult) -> list[list[dict[str, Any]]]:
@@ -285,10 +285,10 @@ def _group_diagrams(run: RunResult) -> list[list[dict[str, Any]]]:
     return _small_pictures(dict(zip(groups.name, groups.bins, strict=True)), run)
 
 
-def _small_pictures(of_names: Mapping[str, Sequence[ReliabilityBins]], run: RunResult) -> list[list[dict[str, Any]]]:
+def _small_pictures(named_bins: Mapping[str, Sequence[ReliabilityBins]], run: RunResult) -> list[list[dict[str, Any]]]:
     """Return for each name the pictures before and after the correction."""
     pictures: list[list[dict[str, Any]]] = []
-    for name, bins in of_names.items():
+    for name, bins in named_bins.items():
         pictures.append([])
         for when, side in zip(("before", "after"), bins, strict=False):
             if side.count.sum():

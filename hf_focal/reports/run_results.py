@@ -63,10 +63,10 @@ _NESTED: dict[str, tuple[str, Any]] = {
 def sections_of(details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a `RunResult` that its "details" in JSON hold; raise ValueError if they are wrong."""
     known = {key: plain(details[key]) for key in _DETAILS & details.keys()}
-    found = {name: read(kind, known, "details") for name, kind in _FLAT.items()}
-    found |= {name: read(kind, known[key], key) for name, (key, kind) in _NESTED.items() if key in known}
-    found["notes"] = read(list[str], known.get("notes", []), "notes")
-    return found | {"details": {key: value for key, value in details.items() if key not in _DETAILS}}
+    sections = {name: read(kind, known, "details") for name, kind in _FLAT.items()}
+    sections |= {name: read(kind, known[key], key) for name, (key, kind) in _NESTED.items() if key in known}
+    sections["notes"] = read(list[str], known.get("notes", []), "notes")
+    return sections | {"details": {key: value for key, value in details.items() if key not in _DETAILS}}
 
 
 _DETAILS = {"notes", *(key for key, _ in _NESTED.values())}
@@ -185,8 +185,8 @@ class RunResult:
     def outcome(self) -> str:
         """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
         column = str((self.data.options or {}).get("label_column")).lower()
-        of_answers = self.data.task == "scores" and column in _CORRECT_COLUMNS
-        return "of the answers are right" if of_answers else "of the labels apply"
+        is_correctness = self.data.task == "scores" and column in _CORRECT_COLUMNS
+        return "of the answers are right" if is_correctness else "of the labels apply"
 
     @property
     def _is_miscalibrated(self) -> bool:
@@ -296,14 +296,14 @@ class RunResult:
             parts["class_balance"] = _balance(label_names, counts, (after or before).confusion)
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
             correction = fit.cross_fit and fit.cross_fit.correction
-            parts["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
+            parts["labels"] = _label_results(label_names, temperature, correction, before, after or before)
             parts["classes"] = _class_bins(parts["labels"].name, before, after)
         elif pre.get("num_samples"):
             if len(counts) > 1:
                 parts["classes"] = _class_bins(label_names, before, after)
             parts["risk_coverage"] = RiskCoverage(_points(before), None if after is None else _points(after))
         if len(confusion := (after or before).confusion):
-            parts["confusion"] = _of_classes(label_names, confusion)
+            parts["confusion"] = _confusion(label_names, confusion)
             if not len(counts):  # of one logit
                 parts["class_balance"] = _balance(parts["confusion"].names, confusion.sum(1), confusion)
         return cls(
@@ -347,27 +347,27 @@ def entropy_terms(shares: np.ndarray) -> np.ndarray:
     return torch.special.entr(torch.from_numpy(np.asarray(shares, np.float64))).numpy()
 
 
-def _of_labels(
+def _label_results(
     names: Sequence[str],
     temperature: Temperature | None,
     platt: dict[str, Any] | None,
     before: LabelMetrics,
     after: LabelMetrics,
 ) -> Labels:
-    own, corrected = before.per_label(), after.per_label()
-    size = len(own["ece"])
+    uncorrected, corrected = before.per_label(), after.per_label()
+    size = len(uncorrected["ece"])
     names = [*names] or [f"label {index}" for index in range(size)]
     values: list[float | None] = [temperature.value if temperature else None] * size
     if temperature and temperature.values:
         values = [*temperature.values]
-    worst = np.argsort(-np.nan_to_num(own["ece"]), kind="stable")[:_NUM_WORST]
+    worst = np.argsort(-np.nan_to_num(uncorrected["ece"]), kind="stable")[:_NUM_WORST]
     slopes: dict[str, Any] = {}
     if platt:
         numbers = zip(("slope", "intercept"), Correction.from_dict(platt).dense(), strict=True)
         slopes = {name: np.broadcast_to(part, size).tolist() for name, part in numbers}
     bins = {names[index]: [side.bins(index) for side in (before, after)] for index in worst}
     frequency, f1, ece, new_ece = (
-        column.tolist() for column in (own["frequency"], corrected["f1"], own["ece"], corrected["ece"])
+        column.tolist() for column in (uncorrected["frequency"], corrected["f1"], uncorrected["ece"], corrected["ece"])
     )
     return Labels(names, frequency, f1, ece, new_ece, values, worst=bins, **slopes)
 
@@ -375,10 +375,10 @@ def _of_labels(
 def _points(metrics: CalibrationMetrics) -> Curve:
     """Return points of a curve, about equally far apart in coverage, with the first and the last one."""
     curve = metrics.risk_coverage()
-    kept = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
+    points = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
     assert curve.confidence is not None
-    confidence = np.clip(curve.confidence[kept], 0, 1).tolist()
-    return Curve(curve.answered[kept].astype(int).tolist(), curve.errors[kept].astype(int).tolist(), confidence)
+    confidence = np.clip(curve.confidence[points], 0, 1).tolist()
+    return Curve(curve.answered[points].astype(int).tolist(), curve.errors[points].astype(int).tolist(), confidence)
 
 
 def _class_bins(names: Sequence[str], before: CalibrationMetrics, after: CalibrationMetrics | None) -> ClassBins:
@@ -397,40 +397,41 @@ def _class_bins(names: Sequence[str], before: CalibrationMetrics, after: Calibra
             grid = (count[:, 0] > _RARE * count.sum(1)).astype(int)
     else:
         num_samples = before.label_counts
-    kept = np.arange(len(count))
-    if len(kept) > _MOST_KEPT:
+    classes = np.arange(len(count))
+    if len(classes) > _MOST_KEPT:
         gaps = np.abs(sides[0][1] - sides[0][2]).sum(1)
-        kept = np.sort(np.argsort(-gaps, kind="stable")[:_MOST_KEPT])
+        classes = np.sort(np.argsort(-gaps, kind="stable")[:_MOST_KEPT])
     names = [*names] if len(names) == len(count) else [str(number) for number in range(len(count))]
     filled = []
     for side, sums in zip((before, after), sides, strict=False):
-        of_kept = sums[:, kept]
+        class_sums = sums[:, classes]
         if grid.any():
             assert isinstance(side, LabelMetrics)
             width = max(before.num_bins, len(edges[1]) - 1)
             linear, fine = (
-                np.pad(of, ((0, 0), (0, 0), (0, width - of.shape[-1]))) for of in (sums, side.class_sums(edges[1]))
+                np.pad(bins, ((0, 0), (0, 0), (0, width - bins.shape[-1])))
+                for bins in (sums, side.class_sums(edges[1]))
             )
-            of_kept = np.where(grid[:, None] == 1, fine, linear)[:, kept]
-        filled.append(FilledBins.of(of_kept))
+            class_sums = np.where(grid[:, None] == 1, fine, linear)[:, classes]
+        filled.append(FilledBins.of(class_sums))
     return ClassBins(
-        [names[index] for index in kept],
-        num_samples[kept].astype(int).tolist(),
-        [of.tolist() for of in edges[: 1 + grid.max(initial=0)]],
-        grid[kept].tolist(),
+        [names[index] for index in classes],
+        num_samples[classes].astype(int).tolist(),
+        [grid_edges.tolist() for grid_edges in edges[: 1 + grid.max(initial=0)]],
+        grid[classes].tolist(),
         *filled,
     )
 
 
-def _of_classes(names: Sequence[str], counts: np.ndarray) -> Confusion:
+def _confusion(names: Sequence[str], counts: np.ndarray) -> Confusion:
     size = len(counts)
     if len(names) != size:  # for one logit, there is only the name of its label
         names = [f"not {names[0]}", names[0]] if len(names) == 1 and size == 2 else [str(k) for k in range(size)]
     if size <= _MOST_CLASSES:
         return Confusion([*names], counts.tolist())
-    errors, of_label = counts - np.diag(counts.diagonal()), counts.sum(1)
+    errors, label_counts = counts - np.diag(counts.diagonal()), counts.sum(1)
     largest = [divmod(int(cell), size) for cell in np.argsort(-errors, axis=None, kind="stable")[:_NUM_PAIRS]]
-    rows = [(names[i], names[j], int(errors[i, j]), int(of_label[i])) for i, j in largest if errors[i, j]]
+    rows = [(names[i], names[j], int(errors[i, j]), int(label_counts[i])) for i, j in largest if errors[i, j]]
     return Confusion(pairs=[ConfusedPair(*row) for row in rows])
 
 
@@ -455,16 +456,16 @@ def _decisions(logits: Tensor, labels: Tensor) -> dict[str, float]:
     confusion.update(logits, labels)
     values = {"macro_f1": confusion.compute()["macro_f1"]}
     if logits.shape[-1] == 2:
-        kept = labels != -100
-        scores, positive = (logits[..., 1] - logits[..., 0])[kept], labels[kept] == 1
+        known = labels != -100
+        scores, positive = (logits[..., 1] - logits[..., 0])[known], labels[known] == 1
         values["auroc"] = auroc(scores.cpu().numpy(), positive.cpu().numpy())
     return values
 
 
 def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, float]]:
     """Return normal 95% intervals (low, high) of the "error" and the "nll", which are both means over samples."""
-    kept = labels != -100
-    logits, labels = logits[kept].float(), labels[kept]
+    known = labels != -100
+    logits, labels = logits[known].float(), labels[known]
     samples = {"error": (logits.argmax(-1) != labels).double(), "nll": cross_entropy(logits, labels, reduction="none")}
     intervals = {}
     for name, values in samples.items():

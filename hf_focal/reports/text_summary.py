@@ -20,8 +20,8 @@ def summary(result: RunResult) -> str:
     title = f"{data.model}: {data.task}" if data.model else result.loss
     lines = [title, *notes, "", *verdict(result)]
     if result.fit.fitted_on is not None and temperature.is_fitted:
-        of_fit = "labels" if result.link == "sigmoid" else unit_of(data.task)
-        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {result.fit.fitted_on}"]
+        unit = "labels" if result.link == "sigmoid" else unit_of(data.task)
+        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {result.fit.fitted_on}"]
     lines += ["", f"On {samples_of(result)}:", "", metrics_table(result)]
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
@@ -84,8 +84,8 @@ def threshold_lines(thresholds: ThresholdSection, measured_on: str) -> list[str]
     chosen = sorted((label for label in labels if label.value is not None), key=lambda label: label.precision)
     missing = [label for label in labels if label.value is None]
     most = len(labels) if len(labels) <= 2 * _MOST_LABELS else _MOST_LABELS
-    of_all = "" if len(labels) == 1 else f" {len(chosen)} of {len(labels)} labels have one."
-    lines = [f"Thresholds for {thresholds.goal}, chosen on {thresholds.chosen_on}:{of_all}"]
+    coverage_note = "" if len(labels) == 1 else f" {len(chosen)} of {len(labels)} labels have one."
+    lines = [f"Thresholds for {thresholds.goal}, chosen on {thresholds.chosen_on}:{coverage_note}"]
     lines += [
         f"{label.name}: {label.value:.3g} ({'precision' if number else f'on {measured_on}: precision'} "
         f"{format_number(label.precision, 100, 1)}%, {thresholds.share} {format_number(label.recall, 100, 1)}%)."

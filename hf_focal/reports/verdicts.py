@@ -60,8 +60,8 @@ def is_no_better_than_majority(result: RunResult) -> bool:
     the most frequent answer differ, significantly more than half must be the model's, at a level of 5%.
     """
     if (counts := _found_and_lost(result)) is not None:
-        found, lost = counts
-        return found - lost <= _ONE_SIDED * math.sqrt(found + lost)
+        gained, lost = counts
+        return gained - lost <= _ONE_SIDED * math.sqrt(gained + lost)
     return result.post.get("error", nan) >= _majority_error(result)  # False with NaN
 
 
@@ -164,15 +164,15 @@ def _probability_warnings(result: RunResult) -> list[str]:
                 f"{result.loss} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
                 f"{100 * frequency:.1f}% {result.outcome}: {_advice(result)}"
             )
-        base, of_each = float(np.nanmean(entropy_terms(frequencies) + entropy_terms(1 - frequencies))), "label"
+        base, unit = float(np.nanmean(entropy_terms(frequencies) + entropy_terms(1 - frequencies))), "label"
     else:
-        balance, of_each = result.parts.class_balance, "class"
+        balance, unit = result.parts.class_balance, "class"
         base = nan if balance is None or balance.base_nll is None else balance.base_nll
     margin = 1 + _NLL_ERRORS / math.sqrt(max(result.pre.get("num_samples", 1), 1))
     if result.post.get("nll", nan) > margin * base:
         warnings.append(
             f"{result.loss} has an NLL of {result.post['nll']:.3f}{_after(result)}, more than the {base:.3f} of "
-            f"always giving the frequency of each {of_each}: {_advice(result)}"
+            f"always giving the frequency of each {unit}: {_advice(result)}"
         )
     return warnings
 
@@ -234,9 +234,9 @@ def has_comparable_error(results: Sequence[RunResult], side: str = "post") -> li
     def variance(index: int) -> float:
         return errors[index] * (1 - errors[index]) / max(metrics[index].get("num_samples", 1), 1)
 
-    of_lowest = max(variance(index) for index, error in enumerate(errors) if error == lowest)
+    lowest_variance = max(variance(index) for index, error in enumerate(errors) if error == lowest)
     return [
-        not error - lowest > 1.96 * math.sqrt(of_lowest + variance(index))  # True with NaN
+        not error - lowest > 1.96 * math.sqrt(lowest_variance + variance(index))  # True with NaN
         for index, error in enumerate(errors)
     ]
 
@@ -370,8 +370,8 @@ def _intervals_overlap(result: RunResult) -> bool:
 
 def samples_of(result: RunResult) -> str:
     """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
-    of_data = "" if result.data.measured_on is None else f" of {result.data.measured_on}"
-    return " ".join(filter(None, ("the", _count(result), unit_of(result.data.task) + of_data)))
+    source = "" if result.data.measured_on is None else f" of {result.data.measured_on}"
+    return " ".join(filter(None, ("the", _count(result), unit_of(result.data.task) + source)))
 
 
 def _count(result: RunResult) -> str:

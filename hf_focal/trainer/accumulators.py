@@ -325,14 +325,14 @@ class CollectedHits:
         numbers = np.repeat(np.arange(size), per_row)
         samples = samples_of(logits.detach(), labels, self.link)
         known = labels.cpu().reshape(len(numbers), -1).T.numpy()
-        rows = [numbers[(of != -100) & (of == of)] for of in known]  # NaN is unknown, too
+        rows = [numbers[(column != -100) & (column == column)] for column in known]  # NaN is unknown, too
         self.batches.append((size, rows, samples))
 
     def gather(self) -> ThresholdSamples:
         batches = _in_order(self.batches)
         parts = range(len(batches[0][1]))
         scores, hits = (
-            [np.concatenate([getattr(of, name)[i] for *_, of in batches]) for i in parts]
+            [np.concatenate([getattr(samples, name)[i] for *_, samples in batches]) for i in parts]
             for name in ("scores", "hits")
         )
         clusters = None

@@ -96,7 +96,7 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     def _prepared(self, dataset: Any, name: str) -> Any:
         """Return `dataset` with token ids and labels. The trainer's own sets and their keys stay unchanged."""
         sets = self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]
-        is_prepared = any(dataset is one for one in (*sets, self.calibration_dataset, None))
+        is_prepared = any(dataset is known for known in (*sets, self.calibration_dataset, None))
         args = self.args
         skips = (args.dataset_kwargs or {}).get("skip_prepare_dataset", False)
         # SFTTrainer's collator prepares images together with their texts.

@@ -168,7 +168,11 @@ def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
     """Add callbacks to a trainer, before the callback of `enable_jit_checkpoint`, which saves at the end of a step."""
     later = []
     if trainer.args.enable_jit_checkpoint:
-        later = [one for one in trainer.callback_handler.callbacks if not isinstance(one, DefaultFlowCallback)]
+        later = [
+            callback
+            for callback in trainer.callback_handler.callbacks
+            if not isinstance(callback, DefaultFlowCallback)
+        ]
     for callback in later:
         trainer.remove_callback(callback)
     for callback in (*callbacks, *later):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from processes import output_of, start
 from tiny_models import NUM_LABELS, Stream, logits_of, rows, tensors, tiny_bert, trainer_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForMultipleChoice, BertForTokenClassification, PreTrainedTokenizerFast
@@ -152,3 +153,11 @@ def test_options_of_a_question_are_numbered(tmp_path, tokenizer):
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     texts = {" / ".join(map(text_of, flat[start : start + 3])) for start in range(0, 60, 3)}
     assert {text for part in shown(tmp_path) for text in part} == texts and "LABEL_" not in page
+
+
+@pytest.mark.slow
+def test_two_processes_show_the_samples_of_one(tmp_path):
+    for number in (1, 2):
+        output_of(start("launched_report.py", number, tmp_path / str(number)))
+    assert shown(tmp_path / "2") == shown(tmp_path / "1")
+    assert sum(map(len, shown(tmp_path / "1"))) > 30
