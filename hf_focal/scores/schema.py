@@ -310,8 +310,8 @@ def _no_labels(rows: ScoreRows, label_column: str | None) -> InputError:
     problem = f"got {label_column!r}" if label_column else "none is known"
     return InputError(
         "label_column",
-        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {problem}; the known names are "
-        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
+        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {problem}; the known names "
+        f"are {', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
     )
 
 

@@ -98,6 +98,15 @@ def test_the_guide_runs_with_real_weights(calibrated, folder, language_model, mo
     assert found == pytest.approx(expected.tolist(), abs=1e-3)
 
 
+def test_the_command_of_the_readme_runs_with_real_weights(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (command,) = re.findall(r"`hf-focal (calibrate MODEL --prompt .*?)`", (ROOT / "README.md").read_text("utf-8"))
+    arguments = [*shlex.split(command.replace("MODEL", NAME)), "--output", "by_the_readme"]
+    assert main(arguments) == 0
+    result = json.loads(Path("by_the_readme", "report", "metrics.json").read_text(encoding="utf-8"))
+    assert result["post"]["nll"] < result["pre"]["nll"]
+
+
 def test_a_classifier_of_real_weights_gives_the_same_probabilities(folder, language_model, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     command = ["calibrate", NAME, "--labels", ",".join(LABELS), "--prompt", PROMPT, "--dataset", "held_out.csv"]

@@ -1,3 +1,4 @@
+import gc
 import html
 import json
 import os
@@ -62,6 +63,17 @@ def test_env_prints_what_a_bug_report_needs(capsys):
     assert f"hf_focal {hf_focal.__version__}, Python {platform.python_version()}, " in printed
     assert f"torch {torch.__version__.partition('+')[0]}" in printed and "GPU: " in printed
     assert printed.count("\n") <= 5
+
+
+def test_only_a_process_of_its_own_collects_less_garbage(monkeypatch):
+    before, atexit_calls = gc.get_threshold(), []
+    monkeypatch.setattr(cli.atexit, "register", atexit_calls.append)
+    monkeypatch.setattr(sys, "argv", ["hf-focal", "losses"])
+    try:
+        assert main(["losses"]) == 0 and gc.get_threshold() == before and not atexit_calls
+        assert main() == 0 and gc.get_threshold() > before and atexit_calls == [gc.freeze]
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_version(capsys):
