@@ -1,6 +1,6 @@
 """Print the Markdown tables of benchmarks/README.md from the files that the other scripts wrote.
 
-    python benchmarks/tables.py [benchmarks/results/loss.json ...]
+    python -m benchmarks.tables [benchmarks/results/loss.json ...]
 
 Tables of losses and metrics have the columns of the page; other tables have one column for each number or text.
 """
@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.measuring import RESULTS
+
 TORCHVISION = "torchvision's sigmoid focal"
 BASES = ("F.cross_entropy", "F.bce_with_logits", "dense MMCE")
 

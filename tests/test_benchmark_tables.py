@@ -12,8 +12,9 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def printed(*files):
-    command = [sys.executable, BENCHMARKS / "tables.py", *files]
-    return subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8").stdout
+    command = [sys.executable, "-m", "benchmarks.tables", *files]
+    options = {"check": True, "capture_output": True, "text": True, "encoding": "utf-8", "cwd": BENCHMARKS.parent}
+    return subprocess.run(command, **options).stdout
 
 
 def cells(line):

@@ -1,21 +1,23 @@
-"""`benchmarks/large_tables.py` with tiny sizes."""
+"""`benchmarks/speed/large_tables.py` with tiny sizes."""
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "large_tables.py"
+SCRIPT = ("-m", "benchmarks.speed.large_tables")
 
 
 @pytest.mark.slow
 def test_figures_of_tiny_tables(tmp_path):
     figures = tmp_path / "figures.json"
-    command = [sys.executable, SCRIPT, "--rows", "2000", "--methods", "evaluate", "measure", "--shards", "2"]
+    command = [sys.executable, *SCRIPT, "--rows", "2000", "--methods", "evaluate", "measure", "--shards", "2"]
     command += ["--workers", "1", "2"]
-    subprocess.run([*command, "--folder", tmp_path, "--json", figures], check=True, capture_output=True, timeout=500)
+    subprocess.run(
+        [*command, "--folder", tmp_path, "--json", figures], check=True, capture_output=True, cwd=ROOT, timeout=500
+    )
     found = json.loads(figures.read_text(encoding="utf-8"))
     assert [line["what"] for line in found["lines"] if line["what"] != "Polars, ECE alone"] == ["evaluate", "measure"]
     assert all(line["cpu_seconds"] > 0 for line in found["lines"])

@@ -1,21 +1,21 @@
-"""`benchmarks/linear_loss.py --sharded` with tiny sizes, on two real processes."""
+"""`benchmarks/speed/linear_loss.py --sharded` with tiny sizes, on two real processes."""
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "linear_loss.py"
+SCRIPT = ("-m", "benchmarks.speed.linear_loss")
 
 
 @pytest.mark.slow
 def test_a_sharded_head_is_measured_beside_a_whole_one(tmp_path):
     figures, (tokens, vocabulary, hidden) = tmp_path / "figures.json", (1024, 4000, 16)
     sizes = ["--tokens", str(tokens), "--vocabularies", str(vocabulary), "--hidden", str(hidden)]
-    command = [sys.executable, SCRIPT, "--sharded", *sizes, "--threads", "1", "--repeats", "1", "--json", figures]
-    subprocess.run(command, check=True, capture_output=True, timeout=500)
+    command = [sys.executable, *SCRIPT, "--sharded", *sizes, "--threads", "1", "--repeats", "1", "--json", figures]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=500)
     lines = {line["name"]: line for line in json.loads(figures.read_text(encoding="utf-8"))["losses"]}
     names = ["F.linear + F.cross_entropy", "ours: cross_entropy", "ours: focal:gamma=3"]
     assert list(lines) == [f"{name}{which}" for name in names for which in ("", ", sharded")]

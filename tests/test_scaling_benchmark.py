@@ -1,22 +1,22 @@
-"""`benchmarks/scaling.py` with tiny sizes, and the bytes that two real processes send."""
+"""`benchmarks/speed/scaling.py` with tiny sizes, and the bytes that two real processes send."""
 
 import json
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "scaling.py"
+SCRIPT = ("-m", "benchmarks.speed.scaling")
 
 
 @pytest.mark.slow
 def test_figures_of_tiny_sizes_and_bytes_of_two_processes(tmp_path):
     figures, image = tmp_path / "scaling.json", tmp_path / "scaling.png"
     sizes = ["--samples", "100", "200", "400", "--classes", "2", "5", "10", "--processes", "2"]
-    command = [sys.executable, SCRIPT, *sizes, "--json", figures, "--figure", image]
-    subprocess.run(command, check=True, capture_output=True, timeout=500)
+    command = [sys.executable, *SCRIPT, *sizes, "--json", figures, "--figure", image]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=500)
     found = json.loads(figures.read_text(encoding="utf-8"))
     assert image.stat().st_size > 10_000
     assert len(found["lines"]) == 6 * len({line["name"] for line in found["lines"]}) == 60

@@ -1,8 +1,7 @@
-"""`benchmarks/serving.py`: its runtimes give the same logits of a tiny model, and its tables are those of the page."""
+"""`benchmarks/exactness/serving.py`: its runtimes agree on a tiny model, and its tables are those of the page."""
 
 import json
 import shutil
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,10 @@ import torch
 from packaging.version import Version
 from transformers import BertConfig, BertForSequenceClassification
 
+from benchmarks.exactness import serving
 from hf_focal import Temperature, fold_correction
 
 ROOT = Path(__file__).parents[1]
-_SPEC = spec_from_file_location("serving_benchmark", ROOT / "benchmarks" / "serving.py")
-serving = module_from_spec(_SPEC)
-_SPEC.loader.exec_module(serving)
 # Those that need no package of the extra `full` alone.
 ALWAYS = ("torch.export", "torch.compile", "ONNX Runtime, float32")
 

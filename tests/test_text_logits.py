@@ -1,4 +1,4 @@
-"""The sets of logits in `benchmarks/text_logits`, and `benchmarks/text_corrections.py` on one of them."""
+"""The sets of logits in `benchmarks/text_logits`, and `benchmarks/studies/text_corrections.py` on one of them."""
 
 import math
 import subprocess
@@ -16,15 +16,8 @@ FOLDER = BENCHMARKS / "text_logits"
 MIB = 2**20
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks():
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path.remove(str(BENCHMARKS))
-
-
 def test_files_are_small_and_each_has_a_row():
-    from text_logits.load import sets
+    from benchmarks.text_logits.load import sets
 
     files = list(FOLDER.glob("logits/*.npz"))
     assert sorted(file.stem for file in files) == sorted(sets().index)
@@ -33,7 +26,7 @@ def test_files_are_small_and_each_has_a_row():
 
 
 def test_logits_are_those_that_the_table_describes():
-    from text_logits.load import load, sets
+    from benchmarks.text_logits.load import load, sets
 
     for name, row in sets().iterrows():
         logits = load(name)
@@ -53,7 +46,7 @@ def test_logits_are_those_that_the_table_describes():
 
 @pytest.mark.slow
 def test_comparison_of_corrections(tmp_path, monkeypatch):
-    import text_corrections
+    from benchmarks.studies import text_corrections
 
     name = text_corrections.sets().query("classes == 2 and shift == ''").index[0]
     arguments = ["text_corrections.py", "--sets", name, "--samples", "50", "100", "--processes", "1"]
@@ -73,7 +66,7 @@ def test_comparison_of_corrections(tmp_path, monkeypatch):
 
 
 def test_a_probability_of_0_counts_as_a_small_one(monkeypatch):
-    import text_corrections
+    from benchmarks.studies import text_corrections
 
     logits, labels = torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 0, 1, 1])
     certain = torch.tensor([0.0, -torch.inf], dtype=torch.float64)
@@ -84,16 +77,16 @@ def test_a_probability_of_0_counts_as_a_small_one(monkeypatch):
 
 
 def test_the_page_is_that_of_the_committed_figures():
-    import text_corrections_page as page
+    from benchmarks.studies import text_corrections_page as page
 
-    rows, simulation = page.read_cells(), pd.read_csv(page.RESULTS / "simulation.csv")
+    rows, simulation = page.read_cells(), pd.read_csv(page.FIGURES / "simulation.csv")
     assert (page.DOCS / "text_corrections.md").read_text(encoding="utf-8") == page.page(rows, simulation)
 
 
 @pytest.mark.slow
 def test_a_random_tenth_of_the_committed_figures_is_what_the_methods_give():
-    import text_corrections
-    from text_logits.load import load
+    from benchmarks.studies import text_corrections
+    from benchmarks.text_logits.load import load
 
     rows = pd.read_parquet(BENCHMARKS / "results" / "text_corrections" / "cells.parquet")
     rows = rows[rows["method"].isin(text_corrections.OWN)].astype({"method": str}).sample(frac=0.1)
@@ -114,7 +107,7 @@ def test_export_to_calarena(tmp_path):
     h5py = pytest.importorskip("h5py")
     script = FOLDER / "export_calarena.py"
     subprocess.run([sys.executable, script, tmp_path], check=True)
-    from text_logits.load import load, sets
+    from benchmarks.text_logits.load import load, sets
 
     with h5py.File(tmp_path / "text-binary.h5") as file:
         assert sum(len(models) for models in file.values()) == (sets()["classes"] == 2).sum()

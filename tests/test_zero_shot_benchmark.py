@@ -1,4 +1,4 @@
-"""`benchmarks/zero_shot.py` on two sets, and the page that it writes."""
+"""`benchmarks/studies/zero_shot.py` on two sets, and the page that it writes."""
 
 import json
 import sys
@@ -8,23 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.studies import zero_shot
+
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def zero_shot(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import zero_shot
-
-    return zero_shot
-
-
-def test_the_page_is_that_of_the_figures(zero_shot):
+def test_the_page_is_that_of_the_figures():
     figures = json.loads((ROOT / "benchmarks" / "results" / "zero_shot.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs" / "results" / "zero_shot.md").read_text(encoding="utf-8") == zero_shot.page(figures)
 
 
-def test_figures_are_those_of_the_logits(zero_shot, tmp_path, monkeypatch):
+def test_figures_are_those_of_the_logits(tmp_path, monkeypatch):
     monkeypatch.setattr(zero_shot, "SIZES", (20, 100))
     monkeypatch.setattr(zero_shot, "DRAWS", 1)
     table = zero_shot.sets()

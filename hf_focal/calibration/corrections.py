@@ -185,20 +185,7 @@ class Correction:
         """Fold the correction into a model's weights, and return the model; see `fold_correction`."""
         model = unwrap(model)
         folded = fold(model, self, example)
-        generates = can_generate(model)
-        earlier = recorded_calibration(model.config)
-        on_top = is_folded(earlier, generates)
-        unchanged = self.is_identity and (on_top or not earlier)
-        if unchanged:
-            return model
-        drop_promises(model.config)
-        if not on_top:
-            record = calibration_record(folded)
-        elif _has_numbers(earlier):
-            record = calibration_record(Correction.from_dict(earlier).then(folded))
-        else:  # version 0.2 did not record A and b of vector and matrix scaling
-            record = {"method": earlier["method"]}
-        model.config.calibration = record | ({"folded": True} if generates else {})
+        record_fold(model.config, folded, can_generate(model))
         return model
 
     def __str__(self) -> str:
@@ -544,6 +531,25 @@ def calibration_record(correction: Correction, folded: bool | None = None) -> di
     if "temperature" in record:
         del record["method"]
     return record if folded is None else record | {"folded": folded}
+
+
+def record_fold(config: Any, folded: Correction, generates: bool) -> None:
+    """Record a correction that was folded into a model in its configuration, combined with what was folded before.
+
+    What the configuration promised about the earlier probabilities is removed.
+    """
+    earlier = recorded_calibration(config)
+    on_top = is_folded(earlier, generates)
+    if folded.is_identity and (on_top or not earlier):
+        return
+    drop_promises(config)
+    if not on_top:
+        record = calibration_record(folded)
+    elif _has_numbers(earlier):
+        record = calibration_record(Correction.from_dict(earlier).then(folded))
+    else:  # version 0.2 did not record A and b of vector and matrix scaling
+        record = {"method": earlier["method"]}
+    config.calibration = record | ({"folded": True} if generates else {})
 
 
 def recorded_calibration(config: Any) -> dict[str, Any]:

@@ -46,9 +46,6 @@ def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None
 
     Returns the correction that was folded, whose b is 0 if it was left out.
     """
-    if hasattr(model, "fold_correction"):  # a graph of another runtime
-        model.fold_correction(correction)
-        return correction
     model = check_whole(model)
     generates = can_generate(model)
     if generates or is_masked_language_model(model):
@@ -83,8 +80,6 @@ def _without_b(correction: "Correction", name: str) -> "Correction":
 
 def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
     """Return False if a classifier's last layer has no bias, into which a correction's offset could be folded."""
-    if hasattr(model, "fold_correction"):
-        return True
     try:
         return all(layer.bias is not None for layer in Trial(check_whole(model), example).logit_layers())
     except TypeError:  # nothing can be folded anyway

@@ -37,6 +37,7 @@ GUARANTEED = _TARGETS[:3]
 _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 # An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
 _PRIOR_ERRORS = 2
+_NEARLY_ALL = 0.95  # the share of samples to which a threshold says yes, from which on a note warns of it
 _POWER = 0.8  # of the test after as many more samples as a reason names
 _MOST_STEPS = 96  # of 5%: a reason names at most about 100 times as many samples; more would be a guess
 
@@ -297,6 +298,24 @@ def thresholds_of(
         simultaneous,
         None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
     )
+
+
+def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Sequence[str]) -> list[str]:
+    """Warn of labels whose threshold says yes to nearly all of the samples that it was chosen on."""
+    if thresholds.link == "softmax":
+        return []
+    notes = []
+    for name, scores, hits, bound in zip(
+        names, samples.scores, samples.hits, _bounds(thresholds.log_odds), strict=True
+    ):
+        yes = float((scores >= bound).mean()) if len(scores) else 0.0
+        if yes >= _NEARLY_ALL:
+            notes.append(
+                f"the threshold of {name!r} says yes to {100 * yes:.0f}% of the samples that it was chosen on, "
+                f"{100 * hits.mean():.0f}% of which are positives: it hardly tells them apart, so "
+                + ("ask for a lower recall" if thresholds.target == "recall" else "ask for a higher precision")
+            )
+    return notes
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from ..losses import LossConfig
 from ..validation import InputError
-from .main import OneLineParser
+from .parsing import OneLineParser
 
 __all__ = ["loss_folder", "parse_arguments", "parse_losses", "parse_recipe"]
 

@@ -64,7 +64,7 @@ def write_run_files(folder: Path, result: RunResult, markdown: str, pictures: bo
     table, loss = folder / "table.md", folder / "loss.yaml"
     table.write_text(markdown, encoding="utf-8")
     for path in folder.glob("*"):
-        if path.stem in _PICTURES or path == loss:
+        if path.stem in _PICTURES or path in (loss, folder / "examples.html"):
             path.unlink()  # from an earlier report
     paths = [table]
     if (config := known_loss(result.loss)) is not None:

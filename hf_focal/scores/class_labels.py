@@ -235,7 +235,11 @@ def correct_values(rows: ScoreRows, column: str) -> np.ndarray:
         index = truths.index(None)
         value = found[index] if found[index] != "" else None
         where = rows.where(int((indices == index).argmax()))
-        raise InputError("correct_column", f"must hold true or false, or 1 or 0, got {value} in {where}")
+        raise InputError(
+            "correct_column",
+            f"must hold true or false, or 1 or 0, got {value} in {where}; if these are predictions, add a column that "
+            "says whether they equal the labels, or call it 'prediction'",
+        )
     return np.array(truths, bool)[indices]
 
 

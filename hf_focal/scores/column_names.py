@@ -22,6 +22,8 @@ _OF_PREDICTION = re.compile(
 _WHOLE = re.compile(rf"(?:(?:y|pred|predict|predicted|class|model){_SEPARATOR}?)*({_ANY})", re.IGNORECASE)
 _PREFIX = re.compile(rf"({_ANY})(?:({_SEPARATOR})(.+)|(\()(.+)\)|(\[)(.+)\]|(\d+))", re.IGNORECASE)
 _SUFFIX = re.compile(rf"(.+?)({_SEPARATOR})({_ANY})", re.IGNORECASE)
+# What the brackets of P(y=cat) or P(y=cat|x) hold.
+_EVENT = re.compile(r"(?:y|label|class|target)\s*=\s*(.+?)(?:\s*\|\s*x)?", re.IGNORECASE)
 # What a column beside those of the classes may hold instead, as logit_margin does.
 _STATISTICS = re.compile(
     r"(?:margin|max|min|mean|avg|average|std|var|variance|sum|total|entropy|diff|difference|gap|delta|range|norm|top\d*"
@@ -65,7 +67,10 @@ def parsed(column: str) -> ScoreName | None:
     if found := _PREFIX.fullmatch(column):
         kind, rank = _kind(found[1])
         form = found[2] or found[4] or found[6] or ""
-        return ScoreName(kind, f"{found[1].lower()}{form}", found[3] or found[5] or found[7] or found[8], rank)
+        inside = found[5] or found[7]
+        if inside and (event := _EVENT.fullmatch(inside)):
+            inside = event[1]
+        return ScoreName(kind, f"{found[1].lower()}{form}", found[3] or inside or found[8], rank)
     if found := _SUFFIX.fullmatch(column):
         kind, rank = _kind(found[3])
         return ScoreName(kind, f"{found[2]}{found[3].lower()}", found[1], rank)
@@ -91,3 +96,11 @@ def is_text(column: str) -> bool:
 def among(names: list[str], known: tuple[str, ...]) -> list[str]:
     """Return the `names` that are `known`, whatever their case, in the order of `known`."""
     return sorted((name for name in names if name.lower() in known), key=lambda name: known.index(name.lower()))
+
+
+def shown_columns(names: list[str]) -> str:
+    """Return the names of a table's columns as a list; of many, the first and the last, where labels often are."""
+    if len(names) <= 20:
+        return str(names)
+    first, last = names[:10], names[-5:]
+    return f"[{', '.join(map(repr, first))}, …, {', '.join(map(repr, last))}; {len(names)} in all]"

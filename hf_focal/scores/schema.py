@@ -17,7 +17,7 @@ from .class_labels import (
     read_labels,
     shown,
 )
-from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, among, is_statistic, parsed
+from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, among, is_statistic, parsed, shown_columns
 from .score_values import (
     CONFIDENCE_KINDS,
     as_confidences,
@@ -172,7 +172,8 @@ def read_by_schema(
         if absent := [column for column in label_columns if column not in names] or (not label_columns):
             raise InputError(
                 "label_column",
-                f"must name a column of {rows.source}, {names}: got {absent[0] if absent is not True else 'none'!r}, "
+                f"must name a column of {rows.source}, {shown_columns(names)}: got "
+                f"{absent[0] if absent is not True else 'none'!r}, "
                 "that of the first table",
             )
         numbered = not schema.classes or schema.labels == "numbers"
@@ -287,7 +288,7 @@ def _no_labels(rows: ScoreRows, label_column: str | None) -> InputError:
     found = f"got {label_column!r}" if label_column else "none is known"
     return InputError(
         "label_column",
-        f"must name a column of {rows.source}, {rows.table.column_names}: {found}; the known names are "
+        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {found}; the known names are "
         f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
     )
 
@@ -340,8 +341,10 @@ def _of_prediction(
             if correct is None and needs_labels:
                 raise InputError(
                     "correct_column",
-                    f"must name a column of {rows.source}, {rows.table.column_names}, that says whether the "
-                    "prediction is correct, or there must be a column of predictions (prediction) beside the labels",
+                    f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}, that says "
+                    "whether the "
+                    "prediction is correct (true or false); or call the column of predictions 'prediction', and that "
+                    "of labels 'label', to have them compared",
                 )
             return replace(top, correct_column=correct)
         if correct is not None:

@@ -156,5 +156,11 @@ class ScoresWithoutRows:
         raise only_models_have_shards(folder)
 
 
+def names_of(scores: ScoreSet) -> list[str]:
+    """Return the names of the classes or labels, or their numbers without names; a single score is that of class 1."""
+    numbers = range(scores.num_classes) if scores.num_classes > 1 else [1]
+    return [*scores.score_names] or [str(number) for number in numbers]
+
+
 def only_models_have_shards(folder: str | Path) -> InputError:
     return InputError("save_scores", f"must end in .parquet, got {str(folder)!r}: a folder is for models")

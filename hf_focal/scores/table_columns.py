@@ -4,13 +4,14 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 
 import numpy as np
 import pyarrow as pa
 
 from ..validation import InputError
 from .class_labels import ClassNames, distinct, is_lists, is_text_type, label_values, shown
-from .column_names import LABELS, PREDICTIONS, TRUE_LABELS, among, is_statistic, is_text, parsed
+from .column_names import LABELS, PREDICTIONS, TRUE_LABELS, among, is_statistic, is_text, parsed, shown_columns
 from .score_values import score_values, sums_show
 from .table_files import ScoreRows
 
@@ -71,7 +72,8 @@ def find_score_columns(
         _, _, columns, kind = min(singles)
     elif "predictions" in table.column_names:
         raise InputError(
-            "score_column", f"must name the scores, since predictions has no lists of them, among {table.column_names}"
+            "score_column",
+            f"must name the scores, since predictions has no lists of them, among {shown_columns(table.column_names)}",
         )
     else:
         raise _unknown_columns(rows, label, needs_labels)
@@ -90,19 +92,27 @@ def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> 
             if _names_columns(rows, name):
                 return InputError(
                     "label_column",
-                    f"must name the labels among the columns {names}: give --label_column {shlex.quote(name)}, whose "
-                    "values are the names of columns of scores",
+                    f"must name the labels among the columns {shown_columns(names)}: give --label_column "
+                    f"{shlex.quote(name)}, whose values are the names of columns of scores",
                 )
     floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
-    is_list = bool(floats) and not any("," in name for name in floats)
-    command = f"--score_column {shlex.quote(','.join(floats) if is_list else 'a,b,c')}"
+    command = f"--score_column {shlex.quote(_shortest_name(floats, names) if floats else 'a,b,c')}"
     if needs_labels:
         command += f" --label_column {shlex.quote(label) if label is not None else 'NAME'}"
     return InputError(
         "score_column",
-        f"must name the scores among the columns {names}, unless these are named like logits, prob, score, logprob, "
-        f"or confidence, prob_cat or cat_prob for each class, or as the labels: give {command}",
+        f"must name the scores among the columns {shown_columns(names)}, unless these are named like logits, "
+        f"prob, score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels: give {command}",
     )
+
+
+def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:
+    """Return a pattern that fits just these columns of a table, if there is one, or else their list."""
+    start = commonprefix(columns)  # noqa: RUF071
+    end = commonprefix([name.removeprefix(start)[::-1] for name in columns])[::-1]  # noqa: RUF071
+    pattern = f"{start}*{end}"
+    is_pattern = len(columns) > 2 and start and [name for name, _ in _matching_columns(names, pattern)] == [*columns]
+    return pattern if is_pattern else ",".join(columns)
 
 
 def _names_columns(rows: ScoreRows, column: str) -> bool:
@@ -122,34 +132,81 @@ def _class_names(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_named_by_user(rows: ScoreRows, given: str | Sequence[str]) -> ScoreColumns:
-    """Return the columns that the user names: one, several, or the beginning or end of their names."""
+    """Return the columns that the user names: one, several, or what their names begin or end with, or a pattern.
+
+    In a pattern such as "P(y=*)", the * stands for the name of the class.
+    """
     names = rows.table.column_names
     if isinstance(given, str) and given in names:
         columns = [name for name in names if name == given]
-    elif not isinstance(given, str) or "," in given:
-        columns = [part.strip() for part in given.split(",")] if isinstance(given, str) else [*given]
+    elif not isinstance(given, str) or ("," in given and "*" not in given):
+        columns = _listed_names(given, names) if isinstance(given, str) else [*given]
         if missing := [column for column in columns if column not in names]:
-            raise InputError("score_column", f"must name columns of {rows.argument}, {names}, got {missing[0]!r}")
-    else:
-        columns = [name for name in names if name.startswith(given) and name != given]
-        classes = [name.removeprefix(given) for name in columns]
-        if not columns and given:
-            columns = [name for name in names if name.endswith(given)]
-            classes = [name.removesuffix(given) for name in columns]
-        if not columns:
             raise InputError(
-                "score_column", f"must be, or begin, the names of columns of {rows.argument}, {names}, got {given!r}"
+                "score_column", f"must name columns of {rows.argument}, {shown_columns(names)}, got {missing[0]!r}"
             )
-        if given[-1] in "([":
-            classes = [name.removesuffix({"(": ")", "[": "]"}[given[-1]]) for name in classes]
+    else:
+        matched = _matching_columns(names, given)
+        if not matched:
+            raise InputError(
+                "score_column",
+                f"must be, or begin, the names of columns of {rows.argument}, {shown_columns(names)}, or be "
+                f"a pattern of them with one * for the class, got {given!r}",
+            )
+        columns = [name for name, _ in matched]
         first = parsed(columns[0])
         if len({*columns}) == len(columns):
-            return ScoreColumns(tuple(columns), tuple(classes), first.kind if first is not None else "")
+            classes = tuple(class_name for _, class_name in matched)
+            return ScoreColumns(tuple(columns), classes, first.kind if first is not None else "")
     if len({*columns}) < len(columns):
         raise InputError("score_column", f"must have columns with different names, got {columns}")
     first = parsed(columns[0])
     own = _class_names(columns) if len(columns) > 1 else ()
     return ScoreColumns(tuple(columns), own, first.kind if first is not None else "", is_list=len(columns) > 1)
+
+
+def _listed_names(listed: str, names: Sequence[str]) -> list[str]:
+    """Return the names in a list separated by commas, which names may have themselves if only one reading fits."""
+    parts = listed.split(",")
+    most = 1 + max(name.count(",") for name in names)
+    readings: list[list[list[str]]] = [[[]]]  # at most two of the first n parts
+    for end in range(1, len(parts) + 1):
+        texts = {start: ",".join(parts[start:end]) for start in range(max(0, end - most), end)}
+        known = {start: text if text in names else text.strip() for start, text in texts.items()}
+        found = [
+            [*before, name]
+            for start, name in known.items()
+            if name in names
+            for before in readings[start]
+            if name not in before
+        ]
+        readings.append(found[:2])
+    if len(readings[-1]) > 1:
+        raise InputError(
+            "score_column", f"can be read in two ways, {readings[-1][0]} and {readings[-1][1]}: rename these columns"
+        )
+    if readings[-1]:
+        return readings[-1][0]
+    return [part.strip() for part in parts]
+
+
+def _matching_columns(names: Sequence[str], pattern: str) -> list[tuple[str, str]]:
+    """Return the columns that fit a pattern with one *, or that begin or else end with a text, and their classes."""
+    if pattern.count("*") > 1:
+        return []
+    start, star, end = pattern.partition("*")
+    matched = [
+        (name, name[len(start) : len(name) - len(end)])
+        for name in names
+        if len(name) > len(start) + len(end) and name.startswith(start) and name.endswith(end)
+    ]
+    if not star and not matched and pattern:
+        return [(name, name.removesuffix(pattern)) for name in names if name.endswith(pattern)]
+    for opening, closing in ("()", "[]"):
+        is_open = start.count(opening) > start.count(closing)
+        if is_open and not end and all(class_name.endswith(closing) for _, class_name in matched):
+            matched = [(name, class_name.removesuffix(closing)) for name, class_name in matched]
+    return matched
 
 
 def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, ...]) -> ScoreColumns | None:

@@ -16,7 +16,7 @@ from pyarrow import csv
 from pyarrow import json as pa_json
 
 from ..validation import InputError
-from .column_names import is_text, parsed
+from .column_names import is_text, parsed, shown_columns
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
 _LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
@@ -58,7 +58,9 @@ class ScoreRows:
         """Return a column as one array, without its encoding as a dictionary."""
         names = self.table.column_names
         if names.count(name) != 1:
-            raise InputError(argument, f"must be one of {names}, the columns of {self.argument}, got {name!r}")
+            raise InputError(
+                argument, f"must be one of {shown_columns(names)}, the columns of {self.argument}, got {name!r}"
+            )
         chunks = self.table.column(name).combine_chunks()
         column = chunks.chunk(0) if isinstance(chunks, pa.ChunkedArray) else chunks
         return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column

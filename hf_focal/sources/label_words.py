@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,9 @@ from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
 from ..tasks.task import LABEL_WORDS
 from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
-from .model import ModelSource, public_name
+from .model import ModelSource
+from .model_folding import save_whole
+from .model_names import public_name
 
 _FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
@@ -101,10 +102,7 @@ class LabelWordsSource(ModelSource):
 
     @cached_property
     def model(self) -> LabelWordsModel:
-        return LabelWordsModel(self._torch_model(), self.words, self.config)
-
-    def _match_padding(self, model: Any) -> None:
-        """`LabelWordsModel` leaves the padding out by its mask."""
+        return LabelWordsModel(self._load_pretrained(), self.words, self.config)
 
     def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
         fields = self.words.prompt.fields
@@ -149,7 +147,7 @@ class LabelWordsSource(ModelSource):
         return "auto" if objective == "nll" and not per_label and len(scores) >= _FEWEST_FOR_AUTO else "temperature"
 
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
-        return [*self.data_notes, *self.calibration_notes("; the scores include it", "; it is for generated text")]
+        return [*self.data_notes, *self.earlier_correction("; the scores include it", "; it is for generated text")]
 
     def check_saving(self, new_prior: Any) -> None:
         if self.options.save_as is not None:
@@ -199,11 +197,7 @@ class LabelWordsSource(ModelSource):
         if self.requests is not None:
             write_json(folder / "openai.json", self.requests)
         if self.options.save_as is not None:
-            with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
-                self.classifier.save_pretrained(partial)
-                self.encoder.save_pretrained(partial)
-                for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix == ".safetensors"):
-                    file.rename(folder / file.name)
+            save_whole(folder, self.classifier, self.encoder)
         words = {"label_words": {"model": public_name(self.name), **self.words.record()}}
         classes_and_schema = (fitted_on.classes, fitted_on.schema)
         write_correction(folder / "correction.json", fit, *classes_and_schema, promises.get("thresholds"), words)

@@ -1,88 +1,55 @@
 """A trained model: loading it and its data, its scores, and saving it with a correction."""
 
-import json
 import logging
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-import yaml
 from datasets import Dataset
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
-from transformers.utils import is_peft_available
+from transformers import PreTrainedModel
 
-from ..calibration import CalibrationFit, Correction, apply_calibrated_generation, fold_correction
-from ..calibration.clusters import content_hashes, usable_clusters
-from ..calibration.corrections import calibration_record, is_folded, recorded_calibration
+from ..calibration import CalibrationFit, Correction, fold_correction
+from ..calibration.corrections import recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
-from ..calibration.folding import RoundingWarning, fold, has_bias
+from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
 from ..calibration.promises import drop_promises
-from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import NotPublishedError
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.model_card import CardData, CardModel, registering_package
-from ..losses import LossConfig
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
-from ..reports.run_results import known_loss
 from ..scores.score_set import ScoreSet
 from ..scores.score_table import Scores
-from ..tasks.column_selection import sample_keys, some_of
+from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
-from ..tasks.heads import has_head, label_names_of, task_of_config
+from ..tasks.heads import label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import explained
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.problem_types import MULTI_LABEL
-from ..validation import InputError, one_line
+from ..validation import InputError
+from .model_folding import check_foldable, earlier_correction, keep_in_config, rounding_notes, save_whole
+from .model_loading import load_config, load_model, match_padding
+from .model_names import loss_of, public_name
 from .model_scores import ModelScores
-from .onnx import OnnxClassifier
 from .source import Data, Samples, Source
+from .tokenizer_loading import load_tokenizer
 
 _logger = logging.getLogger(__name__)
 
-_NEXT_SENTENCE = "ForNextSentencePrediction"
-# Models whose tokenizers start words with a space only if asked to.
-_ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
 # Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
 _LANGUAGE_MODEL_LENGTH = 1024
-
-
-def loss_of(model: str | Path) -> str:
-    """Return the loss that the report in a model's folder names.
-
-    Without a report, return the last part of `model`, with "model" in front if that part is also the name of a loss.
-
-    Raises:
-        ValueError: the file report/loss.yaml in the folder does not hold a loss.
-    """
-    path = Path(model) / "report" / "loss.yaml"
-    if not path.is_file():
-        name = Path(model).resolve().name
-        return name if known_loss(name) is None else f"model {name}"
-    try:
-        return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    except (ValueError, TypeError, OSError, yaml.YAMLError) as error:
-        raise InputError(str(path), f"must hold the loss of a run's report, got {one_line(error)}") from error
-
-
-def public_name(name: str) -> str:
-    """Return a model's or dataset's name for reports, which may be published: a Hub id, or the last part of a path."""
-    return Path(name).resolve().name if Path(name).exists() else name
 
 
 class ModelSource(Source):
@@ -92,25 +59,16 @@ class ModelSource(Source):
     of `InputOptions` to values. Errors that the user can correct are raised as `InputError`.
     """
 
-    def __init__(
-        self,
-        name: str | Path,
-        task: str | None,
-        batch_size: int,
-        num_bins: int,
-        options: dict[str, Any],
-        onnx: str | Path | None = None,
-    ):
+    cross_fits_temperatures = False
+    is_published = True
+    weights_file: str | None = None  # one whose weights `model` does not hold as its state
+
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
         self.name = name = str(name)
-        self.onnx = None if onnx is None else str(onnx)
         self.data_notes: list[str] = []
         with explained():
             self.options = InputOptions(**options)
-        with explained("model", name):
-            _check_format(Path(name))
-            self.config = AutoConfig.from_pretrained(name, trust_remote_code=self.options.trust_remote_code)
-            _check_labels(self.config)
-            _check_adapter(Path(name))
+        self.config = load_config(name, self.options.trust_remote_code)
         self.calibration = recorded_calibration(self.config)
         with explained():
             self.loss = loss_of(name)
@@ -125,8 +83,6 @@ class ModelSource(Source):
             if group is not None and self.task.generates and not asks:
                 given = f"{name!r}, of the task {self.task.name}, got {group!r}"
                 raise InputError("group", f"must not be given for {given}")
-            if self.onnx is not None and not self.task.takes_affine:
-                raise InputError("onnx", f"must not be given for {name!r}, of the task {self.task.name}, got {onnx!r}")
             self._set_problem_type()
             arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
@@ -134,8 +90,7 @@ class ModelSource(Source):
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
                 use_cpu=not torch.accelerator.is_available(),  # else processes on CPUs would each measure everything
-                # The forward method of an ONNX model names no inputs.
-                remove_unused_columns=self.task.takes_texts and self.onnx is None,
+                remove_unused_columns=self.task.takes_texts,
             )
 
     def _set_problem_type(self) -> None:
@@ -150,9 +105,6 @@ class ModelSource(Source):
                 f"the model has one logit and the problem_type {problem_type!r}: its labels are taken as 0 and 1, and "
                 f"its probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
             )
-
-    cross_fits_temperatures = False
-    is_published = True
 
     @property
     def was_calibrated(self) -> bool:
@@ -179,67 +131,7 @@ class ModelSource(Source):
         """The processor that encodes inputs. For texts, a copy of the tokenizer with other padding and languages."""
         if not self.task.takes_texts:
             return self.processor
-        spaced = self.task.unit == "words" and self.config.model_type in _ADD_PREFIX_SPACE
-        with explained("model", self.name):
-            options = {"add_prefix_space": True} if spaced else {}
-            options["trust_remote_code"] = self.options.trust_remote_code
-            encoder = AutoTokenizer.from_pretrained(self.name, **options)
-        if self.task.auto_class == "AutoModelForCausalLM":  # padding is not measured, so any token may pad
-            encoder.padding_side = "right"
-            encoder.pad_token = encoder.pad_token or encoder.eos_token
-        elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
-            encoder.pad_token = encoder.convert_ids_to_tokens(pad)
-        if len(encoder) <= len(encoder.all_special_tokens):
-            raise InputError("model", f"must come with its tokenizer, got {self.name!r} without a vocabulary")
-        if self.task.unit == "words" and not encoder.is_fast:
-            raise InputError(
-                "model", f"must have a fast tokenizer, for word indices, got {self.name!r} with a slow one"
-            )
-        if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
-            raise InputError(
-                "batch_size",
-                f"must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
-                f"{self.args.per_device_eval_batch_size}",
-            )
-        if self.is_seq2seq:
-            self._set_languages(encoder)
-        with explained("model", self.name):  # malformed settings cause errors only when the tokenizer is used
-            tokens = encoder("a")["input_ids"]
-            if encoder.pad_token is not None:
-                tokens = encoder.pad([encoder("a"), encoder("b c")])["input_ids"][0] + [encoder.pad_token_id]
-        largest, vocab_size = max(tokens, default=0), getattr(self.config.get_text_config(), "vocab_size", None)
-        if vocab_size is not None and largest >= vocab_size:
-            raise InputError(
-                "model",
-                f"must have an embedding for each token, got {self.name!r} with {vocab_size} embeddings, whose "
-                f"tokenizer gives the token id {largest}",
-            )
-        return encoder
-
-    def _set_languages(self, tokenizer: Any) -> None:
-        """Set the source and target languages of a multilingual tokenizer, whose default languages would be wrong."""
-        is_multilingual = hasattr(tokenizer, "tgt_lang")
-        # Special tokens mark the language. M2M100 lists these tokens in a table of its own.
-        table = getattr(tokenizer, "lang_code_to_id", {})
-        marks = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
-        for argument, attribute, side in (
-            ("source_lang", "src_lang", "text"),
-            ("target_lang", "tgt_lang", "text_target"),
-        ):
-            language = getattr(self.options, argument)
-            if not is_multilingual:
-                if language is not None:
-                    raise InputError(argument, f"must not be given for {self.name!r}, got {language!r}")
-                continue
-            if language is None:
-                raise InputError(argument, f"must be given for {self.name!r}, a multilingual model, got None")
-            try:
-                setattr(tokenizer, attribute, language)
-                is_known = marks.issuperset(tokenizer(**{side: ""})["input_ids"])
-            except KeyError:
-                is_known = False
-            if not is_known:
-                raise InputError(argument, f"must be a language of {self.name!r}, got {language!r}")
+        return load_tokenizer(self.name, self.task, self.config, self.options, self.args.per_device_eval_batch_size)
 
     @cached_property
     def max_length(self) -> int:
@@ -252,75 +144,23 @@ class ModelSource(Source):
 
     @cached_property
     def model(self) -> Any:
-        """The `PreTrainedModel`, or the `OnnxClassifier` if an ONNX file is given."""
-        model = self._torch_model() if self.onnx is None else self._onnx_model(self.onnx)
+        """The model, whose config says that it has a sigmoid if it has one."""
+        model = self._load()
         if self.config.problem_type == MULTI_LABEL:
             model.config.problem_type = MULTI_LABEL  # with which every library applies a sigmoid
         if self.has_one_sigmoid:
             set_sigmoid(model.config)
         return model
 
-    def _onnx_model(self, path: str) -> OnnxClassifier:
-        inputs = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
-        model = OnnxClassifier(path, self.config, {*inputs})
-        self.data_notes.append(f"the logits are those of {public_name(path)!r}, which {model.runtime} computes")
-        if "attention_mask" in inputs and "attention_mask" not in {part.name for part in model.session.get_inputs()}:
-            self.data_notes.append(
-                "the ONNX graph has no input attention_mask, so padding may change its logits: export it with "
-                "attention_mask, or use --batch_size 1, which pads nothing"
-            )
-        return model
-
-    def _torch_model(self) -> PreTrainedModel:
-        with explained("model", self.name):
-            try:
-                scores_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
-                auto = getattr(
-                    transformers, "AutoModelForNextSentencePrediction" if scores_pairs else self.task.auto_class
-                )
-                trust = self.options.trust_remote_code
-                model, loaded = auto.from_pretrained(self.name, output_loading_info=True, trust_remote_code=trust)
-            except ValueError as error:
-                if has_head(auto, self.config):
-                    raise
-                kind = type(self.config).__name__
-                message = f"must be one that {self.name!r}, a {kind}, has a head for, got {self.task.name!r}"
-                raise InputError("task", message) from error
-        if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
-            raise InputError(
-                "model", f"must have a trained head for {self.task.name}, got {self.name!r} without {missing}"
-            )
-        needed = {name for name, of in signature(model.forward).parameters.items() if of.default is of.empty}
-        needed -= {"args", "kwargs", *self.encoder.model_input_names}
-        if needed:
-            expected = f"must need no more than its {self.task.processor} gives"
-            raise InputError("model", f"{expected}, got {self.name!r}, which needs {', '.join(sorted(needed))}")
+    def _load(self) -> Any:
+        model = self._load_pretrained()
         if self.task.takes_texts and self.task.labels == "label_column":
-            self._match_padding(model)
+            match_padding(self.name, model, self.encoder)
         return model
 
-    def _match_padding(self, model: PreTrainedModel) -> None:
-        """Give the config of a classifier the tokenizer's padding token; refuse one whose padding changes the logits.
-
-        A decoder's head reads the last token that is not padding according to the config.
-        """
-        pad_token_id, padding = _pad_token_id(model.config), self.encoder.pad_token_id
-        if padding is None or pad_token_id == padding:
-            return
-        if pad_token_id is None:
-            model.config.get_text_config().pad_token_id = model.config.pad_token_id = padding
-            return
-        texts, device = ["a", "a longer text, so that the first one is padded"], model.device
-        with torch.no_grad():
-            alone = model(**self.encoder(texts[:1], return_tensors="pt").to(device)).logits
-            padded = model(**self.encoder(texts, return_tensors="pt", padding=True).to(device)).logits[:1]
-        if not torch.allclose(alone, padded, rtol=1e-2, atol=1e-2):
-            raise InputError(
-                "model",
-                f"must have the padding token of its tokenizer, got {self.name!r}, whose config has "
-                f"pad_token_id {pad_token_id} and whose tokenizer has {padding}: its logits change with the "
-                "padding, so set pad_token_id to the value with which it was trained",
-            )
+    def _load_pretrained(self) -> PreTrainedModel:
+        inputs, trust = self.encoder.model_input_names, self.options.trust_remote_code
+        return load_model(self.name, self.task, self.config, inputs, trust)
 
     @cached_property
     def trainer(self) -> FocalTrainer:
@@ -428,13 +268,6 @@ class ModelSource(Source):
         """Whether offsets of a correction can be kept: in the head or, for another kind of source, elsewhere."""
         return has_bias(self.model)
 
-    def _check_foldable(self) -> None:
-        """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
-        try:
-            fold(self.model, Correction())
-        except (TypeError, ValueError) as error:
-            raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
-
     @property
     def link(self) -> str:  # type: ignore[override]
         return "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
@@ -452,39 +285,9 @@ class ModelSource(Source):
     def is_main(self) -> bool:  # type: ignore[override]
         return self.args.process_index == 0
 
-    def clusters_of(self, source: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
-        """Return keys of the clusters, int64 (N,), of data that `load` returned and named `source`.
-
-        Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as
-        the question of a pair. Then return whether all clusters are independent draws, and notes for the result: texts
-        that repeat so much that they leave few clusters are not taken as clusters, and the samples not as independent.
-        """
-        named, first = CLUSTER in samples.column_names, self.task.inputs[0]
-        keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
-        column = getattr(self.options, "cluster_column" if named else first.argument)
-        clusters, independent, notes = usable_clusters(keys, "samples", source, column, named)
-        if clusters is None:  # a cluster for each sample
-            clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
-        return clusters, independent and self.task.has_independent_predictions, [*notes]
-
     def folds(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
-        return correction.method != "platt" or self.onnx is not None or self.has_bias
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
-        try:
-            yield
-        except InfiniteNLLError as error:
-            raise InputError("", str(error)) from error
-        except InputError as error:
-            if error.argument == "num_folds":
-                needed = "must have a label for each fold unless method is 'temperature'"
-                raise InputError("dataset", f"{needed}: {error}") from error
-            if error.argument == "logits":
-                raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
-            raise
+        return correction.method != "platt" or self.has_bias
 
     def title(self, scores: ScoreSet) -> str:
         return self.loss
@@ -495,14 +298,14 @@ class ModelSource(Source):
             task=self.task.name,
             options=self.options.to_dict(),
             num_processes=self.args.world_size,
-            num_parameters=None if self.onnx is not None else self.model.num_parameters(),
+            num_parameters=self.model.num_parameters(),
             was_calibrated=self.was_calibrated,
         )
 
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         if fit is None:
-            earlier_corrections = self.calibration_notes("; it is evaluated as it is", "; it is evaluated without it")
-            return [*self.data_notes, *earlier_corrections]
+            evaluated = self.earlier_correction("; it is evaluated as it is", "; it is evaluated without it")
+            return [*self.data_notes, *evaluated]
         on_top, earlier = "; the correction fitted here comes on top", self.calibration.get("temperature")
         if fit.temperature is not None and not fit.temperature.values and earlier is not None:
             on_top += f", T = {earlier * fit.temperature.value:.4g} together"
@@ -513,76 +316,45 @@ class ModelSource(Source):
             "model",
         }
         removed = [note for name, note in lost.items() if getattr(self.config, name, None) and name not in promises]
-        return [*removed, *self.data_notes, *self.calibration_notes(on_top, "; the one here replaces it")]
+        return [*removed, *self.data_notes, *self.earlier_correction(on_top, "; the one here replaces it")]
 
-    def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
-        """Return a list with a note on the correction that the model's config already has; empty if there is none.
-
-        The note ends in `if_folded` if that correction is in the model's weights, or else in `if_not_folded`.
-        """
-        record = self.calibration
-        if not record:
-            return []
-        try:
-            value = str(Correction.from_dict(record))
-        except ValueError:  # version 0.2 did not record A and b of vector and matrix scaling
-            value = f"{record['method']} scaling"
-        if is_folded(record, self.task.generates):
-            return [f"the model is already calibrated: its weights have {value}{if_folded}"]
-        return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
+    def earlier_correction(self, if_folded: str, if_not_folded: str) -> list[str]:
+        return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)
 
     def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
         """Fold the correction into the weights or, where that is impossible, store it in the config, with a note."""
         drop_promises(self.model.config, quiet=True)
-        folded = self._fold(fit.correction, result)
-        vars(self.model.config).update(promises)
-        return folded
-
-    def _fold(self, correction: Correction, result: RunResult) -> bool | None:
-        notes, folded = result.notes, None
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        folded = None
+        with rounding_notes(result.notes):
             try:
-                fold_correction(self.model, correction)
+                self._fold_into_model(fit.correction)
             except ValueError as error:
                 message = f"the temperature cannot be folded into this model: {error}"
                 raise NotPublishedError(message, result) from error
             except TypeError as error:
-                if correction.method == "platt":
-                    self.model.config.calibration = calibration_record(correction, folded=False)
-                    notes.append(
-                        f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): "
-                        "apply them to the logits, as the model card shows"
-                    )
-                elif self.task.generates:
-                    apply_calibrated_generation(self.model, result.temperature)
-                    notes.append(
-                        f"T is in the config, not in the weights ({one_line(error)}): call "
-                        "hf_focal.calibration.apply_calibrated_generation(model) after loading the model"
-                    )
-                else:
-                    raise
+                generates = self.task.generates
+                note = keep_in_config(self.model, fit.correction, result.temperature, generates, error)
+                result.notes.append(note)
                 folded = False
-        notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
+        vars(self.model.config).update(promises)
         return folded
+
+    def _check_foldable(self) -> None:
+        check_foldable(self.model)
+
+    def _fold_into_model(self, correction: Correction) -> None:
+        fold_correction(self.model, correction)
 
     def save(
         self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
     ) -> None:
         """Write the corrected model, its processor, and its correction."""
-        # A process that is killed leaves no half-written file under its final name, and no weights without a config.
-        with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
-            self.model.save_pretrained(partial)
-            self.processor.save_pretrained(partial)
-            for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
-                file.rename(folder / file.name)
+        save_whole(folder, self.model, self.processor)
         if result.temperature.is_fitted:
             result.temperature.save(folder / "temperature.json")
         super().save(folder, fit, fitted_on, promises, result)
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
-        if self.onnx is not None:
-            return  # the card would load the model with Transformers
         if self.task.name == "text-classification":
             copy_settings(self.name, folder, self.has_one_sigmoid)
         super().write_card(folder, name, result, fitted_on, measured_on)
@@ -598,44 +370,3 @@ class ModelSource(Source):
         dataset = fit.path if fit.path == test.path else None  # a model card can name only one
         split = test.split or ("validation" if dataset else "test")
         return CardData(dataset, test.path, split, fit.split or fit.path, test == fit)
-
-
-def _pad_token_id(config: PreTrainedConfig) -> int | None:
-    return getattr(config.get_text_config(), "pad_token_id", None)
-
-
-def _check_format(model: Path) -> None:
-    """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
-    config = model / "config.json"
-    entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    if model.is_file():
-        kind = f"the file {str(model)!r}, which does not say what its weights belong to"
-    elif {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:
-        kind = f"{str(model)!r}, which timm saved with its own arguments"
-    else:
-        return
-    raise InputError(
-        "model",
-        f"must be a folder or a Hub id that from_pretrained loads, got {kind}: load it into its model, one of timm's "
-        "into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and pass --scores",
-    )
-
-
-def _check_adapter(folder: Path) -> None:
-    """Raise `ValueError` if an adapter beside the model's own weights cannot be loaded.
-
-    Transformers would ignore it without PEFT, and fail with PEFT.
-    """
-    if not (folder / "adapter_config.json").is_file():
-        return
-    if not any((folder / f"adapter_model.{suffix}").is_file() for suffix in ("safetensors", "bin")):
-        raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
-    if not is_peft_available():
-        raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
-
-
-def _check_labels(config: PreTrainedConfig) -> None:
-    """Raise `ValueError` unless a config names the labels 0, 1, ... in order, which Transformers does not check."""
-    labels = config.id2label
-    if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
-        raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")

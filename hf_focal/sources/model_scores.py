@@ -1,24 +1,26 @@
 """Scores of data that a trained model computes when they are first used."""
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from datasets import Dataset, Image
 
 from ..calibration import CalibrationFit, Correction, TemperatureStream
-from ..calibration.clusters import are_clustered, cluster_keys
+from ..calibration.clusters import are_clustered, cluster_keys, content_hashes, usable_clusters
 from ..calibration.temperature_grid import few_samples
+from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
 from ..metrics import CalibrationMetrics
 from ..scores.saved_scores import write_scores
 from ..scores.score_table import Scores
+from ..tasks.column_selection import sample_keys
 from ..tasks.heads import Head
-from ..tasks.labeled_inputs import GROUP, input_keys
+from ..tasks.labeled_inputs import CLUSTER, GROUP, input_keys
 from ..trainer.accumulators import (
     CollectedHits,
     CollectedLogits,
@@ -26,6 +28,7 @@ from ..trainer.accumulators import (
     StreamedEvaluation,
     TemperatureSums,
     kept_samples,
+    score_arrays,
 )
 from ..validation import InputError, require
 from .score_shards import open_shards
@@ -100,7 +103,7 @@ class ModelScores:
 
     @cached_property
     def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
-        return self.model.clusters_of(self.source, self.samples)
+        return _clusters_of(self.model, self.source, self.samples)
 
     def _used_clusters(self) -> tuple[np.ndarray, bool]:
         """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
@@ -112,7 +115,7 @@ class ModelScores:
         self, num_bins: int = 15, correction: Correction | None = None
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
-        with self.model.measured():
+        with _model_errors(self.model.name):
             if self.groups is not None or not self.streams:  # groups are measured by themselves, too, in the same pass
                 self.collected()
             if self._collected is not None:
@@ -133,7 +136,7 @@ class ModelScores:
     ) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
         alone = method == "temperature" and not cross_fit
-        with self.model.measured():
+        with _model_errors(self.model.name):
             if alone:
                 sums: Any = TemperatureSums(num_bins)
                 sums = self._collect(sums) if self._has_classes else self.model.trainer.collect(self.encoded, sums)
@@ -157,7 +160,7 @@ class ModelScores:
         if self._collected is not None:
             return self._collected.threshold_samples()
         used = clusters[self.encoded_rows] if are_clustered(clusters) else None
-        with self.model.measured():
+        with _model_errors(self.model.name):
             return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
 
     def collected(self) -> Scores:
@@ -189,7 +192,7 @@ class ModelScores:
         collected = trainer.collect(self.encoded, store)
         if isinstance(collected, TemperatureStream):
             return collected
-        logits, labels = self._arrays(*collected)
+        logits, labels = score_arrays(collected, self.link)
         rows = self.encoded_rows[store.rows]
         order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
         self.sample_rows = rows[order]
@@ -225,20 +228,15 @@ class ModelScores:
         """
         self._check_classes()
         shards = open_shards(folder, self.model, self.samples, self.encoded)
-        with self.model.measured(), shards as found:
+        with _model_errors(self.model.name), shards as found:
             size = self.model.args.per_device_eval_batch_size
             for start, stop in found.missing:
                 store = LocalLogits(size, self.link)
                 part = self.model.trainer.collect(self.encoded.select(range(start, stop)), store)
                 rows = self.encoded_rows[start + store.rows]
-                found.write((start, stop), self._scores_of(*self._arrays(*part), rows), rows)
+                found.write((start, stop), self._scores_of(*score_arrays(part, self.link), rows), rows)
             logits, labels, self.sample_rows = found.read(self.classes, self.link)
             self._keep(logits, labels)
-
-    def _arrays(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        if self.link == "sigmoid":
-            labels = labels.double().masked_fill(labels == -100, torch.nan)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(), labels.numpy()
 
     def _scores_of(self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Scores:
         """Return scores of `rows`, (N,), of the samples."""
@@ -263,3 +261,35 @@ class ModelScores:
 def _one_text(values: Sequence[Any]) -> str:
     """Join the texts, and the lists of texts, that one sample has."""
     return " | ".join(value if isinstance(value, str) else " / ".join(map(str, value)) for value in values)
+
+
+def _clusters_of(model: "ModelSource", source: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
+    """Return keys of the clusters, int64 (N,), of data that the model loaded and named `source`.
+
+    Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as the
+    question of a pair. Then return whether all clusters are independent draws, and notes for the result: texts that
+    repeat so much that they leave few clusters are not taken as clusters, and the samples not as independent.
+    """
+    named, first = CLUSTER in samples.column_names, model.task.inputs[0]
+    keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
+    column = getattr(model.options, "cluster_column" if named else first.argument)
+    clusters, independent, notes = usable_clusters(keys, "samples", source, column, named)
+    if clusters is None:  # a cluster for each sample
+        clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
+    return clusters, independent and model.has_independent_samples, [*notes]
+
+
+@contextmanager
+def _model_errors(name: str) -> Iterator[None]:
+    """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
+    try:
+        yield
+    except InfiniteNLLError as error:
+        raise InputError("", str(error)) from error
+    except InputError as error:
+        if error.argument == "num_folds":
+            needed = "must have a label for each fold unless method is 'temperature'"
+            raise InputError("dataset", f"{needed}: {error}") from error
+        if error.argument == "logits":
+            raise InputError(f"model {name!r}", f"is broken, or overflows in its dtype: {error}") from error
+        raise

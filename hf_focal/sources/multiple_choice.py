@@ -66,7 +66,7 @@ class MultipleChoiceSource(ModelSource):
     def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
         temperature, problem = self.recorded
         notes = [*self.data_notes]
-        notes += self.calibration_notes("; the scores of the options include it", "; it is for generated text")
+        notes += self.earlier_correction("; the scores of the options include it", "; it is for generated text")
         if temperature is not None:
             together = "" if fit is None else f"; with that fitted here, it is T = {self._total(fit).T:.4g}"
             notes.append(f"the model's config has T = {temperature.T:.4g} for options, which is applied{together}")

@@ -48,9 +48,10 @@ def _model_source(
     from .label_words import LabelWordsSource
     from .model import ModelSource
     from .multiple_choice import MultipleChoiceSource
+    from .onnx_source import OnnxSource
 
-    arguments: Any = (name, task, batch_size, num_bins, options, onnx)
-    trained = ModelSource(*arguments)
+    arguments = (name, task, batch_size, num_bins, options)
+    trained = ModelSource(*arguments) if onnx is None else OnnxSource(*arguments, onnx=onnx)
     if trained.options.labels is not None:
         return LabelWordsSource(*arguments)
     scores_options = trained.options.question_column is not None and not trained.task.has_equal_options

@@ -172,8 +172,8 @@ def content_key(model: "ModelSource", samples: Dataset, encoded: Dataset) -> str
     if model.task.encode is None:  # what the processor does is not in the encoded samples
         settings.append(model.processor.to_dict())
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    if model.onnx is not None:
-        with Path(model.onnx).open("rb") as file:
+    if model.weights_file is not None:
+        with Path(model.weights_file).open("rb") as file:
             for content in takewhile(len, (file.read(2**24) for _ in count())):
                 digest.update(content)
     for name, tensor in model.model.state_dict().items():

@@ -189,9 +189,3 @@ class Source:
         file, test_file = (source if Path(source).suffix else None for source in sources)
         same = measured_on.scores is fitted_on.scores
         return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)
-
-
-def names_of(scores: ScoreSet) -> list[str]:
-    """Return the names of the classes or labels, or their numbers without names; a single score is that of class 1."""
-    numbers = range(scores.num_classes) if scores.num_classes > 1 else [1]
-    return [*scores.score_names] or [str(number) for number in numbers]

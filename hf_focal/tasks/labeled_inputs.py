@@ -175,6 +175,14 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
         sets = tags_of(config, source, split, options, "label_column")
         return [[float(label in label_set) for label in range(config.num_labels)] for label_set in sets]
     if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
+        if len(columns) == 1 and config.num_labels > 1 and columns[0] in split.column_names:
+            example = next((value for value in split[columns[0]][:1000] if value), None)
+            raise InputError(
+                "label_column",
+                f"must be a column of lists for a model of several labels, or {config.num_labels} columns of 0 and 1 "
+                f"separated by commas, got values such as {example!r} in {columns[0]!r} of {source}: a csv has no "
+                "lists, so split the values, and save the data as jsonl or parquet",
+            )
         raise InputError(
             "label_column",
             f"must be a column of lists, or {config.num_labels} columns separated by commas, the labels "

@@ -1,6 +1,7 @@
 """Accumulators of logits and labels, for evaluations and for fits of corrections."""
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 from itertools import chain, zip_longest
 from typing import Any
@@ -15,6 +16,8 @@ from ..calibration import Correction, TemperatureStream
 from ..calibration.thresholds import ThresholdSamples, samples_of
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
+from ..scores.examples import MOST_SCORES
+from ..scores.score_table import Scores
 from ..tasks.heads import Head
 from ..validation import check_sigmoid_scores
 
@@ -235,6 +238,56 @@ class CollectedLogits:
         self.batches.clear()
 
 
+class SampleScores:
+    """Collects the scores of samples, some of which are to be shown: no tokens, and at most `MOST_SCORES` numbers.
+
+    After `gather`, `scores` on each process are those of all processes, in the order of the dataset, or None if there
+    are tokens, too many numbers, or samples with different numbers of options. `classes` are names, if there are any.
+    """
+
+    def __init__(self, link: str = "softmax", classes: Sequence[str] = ()) -> None:
+        self.collected, self.classes = CollectedLogits(link=link), tuple(classes)
+        self.scores: Scores | None = None
+        self.shapes: set[tuple[int, ...]] = set()
+        self.num_scores = 0
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        self.shapes.add(tuple(logits.shape[1:]))
+        self.num_scores += logits.numel()
+        if _are_shown(self.shapes, self.num_scores * PartialState().num_processes):
+            self.collected.update(logits, labels)
+        else:
+            self.collected.batches.clear()
+
+    def gather(self) -> None:
+        shapes, numbers = zip(*gather_object([(self.shapes, self.num_scores)]), strict=True)
+        if not _are_shown(set().union(*shapes), max(numbers) * len(numbers)):
+            return
+        logits, labels = score_arrays(self.collected.gather(), self.collected.link)  # type: ignore[arg-type]  # no stream
+        width = logits.shape[1]
+        has_names = len(self.classes) in (width, width + (width == 1))
+        self.scores = Scores(logits, labels, self.collected.link, self.classes if has_names else ())
+
+
+def _are_shown(shapes: set[tuple[int, ...]], num_scores: int) -> bool:
+    """Return whether samples have scores of one shape, (K,), and not too many of them."""
+    return len(shapes) == 1 and len(next(iter(shapes))) == 1 and num_scores <= MOST_SCORES
+
+
+class Together:
+    """Several accumulators that one pass fills."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts, self.pass_name = parts, parts[0].pass_name
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        for part in self.parts:
+            part.update(logits, labels)
+
+    def gather(self) -> list[Any]:
+        return [part.gather() for part in self.parts]
+
+
 class LocalLogits(CollectedLogits):
     """Collects the logits and labels that this process computes; `rows` are their rows in the dataset.
 
@@ -308,6 +361,14 @@ def _merged(mine: Any, other: Any) -> Any:
 def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     first, second = zip(*parts, strict=True)
     return torch.cat(first), torch.cat(second)
+
+
+def score_arrays(collected: tuple[Tensor, Tensor], link: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return collected logits and labels as `Scores` has them: at least float32, and NaN for unknown labels."""
+    logits, labels = collected
+    if link == "sigmoid":
+        labels = labels.double().masked_fill(labels == -100, torch.nan)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).numpy(), labels.numpy()
 
 
 def class_indices(logits: Tensor, labels: Tensor) -> Tensor:

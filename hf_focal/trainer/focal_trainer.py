@@ -43,15 +43,25 @@ from ..hub.trained_model import trained_model, training_settings
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
-from ..reports import RunResult, comparison_page, write_report
-from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSection
+from ..reports import RunResult, write_report
+from ..reports.output_folder import write_results
 from ..reports.verdicts import warnings_of
 from ..scores.correction_files import write_correction
+from ..scores.examples import find_examples
 from ..tasks.heads import Head, check_correction, check_model, head_of, label_names_of, task_of_model, without_adapter
+from ..tasks.shown_inputs import shown_inputs
 from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
-from .accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences, kept_samples
+from .accumulators import (
+    CollectedLogits,
+    SampleScores,
+    StreamedEvaluation,
+    TemperatureSums,
+    Together,
+    TopConfidences,
+    kept_samples,
+)
 from .checkpoints import FocalCheckpoint, check_step_size, read_state, write_state
 from .class_counts import class_counts
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
@@ -70,6 +80,7 @@ from .loss_and_normalization import (
 )
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
+from .trained_result import trained_result
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines
 from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
@@ -490,9 +501,13 @@ class FocalTrainer(Trainer):
         have `keep_samples=False`, except with AdaFocal. Raises InputError for an empty dataset or one without labels.
         """
         streamed = self._new_evaluation()
-        measured = self.collect(self._evaluation_set("dataset", dataset), streamed)
+        self._measure_dataset(dataset, streamed)
+        return streamed.before, streamed.after
+
+    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Any) -> None:
+        """Add labeled data, or an evaluation set with a key, to an evaluation and to other accumulators."""
+        self.collect(self._evaluation_set("dataset", dataset), Together(streamed, *others))
         self.confusion = streamed.confusion
-        return measured
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
         """Return the top-1 confidences (N,) and correctness (N,), bool, of the held-out data, both on the CPU."""
@@ -712,7 +727,14 @@ class FocalTrainer(Trainer):
     # Reporting and publishing
 
     def finish(
-        self, test_dataset: Any, *, method: str | None = None, per_label: bool | None = None, **card: Any
+        self,
+        test_dataset: Any,
+        *,
+        method: str | None = None,
+        per_label: bool | None = None,
+        no_examples: bool = False,
+        publish_examples: bool = False,
+        **card: Any,
     ) -> RunResult:
         """Fit a correction, report on test data, and save or publish the calibrated model with its card.
 
@@ -724,6 +746,7 @@ class FocalTrainer(Trainer):
             test_dataset: labeled data that was used neither for training nor for the fit.
             method: as for `fit_correction`, with the same default for classifiers; for other models "temperature".
             per_label: whether to fit values for each label; by default, for a model with several labels.
+            no_examples, publish_examples: as for `report`.
             **card: arguments of `create_model_card`.
 
         Returns:
@@ -731,7 +754,8 @@ class FocalTrainer(Trainer):
         """
         if self.fit is None or method is not None or per_label is not None:
             self._fit_default(method, per_label)
-        fitted, result = self.fit, self.report(test_dataset)
+        fitted = self.fit
+        result = self.report(test_dataset, no_examples=no_examples, publish_examples=publish_examples)
         self.accelerator.print(f"{fitted}\n{result.describe()}")
         if self.args.push_to_hub:
             self.push_to_hub(result=result, **card)
@@ -742,39 +766,61 @@ class FocalTrainer(Trainer):
         self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
         return result
 
-    def report(self, test_dataset: Any) -> RunResult:
+    def report(self, test_dataset: Any, *, no_examples: bool = False, publish_examples: bool = False) -> RunResult:
         """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.
 
-        All processes must call it. The result's `pre` and `post` are the metrics before and after the correction.
+        All processes must call it. The page of a classifier of samples shows its most confident mistakes and least
+        confident right answers: the text in the column "text" or behind the `input_ids`, or an image, or else the
+        number of the row. The result's `pre` and `post` are the metrics before and after the correction.
+
+        Args:
+            test_dataset: labeled data, or the key of one of several evaluation sets.
+            no_examples: leave these samples out of the page.
+            publish_examples: write the page with its samples to ``report/examples.html``, too, which is published.
+
+        Raises:
+            InputError: as `measure`; or both `no_examples` and `publish_examples`.
+            NotPublishedError: the report could not be written; the error's `result` holds the measurements.
         """
-        result = self._measured_result(test_dataset)
+        both = no_examples and publish_examples
+        require(not both, "publish_examples", "must not be given with no_examples, got both")
+        shown = None
+        if not no_examples and self.head in (Head.CLASSES, Head.LABELS):
+            shown = SampleScores(self.link, () if self._is_multiple_choice else label_names_of(self.model))
+        result = self._measured_result(test_dataset, *filter(None, [shown]))
         if self.is_world_process_zero():
-            comparison_page([self.args.output_dir], Path(self.args.output_dir, "report.html"))
+            examples = None
+            if shown is not None and shown.scores is not None:
+                dataset = self._evaluation_set("dataset", test_dataset)
+                inputs = partial(shown_inputs, dataset, processor=self.processing_class)
+                examples = find_examples(shown.scores, inputs, None if self.fit is None else self.fit.correction)
+            write_results(self.args.output_dir, result, examples=examples, publish_examples=publish_examples)
         return result
 
-    def _measured_result(self, dataset: Any) -> RunResult:
-        """Measure a dataset, and return the result. The main process also writes the report of this result."""
-        before, after = self.measure(dataset)
-        measured_on, fitted_on, fit = dataset if isinstance(dataset, str) else None, None, self.fit
+    def _measured_result(self, dataset: Any, *accumulators: Any) -> RunResult:
+        """Measure a dataset, add it to other accumulators in the same pass, and return the result."""
+        streamed, fit = self._new_evaluation(), self.fit
+        self._measure_dataset(dataset, streamed, *accumulators)
+        measured_on, fitted_on = dataset if isinstance(dataset, str) else None, None
         if fit is not None and same_data(fit.dataset, self._evaluation_set("dataset", dataset)):
             _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
             fitted_on = measured_on = measured_on or "the calibration data"
-        samples = self.head is Head.LABELS or (self.head is Head.CLASSES and self.confusion is None)
-        cross_fit = CrossFit(**fit.to_dict()) if fit is not None and fit.is_cross_fitted else None
-        options: Any = {"intervals": samples, "label_names": label_names_of(self.model)}
-        options["data"] = DataSection(measured_on=measured_on)
-        options["fit"] = FitSection(fitted_on, cross_fit)
-        options["parts"] = PartsSection(gamma_history=gamma_history(self.state.log_history))
-        temperature = None if fit is None else fit.temperature
-        result = RunResult.of(str(self.loss_config), temperature, before, after, **options)
-        if self.confusion is not None:  # words or pixels, whose predictions no temperature changes
-            means = self.confusion.compute()
-            post = result.post | means if cross_fit is None else result.post
-            result = replace(result, pre=result.pre | means, post=post)
+        has_samples = self.head is Head.LABELS or (self.head is Head.CLASSES and self.confusion is None)
+        result = trained_result(
+            str(self.loss_config),
+            fit,
+            streamed.before,
+            streamed.after,
+            self.confusion,
+            gamma_history(self.state.log_history),
+            measured_on=measured_on,
+            fitted_on=fitted_on,
+            intervals=has_samples,
+            label_names=label_names_of(self.model),
+        )
         if self.is_world_process_zero():
             for warning in warnings_of(result):
                 _logger.warning("%s", warning)
-            write_report(Path(self.args.output_dir) / "report", result)
         return result
 
     def create_model_card(
@@ -821,6 +867,8 @@ class FocalTrainer(Trainer):
             split, same_samples = set_name(test_dataset, self.eval_dataset, "test"), same_data(fitted_on, test_dataset)
             card_data = replace(card_data, measured_on=split, same_samples=same_samples)
             result = self._measured_result(test_dataset)
+            if self.is_world_process_zero():
+                write_report(Path(self.args.output_dir) / "report", result)
         if not self.is_world_process_zero():
             return
         if fitted_on is not None:

@@ -6,7 +6,6 @@ from typing import Any
 from torch import nn
 from transformers import Trainer
 
-from ..metrics import CalibrationMetrics
 from ..validation import require
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalTrainingArguments
@@ -91,8 +90,8 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         return super().held_out_dataset(self._prepared(dataset, name), name)
 
-    def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        return super().measure(self._prepared(dataset, "dataset"))
+    def _measure_dataset(self, dataset: Any, *accumulators: Any) -> None:
+        super()._measure_dataset(self._prepared(dataset, "dataset"), *accumulators)
 
     def _prepared(self, dataset: Any, name: str) -> Any:
         """Return `dataset` with token ids and labels. The trainer's own sets and their keys stay unchanged."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,16 @@ from ..calibration.cross_fitting import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal
-from ..calibration.thresholds import Thresholds
+from ..calibration.thresholds import Thresholds, notes_on_yes
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.output_folder import disk_errors, new_folder, write_results
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
-from ..scores.score_set import ScoreSet
-from ..sources.examples import find_examples, has_examples
+from ..scores.examples import are_few, find_examples
+from ..scores.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
-from ..sources.source import Data, Source, names_of
+from ..sources.source import Data, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import compared_with, group_section, metrics_with_samples, run_result, threshold_section
@@ -88,7 +89,7 @@ def evaluate(
             notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
         if save_scores is not None:
             write_scores(save_scores, measured, opened)
-        with_examples = output is not None and not no_examples and has_examples(opened, measured)
+        with_examples = output is not None and not no_examples and opened.has_independent_samples and are_few(measured)
         if with_examples:
             measured.collected()  # in the pass that also measures
 
@@ -98,18 +99,21 @@ def evaluate(
             earlier, sections["drift"] = compared_with(reference, opened, measured, num_bins)
         before, _ = measured.measure(num_bins)
         if goal is not None:
-            thresholds = goal.choose(chosen_on.scores.threshold_samples(), measured.link)
+            samples = chosen_on.scores.threshold_samples()
+            thresholds = goal.choose(samples, measured.link)
             checked_on, _ = metrics_with_samples(measured, (before, None), num_bins)
             names = names_of(measured)
             sections["thresholds"] = threshold_section(thresholds, chosen_on.scores, names, checked_on)
-            notes += chosen_on.scores.notes
+            notes += [*chosen_on.scores.notes, *notes_on_yes(thresholds, samples, names)]
 
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
         result = run_result(opened, measured, None, before, None, notes, **sections)
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
-            examples = find_examples(opened, measured_on) if with_examples else None
+            examples = None
+            if with_examples:
+                examples = find_examples(measured.collected(), partial(opened.inputs, measured_on))
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
             _check_reached(goal, thresholds, chosen_on.scores, result)
@@ -213,7 +217,7 @@ def calibrate(
             promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
         sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
         notes += fit.notes(fitted.score_names) if fit.is_cross_fitted else []
-        with_examples = saves and not no_examples and has_examples(opened, measured)
+        with_examples = saves and not no_examples and opened.has_independent_samples and are_few(measured)
         if with_examples:
             measured.collected()  # in the pass that also measures
 
@@ -241,7 +245,10 @@ def calibrate(
             with folder_to_save(output) as folder:
                 with disk_errors(folder, result):
                     opened.save(folder, fit, fitted, promises, result)
-                    examples = find_examples(opened, measured_on, fit.correction) if with_examples else None
+                    examples = None
+                    if with_examples:
+                        inputs = partial(opened.inputs, measured_on)
+                        examples = find_examples(measured.collected(), inputs, fit.correction)
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
@@ -283,4 +290,6 @@ def _thresholds_of_fit(
         samples, measured = fitted.threshold_samples(), before
         notes = ["the thresholds are for the model's own probabilities, without the slope and the intercept"]
     thresholds = goal.choose(samples, fitted.link)
-    return thresholds, threshold_section(thresholds, fitted, names_of(fitted), measured), notes
+    names = names_of(fitted)
+    notes += notes_on_yes(thresholds, samples, names)
+    return thresholds, threshold_section(thresholds, fitted, names, measured), notes

@@ -21,11 +21,16 @@ def new_repository(source: Source, push_to_hub: str, private: bool | None) -> st
         )
     if not source.is_main:
         return None
-    from ..hub.hub_publishing import create_repository
+    from ..hub.hub_publishing import HubError, create_repository
     from ..tasks.input_errors import explained
 
     with explained():
-        return create_repository(push_to_hub, private=private)
+        try:
+            return create_repository(push_to_hub, private=private)
+        except HubError as error:
+            raise HubError(
+                f"{error}; or leave out push_to_hub, and upload the folder later with `hf upload`"
+            ) from error
 
 
 @contextmanager

@@ -40,7 +40,7 @@ import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.corrections import folded_temperature
 from hf_focal.cli.recipe_arguments import parse_arguments
-from hf_focal.sources.model import loss_of
+from hf_focal.sources.model_names import loss_of
 from hf_focal.tasks.column_selection import Column, select_columns
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_encoding import input_length, model_positions

@@ -19,8 +19,8 @@ from trained_models import error_of
 
 import hf_focal
 from hf_focal import Temperature
-from hf_focal.cli import main as cli
-from hf_focal.cli.main import main
+from hf_focal.cli import small_commands
+from hf_focal.cli.main import command_parser, main
 from hf_focal.hub.hub_publishing import how_to_push
 from hf_focal.reports import RunResult, write_report
 
@@ -200,7 +200,10 @@ def test_errors_of_the_model(capsys, texts, tmp_path):
     masked = model({"architectures": ["BertForMaskedLM"]}, "masked")
     assert "or be a language model, got" in error_of(capsys, ["evaluate", masked, *data])
     several = model({"problem_type": "multi_label_classification"}, "several")
-    assert "label_column must be a column of lists" in error_of(capsys, ["evaluate", several, *data])
+    no_lists = error_of(capsys, ["evaluate", several, *data])
+    assert "label_column must be a column of lists" in no_lists and "a csv has no lists" in no_lists
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert "language_model_classifier/#a-gguf-file" in error_of(capsys, ["evaluate", tmp_path / "model.gguf", *data])
     headless = ["evaluate", texts.folder, "--task", "causal-lm", "--dataset", texts.test, "--text_column", "premise"]
     assert "must have a trained head for causal-lm" in error_of(capsys, headless)
     foreign = ["evaluate", texts.folder, "--task", "seq2seq-lm", "--dataset", texts.test]
@@ -234,7 +237,7 @@ def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp
 def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
     seen = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(cli, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    monkeypatch.setattr(small_commands, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if shown is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -256,7 +259,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "listed_losses", interrupt)
+    monkeypatch.setattr(small_commands, "listed_losses", interrupt)
     assert main(["losses"]) == 130
     assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
 
@@ -414,14 +417,13 @@ def test_the_examples_of_the_help_are_valid(capsys, command):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     examples = re.findall(f"^  hf-focal ({command} .*)", capsys.readouterr().out, flags=re.MULTILINE)
-    parsed = [vars(cli._parser().parse_args(shlex.split(example))) for example in examples]
+    parsed = [vars(command_parser().parse_args(shlex.split(example))) for example in examples]
     data = [{"dataset", "scores"} & arguments.keys() for arguments in parsed]
     assert {"dataset"} in data and {"scores"} in data and all(len(of) == 1 for of in data)
 
 
 @pytest.mark.slow
 def test_help_needs_nothing_heavy():
-    script = (
-        "import sys; from hf_focal.cli import main; main._parser(); print({'torch', 'transformers'} & {*sys.modules})"
-    )
+    script = "import sys; from hf_focal.cli.main import command_parser; command_parser()\n"
+    script += "print({'torch', 'transformers'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from documented import ROOT
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
-# Runs the script that follows as if these packages were not installed.
+# Runs the module that follows as if these packages were not installed.
 BARE = """
 import importlib.abc, runpy, sys
 
@@ -21,14 +21,14 @@ class Missing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Missing())
 sys.argv = sys.argv[1:]
-sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
 def run(script, *arguments, timeout=500):
-    command = [sys.executable, "-c", BARE, BENCHMARKS / script, *arguments, "--device", "cpu"]
-    done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, timeout=timeout)
+    command = [sys.executable, "-c", BARE, f"benchmarks.{script}", *arguments, "--device", "cpu"]
+    options = {"check": True, "capture_output": True, "text": True, "cwd": ROOT}
+    done = subprocess.run(list(map(str, command)), timeout=timeout, **options)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
@@ -40,7 +40,7 @@ def printed(capsys):
 @pytest.mark.slow
 def test_all_that_needs_no_gpu(tmp_path):
     figures, table = tmp_path / "gpu.jsonl", tmp_path / "gpu.md"
-    shown = run("gpu.py", "--sizes", "tiny", "--json", figures, "--markdown", table)
+    shown = run("speed.gpu", "--sizes", "tiny", "--json", figures, "--markdown", table)
     machine, *lines = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
     assert shown == [machine, *lines] and machine["torch"] == torch.__version__
     assert {line["section"] for line in lines} == {"losses", "heads", "metrics", "stream", "images"}
@@ -57,8 +57,7 @@ def test_all_that_needs_no_gpu(tmp_path):
 
 @pytest.mark.slow
 def test_a_failure_is_a_line_and_the_next_measurement_follows(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import gpu
+    from benchmarks.speed import gpu
 
     def broken(*_):
         raise RuntimeError("out of memory")
@@ -84,11 +83,11 @@ def test_a_failure_is_a_line_and_the_next_measurement_follows(monkeypatch, capsy
 def test_cifar10_in_seconds(tmp_path):
     small = ("--layers", 1, 1, "--width", 8, "--batch_size", 32, "--held_out", 100, "--limit", 300)
     losses = ("cross_entropy", "no_such_loss", "adafocal")
-    lines = run("gpu_cifar10.py", CIFAR10, *small, "--minutes", 0.4, "--losses", *losses)
+    lines = run("studies.gpu_cifar10", CIFAR10, *small, "--minutes", 0.4, "--losses", *losses)
     results = {line["loss"]: line for line in lines if "test" in line or "failure" in line}
     assert list(results) == list(losses) and "failure" in results["no_such_loss"]
     for name in ("cross_entropy", "adafocal"):
         assert 0 < results[name]["test"]["error"] <= 1 and results[name]["T"] > 0
         assert sum(line["loss"] == name and "epoch" in line for line in lines) == results[name]["epochs"] >= 1
-    (failure,) = run("gpu_cifar10.py", tmp_path, "--minutes", 0.1)
+    (failure,) = run("studies.gpu_cifar10", tmp_path, "--minutes", 0.1)
     assert failure["loss"] == "reading the images" and "FileNotFoundError" in failure["failure"]

@@ -9,7 +9,7 @@ import torch
 from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics, fit_thresholds
-from hf_focal.cli.main import _parser
+from hf_focal.cli.main import command_parser
 from hf_focal.reports import RunResult
 from hf_focal.reports.next_steps import next_steps
 
@@ -25,7 +25,8 @@ def evaluated(**details):
 def commands(steps: list[str]) -> list[dict]:
     """The arguments of the `hf-focal` commands in some steps, as the command itself reads them."""
     found = re.findall("`(hf-focal .*?)`", " ".join(steps))
-    return [vars(_parser().parse_args(shlex.split(line)[1:])) for line in found]
+    parsed = [vars(command_parser().parse_args(shlex.split(line)[1:])) for line in found]
+    return [{name: value for name, value in arguments.items() if name != "run"} for arguments in parsed]
 
 
 def test_after_measuring_the_measured_file_is_the_test_file():

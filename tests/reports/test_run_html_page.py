@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from browser import Browser, needs_browser
 from hf_focal import InputError, calibrate_scores, evaluate_scores
 from hf_focal.reports import RunResult
 from hf_focal.reports.charts import reliability_chart
-from hf_focal.sources.examples import find_examples
+from hf_focal.scores.examples import find_examples
 from hf_focal.sources.source import Data, Samples
 from hf_focal.sources.table import TableSource
 
@@ -47,7 +48,7 @@ def test_the_samples_are_those_of_an_independent_computation():
     table = table_of(300, 10)
     source, data = TableSource(text_column="message"), Data("scores", table)
     scores = source.read(data)
-    examples = find_examples(source, Samples(data, scores))
+    examples = find_examples(scores, partial(source.inputs, Samples(data, scores)))
     odds = np.exp(scores.logits)
     shares = odds / odds.sum(1, keepdims=True)
     predicted, confidence = shares.argmax(1), shares.max(1)

@@ -80,11 +80,52 @@ def test_columns_by_the_beginning_of_their_names_are_no_list(frame):
         read_scores(frame, **LISTED | {"score_column": "P(y="})
 
 
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("P(y={}) [NB v2.1]", "P(y=*) [NB v2.1]"),
+        ("P(z={})", "P(z=*"),
+        ("P(z={})", "P(z="),
+        ("{} of model[1]", "* of model[1]"),
+        ("m, {}", "m, *"),
+    ],
+)
+def test_a_pattern_names_the_columns_of_all_classes(frame, name, pattern):
+    table = frame.set_axis([*(name.format(of) for of in CLASSES[::-1]), "Gold Standard"], axis=1)
+    read = read_scores(table, score_column=pattern, label_column="Gold Standard", kind="probabilities")
+    assert read.classes == CLASSES[::-1]
+    np.testing.assert_allclose(np.exp(read.logits), frame[COLUMNS[::-1]])
+
+
+@pytest.mark.parametrize("pattern", ["P(x=*)", "P(*=*)", "*P(y=*) [NB v2.1]", "P(y=joy) [NB v2.1]*"])
+def test_a_pattern_that_fits_no_column_is_refused(frame, pattern):
+    with pytest.raises(
+        InputError, match=r"^score_column must be, .* a pattern of them with one \* for the class, got '"
+    ):
+        read_scores(frame, score_column=pattern, label_column="Gold Standard")
+
+
+@pytest.mark.parametrize("name", ["P(y={})", "p(Y = {} | x)", "prob[label={}]"])
+def test_the_class_of_an_event_is_its_value(frame, name):
+    table = frame.set_axis([*(name.format(of) for of in CLASSES[::-1]), "gold"], axis=1)
+    assert read_scores(table).classes == CLASSES[::-1]
+
+
+def test_listed_names_may_have_commas_and_spaces(frame):
+    names = ["a, b", "a", " c,  d"]
+    table = frame.set_axis([*names, "gold"], axis=1)
+    read = read_scores(table, score_column=",".join(names), classes=CLASSES[::-1], kind="probabilities")
+    assert read.schema.columns == tuple(names)
+    table = frame.set_axis(["a", "b", "a,b", "gold"], axis=1)
+    with pytest.raises(InputError, match=r"can be read in two ways, \['a', 'b', 'a,b'\] and \['a,b', 'a'"):
+        read_scores(table, score_column="a,b,a,b")
+
+
 # Tables with unknown names
 
 
 def test_the_error_for_unknown_columns_shows_the_command(frame):
-    known = f"--score_column '{','.join(frame.columns[:3])}' --label_column"
+    known = "--score_column 'P(y=*) [NB v2.1]' --label_column"
     frame["Comment"] = [None, *["text"] * 299]
     with pytest.raises(InputError, match=re.escape(f"{known} NAME")):
         read_scores(frame)
@@ -92,8 +133,18 @@ def test_the_error_for_unknown_columns_shows_the_command(frame):
         read_scores(frame, label_column="Gold Standard")
     with pytest.raises(InputError, match=re.escape(known.removesuffix(" --label_column")) + "$"):
         read_scores(frame, needs_labels=False)
+    with pytest.raises(InputError, match=r"give --score_column 'P, Q,Q' --label_column NAME$"):
+        read_scores({"text": ["x"], "P, Q": [0.5], "Q": [0.5]})
     with pytest.raises(InputError, match=r"give --score_column a,b,c --label_column NAME$"):
-        read_scores({"text": ["x"], "P, Q": [0.5]})
+        read_scores({"text": ["x"]})
+
+
+def test_the_errors_for_many_columns_list_only_some():
+    table = {f"class {i}": [0.1, 0.2] for i in range(1000)} | {"label": ["class 1", "class 2"]}
+    for arguments in ({"score_column": "x"}, {"score_column": "x,y"}, {"label_column": "x"}):
+        with pytest.raises(InputError) as refused:
+            read_scores(table, **arguments)
+        assert len(str(refused.value)) < 600 and "1001 in all" in str(refused.value)
 
 
 def test_a_missing_column_of_labels_is_not_blamed_on_the_scores(frame):

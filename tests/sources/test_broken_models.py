@@ -216,16 +216,6 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_an_adapter_that_cannot_be_loaded_is_refused(capsys, texts, tmp_path, monkeypatch):
-    folder = shutil.copytree(texts.folder, tmp_path / "model")
-    (folder / "adapter_config.json").write_text("{}")
-    line = line_of("evaluate", texts, folder)
-    assert "has an adapter_config.json without the adapter's weights: remove it" in error_of(capsys, line)
-    (folder / "adapter_model.safetensors").touch()
-    monkeypatch.setattr(trained, "is_peft_available", lambda: False)
-    assert "has an adapter, which needs PEFT" in error_of(capsys, line)
-
-
 @pytest.mark.parametrize(
     ("command", "write", "size", "reason"),
     [

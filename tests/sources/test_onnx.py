@@ -18,7 +18,7 @@ from transformers import (
     BertConfig,
 )
 
-from hf_focal import InputError, NotPublishedError, calibrate_model, evaluate_model
+from hf_focal import InputError, NotPublishedError, calibrate, calibrate_model, evaluate_model
 from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
 from hf_focal.reports import read_runs
@@ -283,6 +283,14 @@ def test_errors_name_the_file_and_what_is_wrong(texts, tmp_path, monkeypatch, ca
     assert "onnx must not be given" in error_of(capsys, ["evaluate", "--scores", texts.test, "--onnx", path])
     onto_hub = ["calibrate", texts.folder, "--dataset", texts.test, "--onnx", path, "--push_to_hub", "me/model"]
     assert "push_to_hub must not be given if onnx is given" in error_of(capsys, onto_hub)
+    with pytest.raises(InputError, match=r"push_to_hub must not be given for .*: upload the folder"):
+        calibrate(
+            str(texts.folder),
+            str(texts.validation),
+            onnx=texts.folder.parent / "model.onnx",
+            push_to_hub="me/model",
+            **texts.options,
+        )
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert "pip install hf_focal[onnx]" in error(texts.folder.parent / "model.onnx")
 

@@ -5,7 +5,6 @@ import functools
 import io
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,8 +27,6 @@ from transformers import (
     AutoTokenizer,
     Gemma2Config,
     Gemma2ForCausalLM,
-    LlamaConfig,
-    LlamaForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     XLMConfig,
@@ -52,7 +49,8 @@ from hf_focal import (
 )
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.text_summary import summary
-from hf_focal.sources.model import ModelSource, loss_of
+from hf_focal.sources.model_folding import check_foldable
+from hf_focal.sources.model_names import loss_of
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {
@@ -218,7 +216,7 @@ def test_a_command_that_dies_while_it_saves_leaves_no_part_of_the_model(cases, t
 def test_checking_that_t_can_be_folded_changes_no_config(cases):
     model = AutoModelForSequenceClassification.from_pretrained(cases["texts"].folder)
     before = model.config.to_dict()
-    ModelSource._check_foldable(SimpleNamespace(model=model, calibration={}))
+    check_foldable(model)
     assert model.config.to_dict() == before
 
 
@@ -523,38 +521,6 @@ def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):
     assert shown == [error.value.result]
     saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())
     assert saved["pre"]["ece"] == error.value.result.pre["ece"]
-
-
-@pytest.fixture
-def decoder(tmp_path):
-    """A classifier whose head reads the last token that is no padding, its tokenizer, and texts of many lengths."""
-    texts = [" ".join(["sun", "rain", "wind"][: 1 + i % 3] * (1 + i % 4)) for i in range(24)]
-    tokenizer = train_word_tokenizer(texts, vocab_size=50)
-    tokenizer.save_pretrained(tmp_path / "model")
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    sizes |= {"vocab_size": 60, "num_key_value_heads": 2, "num_labels": 2, "initializer_range": 0.5}
-    torch.manual_seed(0)
-    model = LlamaForSequenceClassification(LlamaConfig(pad_token_id=tokenizer.pad_token_id, **sizes)).eval()
-    Dataset.from_dict({"text": texts, "label": [i % 2 for i in range(24)]}).to_parquet(tmp_path / "data.parquet")
-    return model, tmp_path / "model", str(tmp_path / "data.parquet")
-
-
-def test_a_decoder_without_a_padding_token_gets_that_of_its_tokenizer(decoder):
-    model, folder, data = decoder
-    model.save_pretrained(folder)
-    expected = evaluate_model(folder, data, batch_size=1)
-    model.config.pad_token_id = None
-    model.save_pretrained(folder)
-    assert evaluate_model(folder, data, batch_size=8).pre["nll"] == pytest.approx(expected.pre["nll"], rel=1e-6)
-
-
-def test_a_decoder_with_another_padding_token_is_refused(decoder):
-    model, folder, data = decoder
-    padding = model.config.pad_token_id
-    model.config.pad_token_id = 40
-    model.save_pretrained(folder)
-    with pytest.raises(InputError, match=f"pad_token_id 40 and whose tokenizer has {padding}"):
-        evaluate_model(folder, data, batch_size=8)
 
 
 def test_code_of_a_model_is_not_run_unless_that_is_asked_for(tmp_path, monkeypatch):

@@ -23,6 +23,21 @@ def test_they_take_the_same_way():
     assert (fitted.pre, fitted.post, fitted.thresholds) == (again.pre, again.post, again.thresholds)
 
 
+def test_a_threshold_that_says_yes_to_nearly_all_samples_has_a_note():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(2, 1, 500)
+    scores = {"logit": logits, "label": rng.random(500) < 1 / (1 + np.exp(-logits))}
+    for goal, advice in (({"precision": 0.6}, "a higher precision"), ({"recall": 0.99}, "a lower recall")):
+        for result in (
+            calibrate_scores(scores, classes=["ham", "spam"], **goal),
+            evaluate_scores(scores, threshold_scores=scores, **goal),
+        ):
+            (note,) = [note for note in result.notes if "says yes to" in note]
+            assert "of the samples that it was chosen on, 8" in note and note.endswith(f"so ask for {advice}")
+    assert not any("says yes to" in note for note in calibrate_scores(scores, precision=0.9).notes)
+    assert not any("says yes to" in note for note in calibrate_scores(table(0), precision=0.6).notes)
+
+
 def test_errors_name_their_arguments():
     with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
         evaluate_scores(table(0), coverage=0.5)

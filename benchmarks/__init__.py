@@ -1,0 +1,1 @@
+"""Measurements of speed, of exactness, and of what methods are worth; README.md lists them."""

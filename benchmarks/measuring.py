@@ -1,0 +1,105 @@
+"""What the benchmarks share: the machine, peak memory, ratios, and files of figures.
+
+PyTorch is imported where it is used, because scripts that measure whole processes import this file, too.
+"""
+
+import json
+import os
+import platform
+import re
+import statistics
+import tracemalloc
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine(device: str = "cpu", packages: Iterable[str] = ()) -> dict[str, Any]:
+    """Describe the machine, with the versions of PyTorch, of Python, and of other packages."""
+    import torch
+
+    return {
+        **{name: version(name) for name in ("torch", *packages)},
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine(),
+    }
+
+
+def write_figures(file: Path | None, figures: Any) -> None:
+    """Write figures as JSON, if a file is given."""
+    if file is not None:
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def median_ratio(times: list[float], reference: list[float]) -> float:
+    """Return the median of the ratios of the same rounds."""
+    return statistics.median(a / b for a, b in zip(times, reference, strict=False))
+
+
+def spread(ratios: list[float]) -> dict[str, float]:
+    """Return the median, the least, and the greatest of the ratios."""
+    return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def synchronize(device: "torch.device") -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_bytes(run: Callable[[], Any], device: "str | torch.device" = "cpu") -> int:
+    """Return the peak of the memory that PyTorch allocates during `run`."""
+    import torch
+
+    device = torch.device(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        run()
+        return torch.cuda.max_memory_allocated(device) - before
+    # The profiler reports each allocation and release of PyTorch's CPU allocator, also of buffers inside kernels.
+    # Unlike the resident size of the process, this excludes free lists of malloc and untouched pages.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    held = peak = 0
+    events = (event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def peak_bytes_with_numpy(run: Callable[[], Any]) -> int:
+    """Return the sum of the peaks of PyTorch's and of NumPy's and Python's memory on the CPU.
+
+    This is an upper bound of the peak of all of them.
+    """
+    traced = 0
+
+    def trace() -> None:
+        nonlocal traced
+        tracemalloc.start()
+        run()
+        traced = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+    return peak_bytes(trace) + traced
+
+
+def process_peak_bytes() -> int:
+    """Return the peak memory of this process, as Linux reports it.
+
+    Unlike `ru_maxrss`, this does not begin at the memory of the parent process.
+    """
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak is not None
+    return 1024 * int(peak[1])

@@ -1,0 +1,120 @@
+"""CPU time of vector and matrix scaling, beside probmetrics (SVS, SMS) and netcal (logistic calibration).
+
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.calibration --output benchmarks/results/calibration.json
+
+The peers are measured where they are installed, on the same logits, each in a process of its own that is stopped after
+`--peer_limit` seconds, and then not started again. Times are medians of the runs, and ratios to hf_focal's time are
+between times of the same run. probmetrics fits log-probabilities, with penalties of its own, so its NLL differs.
+netcal's `LogisticCalibration` fits a scale and a bias of each class without a penalty.
+"""
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from benchmarks.measuring import machine, spread, write_figures
+from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
+
+SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
+PEERS = {"vector": ("probmetrics", "netcal"), "matrix": ("probmetrics",)}
+
+
+def sample(size: int, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(num_classes, (size,), generator=generator)
+    logits = torch.randn(size, num_classes, generator=generator) * (0.5 + torch.rand(num_classes, generator=generator))
+    logits += 0.5 * torch.randn(num_classes, generator=generator)
+    logits[torch.arange(size), labels] += 3
+    return 1.7 * logits, labels
+
+
+def timed(fit: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = fit()
+    return {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}, result
+
+
+def peer_fit(name: str, method: str, probabilities: np.ndarray, labels: np.ndarray) -> Any:
+    """The corrected probabilities."""
+    if name == "netcal":
+        scaling = import_module("netcal.scaling").LogisticCalibration()
+        return scaling.fit(probabilities, labels, random_state=0).transform(probabilities)
+    module = import_module("probmetrics.calibrators.logistic")
+    kind = module.SVSCalibrator if method == "vector" else module.SMSCalibrator
+    return kind().fit(probabilities, labels).predict_proba(probabilities)
+
+
+def measure_peer(name: str, method: str, size: int, num_classes: int, threads: int, sender: Any) -> None:
+    torch.set_num_threads(threads)
+    logits, labels = sample(size, num_classes)
+    inputs = logits.double().softmax(1).numpy(), labels.numpy()
+    seconds, corrected = timed(partial(peer_fit, name, method, *inputs))
+    sender.send({**seconds, "nll": float(-np.log(np.asarray(corrected)[np.arange(size), inputs[1]]).mean())})
+
+
+def peer_within(limit: float, name: str, method: str, size: int, num_classes: int) -> dict[str, float]:
+    """The peer's figures, or the limit if it takes longer."""
+    spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    arguments = (name, method, size, num_classes, torch.get_num_threads(), sender)
+    process = spawn.Process(target=measure_peer, args=arguments)
+    process.start()
+    sender.close()  # so that a peer that fails ends the wait
+    found = receiver.recv() if receiver.poll(limit) else {"stopped_after_s": limit}
+    process.kill()
+    process.join()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, help="also write the figures as JSON")
+    parser.add_argument("--no_peers", action="store_true", help="measure hf_focal only")
+    parser.add_argument("--peer_limit", type=float, default=60, help="seconds that a peer may take")
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    rows = []
+    peers = () if arguments.no_peers else dict.fromkeys(name for names in PEERS.values() for name in names)
+    installed = {name for name in peers if find_spec(name)}
+    for name in peers:
+        if name not in installed:
+            print(f"{name} is not installed")
+    for method, size, num_classes, limit in SIZES:
+        logits, labels = sample(size, num_classes)
+        fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
+        own: list[dict[str, float]] = []
+        of_peers: dict[str, list[dict[str, float]]] = {name: [] for name in PEERS[method] if name in installed}
+        for _ in range(arguments.runs):
+            seconds, fit = timed(partial(fit_scaling, logits, labels))
+            own.append(seconds)
+            for name, found in of_peers.items():
+                if not found or "cpu_s" in found[-1]:
+                    found.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
+        cpu_s = statistics.median(run["cpu_s"] for run in own)
+        row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, "cpu_s": cpu_s}
+        row["nll"] = float(cross_entropy(fit.apply(logits.double()), labels))
+        print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {row['nll']:.4f}", flush=True)
+        for name, found in of_peers.items():
+            row[name] = found[-1]
+            if "cpu_s" in found[-1]:
+                ratios = [peer["cpu_s"] / run["cpu_s"] for peer, run in zip(found, own, strict=True)]
+                cpu_s = statistics.median(peer["cpu_s"] for peer in found)
+                row[name] = {"cpu_s": cpu_s, "nll": found[-1]["nll"], "ratio": spread(ratios)}
+            print(f"  {name}: {row[name]}", flush=True)
+        rows.append(row)
+        write_figures(arguments.output, {"machine": machine(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

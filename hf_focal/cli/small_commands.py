@@ -1,0 +1,156 @@
+"""The commands that need no model: each function that adds one's arguments is followed by the one that runs it.
+
+Modules are imported only in the command that needs them, because importing takes seconds.
+"""
+
+import argparse
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from .parsing import refuse_arguments
+
+
+def add_demo(commands: Any) -> None:
+    parser = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
+    parser.add_argument("--output_dir", metavar="DIR", default="out/hf_focal", help="models and reports [%(default)s]")
+    parser.set_defaults(run=run_demo)
+
+
+def run_demo(output_dir: str) -> None:
+    from . import demo
+
+    demo.run_demo(output_dir)
+
+
+def add_env(commands: Any) -> None:
+    commands.add_parser("env", help="print the versions that a bug report should name").set_defaults(run=run_env)
+
+
+def run_env() -> None:
+    print(describe_environment())
+
+
+def describe_environment() -> str:
+    """Return a text with the package versions, the platform, and the GPU, which a bug report should name."""
+    import torch
+
+    packages = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "numpy", "scipy")
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return (
+        f"hf_focal {version('hf_focal')}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"{', '.join(f'{name} {version(name)}' for name in packages)}\n"
+        f"GPU: {gpu}, CUDA of torch: {torch.version.cuda or 'none'}"
+    )
+
+
+def add_losses(commands: Any) -> None:
+    commands.add_parser("losses", help="list the losses with their sources and options").set_defaults(run=run_losses)
+
+
+def run_losses() -> None:
+    print(listed_losses())
+
+
+def listed_losses() -> str:
+    """Return the list of the losses, as `losses.listing` wrote it: importing the losses takes seconds."""
+    return (Path(__file__).parents[1] / "losses" / "losses.txt").read_text(encoding="utf-8").rstrip("\n")
+
+
+def add_gamma(commands: Any) -> None:
+    parser = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
+    parser.add_argument("p0", type=float, help="a probability in (0, 0.5)")
+    parser.set_defaults(run=run_gamma)
+
+
+def run_gamma(p0: float) -> None:
+    from ..losses import gamma_for_threshold
+
+    print(f"{gamma_for_threshold(p0):.6g}")
+
+
+def add_recipe(commands: Any) -> None:
+    parser = commands.add_parser("recipe", help="list the training scripts, or copy one to change it")
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="print their names and what they train")
+    copy = actions.add_parser("copy", help="copy a script and its configuration")
+    copy.add_argument("name", metavar="NAME", help="such as text_classification")
+    copy.add_argument("--output_dir", metavar="DIR", default=".", help="the folder to copy them to [%(default)s]")
+    parser.set_defaults(run=run_recipe)
+
+
+def run_recipe(action: str, name: str = "", output_dir: str = ".") -> None:
+    from .recipes import copy_recipe, recipes
+
+    if action == "list":
+        titles = recipes()
+        print("\n".join(f"{name:{max(map(len, titles))}}  {title}" for name, title in titles.items()))
+        return
+    files = copy_recipe(name, output_dir)
+    print(f"Written: {', '.join(map(str, files))}\nNext: see how it is used: `python {files[0]} --help`")
+
+
+def add_recommend(commands: Any) -> None:
+    parser = commands.add_parser("recommend", help="a loss and a correction for fine-tuning an encoder, and why")
+    parser.add_argument("--num_classes", type=int, metavar="N", required=True, help="the number of classes")
+    parser.add_argument("--train_samples", type=int, metavar="N", required=True, help="the number of training samples")
+    parser.add_argument("--epochs", type=float, metavar="N", default=3.0, help="epochs of training [%(default)g]")
+    parser.add_argument(
+        "--held_out_samples", type=int, metavar="N", required=True, help="labeled samples to correct on"
+    )
+    parser.set_defaults(run=run_recommend)
+
+
+def run_recommend(**arguments: Any) -> None:
+    from ..recommendation import recommend
+
+    print(recommend(**arguments))
+
+
+def add_apply(commands: Any) -> None:
+    parser = commands.add_parser(
+        "apply", help="add calibrated probabilities to a file of scores", argument_default=argparse.SUPPRESS
+    )
+    parser.add_argument("correction", metavar="CORRECTION", help="the correction.json that calibrate --scores wrote")
+    parser.add_argument(
+        "scores", metavar="SCORES", nargs="?", help="a csv, tsv, json, jsonl or parquet file of scores"
+    )
+    parser.add_argument("--output", metavar="FILE", help="a new csv, tsv, jsonl or parquet file")
+    parser.add_argument("--score_column", metavar="COLUMN", help="as for evaluate")
+    parser.add_argument("--onnx", metavar="FILE", help="instead, write the correction as an ONNX graph to this file")
+    parser.set_defaults(run=run_apply)
+
+
+def run_apply(**arguments: Any) -> None:
+    from ..scores import correct_file, export_correction
+
+    if "onnx" in arguments:
+        if others := sorted(arguments.keys() - {"correction", "onnx"}):
+            refuse_arguments("apply", f"with --onnx, {others[0]} must not be given")
+        export_correction(arguments["correction"], arguments["onnx"])
+        print(f"Written to {arguments['onnx']}: a graph from scores to calibrated probabilities")
+        return
+    if missing := [name for name in ("scores", "output") if name not in arguments]:
+        refuse_arguments("apply", f"the following arguments are required: {', '.join(missing)}")
+    rows = correct_file(**arguments)
+    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
+
+
+def add_report(commands: Any) -> None:
+    parser = commands.add_parser("report", help="put several runs on one page")
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
+    parser.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")
+    parser.set_defaults(run=run_report)
+
+
+def run_report(folders: list[str], output: str) -> None:
+    from ..reports import comparison_page, read_runs, results_table
+    from ..reports.markdown_tables import RESULTS_LEGEND
+
+    verb = "Replaced" if Path(output).exists() else "Written to"
+    page = comparison_page(folders, output)  # which names the file if one is broken
+    runs = [*read_runs(folders).values()]
+    print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
+    print("\n".join(run.describe() for run in runs))
+    print(f"{verb} {page}")

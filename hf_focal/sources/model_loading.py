@@ -1,0 +1,137 @@
+"""Loading a model's config and weights, and refusing what Transformers loads but nobody could measure."""
+
+import json
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import is_peft_available
+
+from ..tasks.heads import has_head
+from ..tasks.input_errors import explained
+from ..tasks.task import Task
+from ..utils.website import WEBSITE
+from ..validation import InputError
+
+_NEXT_SENTENCE = "ForNextSentencePrediction"
+
+
+def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
+    """Load the config of a model: a Hub id or a folder.
+
+    Raises:
+        InputError: it is a file of weights, or a folder of timm with arguments of its own; the config cannot be
+            loaded, or does not name the labels 0, 1, ...; or there is an adapter that cannot be loaded.
+    """
+    with explained("model", name):
+        _check_format(Path(name))
+        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        _check_labels(config)
+        _check_adapter(Path(name))
+    return config
+
+
+def _check_format(model: Path) -> None:
+    """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
+    config = model / "config.json"
+    entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    if model.suffix == ".gguf":
+        raise InputError(
+            "model",
+            f"must be a folder or a Hub id, got the GGUF file {str(model)!r}: load it with from_pretrained(folder, "
+            "gguf_file=file), which needs `pip install gguf`, copy its weights into a new model, and save that "
+            f"({WEBSITE}guides/language_model_classifier/#a-gguf-file has the script); or save the scores of the "
+            "server that runs it, and pass --scores",
+        )
+    if model.is_file():
+        kind = f"the file {str(model)!r}, which does not say what its weights belong to"
+    elif {"architecture", "model_args"} <= entries.keys() and "model_type" not in entries:
+        kind = f"{str(model)!r}, which timm saved with its own arguments"
+    else:
+        return
+    raise InputError(
+        "model",
+        f"must be a folder or a Hub id that from_pretrained loads, got {kind}: load it into its model, one of timm's "
+        "into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and pass --scores",
+    )
+
+
+def _check_labels(config: PreTrainedConfig) -> None:
+    """Raise `ValueError` unless a config names the labels 0, 1, ... in order, which Transformers does not check."""
+    labels = config.id2label
+    if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
+        raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
+
+
+def _check_adapter(folder: Path) -> None:
+    """Raise `ValueError` if an adapter beside the model's own weights cannot be loaded.
+
+    Transformers would ignore it without PEFT, and fail with PEFT.
+    """
+    if not (folder / "adapter_config.json").is_file():
+        return
+    if not any((folder / f"adapter_model.{suffix}").is_file() for suffix in ("safetensors", "bin")):
+        raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
+    if not is_peft_available():
+        raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
+
+
+def load_model(
+    name: str, task: Task, config: PreTrainedConfig, input_names: list[str], trust_remote_code: bool
+) -> PreTrainedModel:
+    """Load a model with the head of its task; `input_names` are what its processor gives.
+
+    Raises:
+        InputError: the model has no head for the task, or an untrained one; or `forward` needs other inputs.
+    """
+    with explained("model", name):
+        try:
+            scores_pairs = (config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
+            auto = getattr(transformers, "AutoModelForNextSentencePrediction" if scores_pairs else task.auto_class)
+            model, loaded = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=trust_remote_code)
+        except ValueError as error:
+            if has_head(auto, config):
+                raise
+            kind = type(config).__name__
+            message = f"must be one that {name!r}, a {kind}, has a head for, got {task.name!r}"
+            raise InputError("task", message) from error
+    if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
+        raise InputError("model", f"must have a trained head for {task.name}, got {name!r} without {missing}")
+    parameters = signature(model.forward).parameters
+    needed = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
+    needed -= {"args", "kwargs", *input_names}
+    if needed:
+        expected = f"must need no more than its {task.processor} gives"
+        raise InputError("model", f"{expected}, got {name!r}, which needs {', '.join(sorted(needed))}")
+    return model
+
+
+def match_padding(name: str, model: PreTrainedModel, tokenizer: Any) -> None:
+    """Give the config of a classifier the tokenizer's padding token; refuse one whose padding changes the logits.
+
+    A decoder's head reads the last token that is not padding according to the config.
+    """
+    pad_token_id, padding = pad_token_id_of(model.config), tokenizer.pad_token_id
+    if padding is None or pad_token_id == padding:
+        return
+    if pad_token_id is None:
+        model.config.get_text_config().pad_token_id = model.config.pad_token_id = padding
+        return
+    texts, device = ["a", "a longer text, so that the first one is padded"], model.device
+    with torch.no_grad():
+        alone = model(**tokenizer(texts[:1], return_tensors="pt").to(device)).logits
+        padded = model(**tokenizer(texts, return_tensors="pt", padding=True).to(device)).logits[:1]
+    if not torch.allclose(alone, padded, rtol=1e-2, atol=1e-2):
+        raise InputError(
+            "model",
+            f"must have the padding token of its tokenizer, got {name!r}, whose config has pad_token_id "
+            f"{pad_token_id} and whose tokenizer has {padding}: its logits change with the padding, so set "
+            "pad_token_id to the value with which it was trained",
+        )
+
+
+def pad_token_id_of(config: PreTrainedConfig) -> int | None:
+    return getattr(config.get_text_config(), "pad_token_id", None)

@@ -1,0 +1,46 @@
+"""The result that a trainer measures on test data."""
+
+from dataclasses import replace
+from typing import Any
+
+from ..calibration import CalibrationFit
+from ..metrics import CalibrationMetrics, ConfusionMatrix
+from ..reports import RunResult
+from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSection
+
+
+def trained_result(
+    loss: str,
+    fit: CalibrationFit | None,
+    before: CalibrationMetrics,
+    after: CalibrationMetrics | None,
+    confusion: ConfusionMatrix | None,
+    gamma_history: list[dict[str, Any]],
+    *,
+    measured_on: str | None,
+    fitted_on: str | None,
+    **options: Any,
+) -> RunResult:
+    """Return the result of test data, measured before and after the correction of a fit.
+
+    Args:
+        confusion: that of words or pixels, whose predictions no temperature changes; None for samples.
+        measured_on, fitted_on: the names of the data, if they have one; the same if they are the same samples.
+        **options: as for `RunResult.of`.
+    """
+    cross_fit = CrossFit(**fit.to_dict()) if fit is not None and fit.is_cross_fitted else None
+    result = RunResult.of(
+        loss,
+        None if fit is None else fit.temperature,
+        before,
+        after,
+        data=DataSection(measured_on=measured_on),
+        fit=FitSection(fitted_on, cross_fit),
+        parts=PartsSection(gamma_history=gamma_history),
+        **options,
+    )
+    if confusion is None:
+        return result
+    means = confusion.compute()
+    post = result.post | means if cross_fit is None else result.post
+    return replace(result, pre=result.pre | means, post=post)

@@ -1,0 +1,73 @@
+"""Loading a model's config and weights; files that no model can be loaded from are in `test_broken_models`."""
+
+import json
+
+import pytest
+import torch
+from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
+from transformers import BertConfig, LlamaConfig, LlamaForSequenceClassification
+
+from hf_focal import InputError, evaluate_model
+from hf_focal.sources import model_loading
+from hf_focal.sources.model_loading import load_config, match_padding
+
+
+def test_an_adapter_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
+    BertConfig().save_pretrained(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"has an adapter_config\.json without the adapter's weights: remove it"):
+        load_config(str(tmp_path), False)
+    (tmp_path / "adapter_model.safetensors").touch()
+    monkeypatch.setattr(model_loading, "is_peft_available", lambda: False)
+    with pytest.raises(InputError, match="has an adapter, which needs PEFT"):
+        load_config(str(tmp_path), False)
+    monkeypatch.setattr(model_loading, "is_peft_available", lambda: True)
+    assert load_config(str(tmp_path), False).model_type == "bert"
+
+
+def test_a_config_names_its_labels_in_order(tmp_path):
+    BertConfig().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": {"0": "a", "5": "b"}}))
+    with pytest.raises(InputError, match="id2label must name the labels 0, 1, "):
+        load_config(str(tmp_path), False)
+
+
+@pytest.fixture
+def decoder(tmp_path):
+    """A classifier whose head reads the last token that is no padding, its tokenizer, and texts of many lengths."""
+    texts = [" ".join(["sun", "rain", "wind"][: 1 + i % 3] * (1 + i % 4)) for i in range(24)]
+    tokenizer = train_word_tokenizer(texts, vocab_size=50)
+    tokenizer.save_pretrained(tmp_path / "model")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"vocab_size": 60, "num_key_value_heads": 2, "num_labels": 2, "initializer_range": 0.5}
+    torch.manual_seed(0)
+    model = LlamaForSequenceClassification(LlamaConfig(pad_token_id=tokenizer.pad_token_id, **sizes)).eval()
+    Dataset.from_dict({"text": texts, "label": [i % 2 for i in range(24)]}).to_parquet(tmp_path / "data.parquet")
+    return model, tmp_path / "model", str(tmp_path / "data.parquet")
+
+
+def test_a_decoder_without_a_padding_token_gets_that_of_its_tokenizer(decoder):
+    model, folder, data = decoder
+    model.save_pretrained(folder)
+    expected = evaluate_model(folder, data, batch_size=1)
+    model.config.pad_token_id = None
+    model.save_pretrained(folder)
+    assert evaluate_model(folder, data, batch_size=8).pre["nll"] == pytest.approx(expected.pre["nll"], rel=1e-6)
+
+
+def test_a_decoder_with_another_padding_token_is_refused(decoder):
+    model, folder, data = decoder
+    padding = model.config.pad_token_id
+    model.config.pad_token_id = 40
+    model.save_pretrained(folder)
+    with pytest.raises(InputError, match=f"pad_token_id 40 and whose tokenizer has {padding}"):
+        evaluate_model(folder, data, batch_size=8)
+
+
+def test_the_same_padding_token_changes_nothing(decoder):
+    model, _, _ = decoder
+    before = model.config.to_dict()
+    match_padding("decoder", model, train_word_tokenizer(["sun rain"], vocab_size=50))
+    assert model.config.to_dict() == before
