@@ -4,20 +4,20 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 
 
-def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column: str = "labels") -> Dataset:
+def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42) -> Dataset:
     """Draw a subset whose class sizes fall exponentially with the label: ``n_c = n_max · ρ^(c / (K - 1))``.
 
     ρ is `imbalance`, in (0, 1]; n_max is the size of the largest of the K classes, none of which may be empty. Sizes
     are rounded down, but not below 1. A class that has at most n_c samples keeps all of them, so ρ = 1 changes
     nothing. The samples stay in their order; with the same seed, those kept for a smaller ρ are a subset of those for
-    a larger ρ. `label_column` must hold `ClassLabel`s.
+    a larger ρ. The column "labels" must hold `ClassLabel`s.
     """
     if not 0 < imbalance <= 1:
         raise ValueError(f"imbalance must be above 0 and at most 1, got {imbalance}")
-    feature = dataset.features.get(label_column)
+    feature = dataset.features["labels"]
     if not isinstance(feature, ClassLabel):
-        raise ValueError(f"label_column must hold class labels, got {label_column!r} of {feature}")
-    labels = np.asarray(dataset.with_format("numpy")[label_column][:])
+        raise ValueError(f"label_column must hold class labels, got 'labels' of {feature}")
+    labels = np.asarray(dataset.with_format("numpy")["labels"][:])
     counts = np.bincount(labels, minlength=feature.num_classes)
     if counts.min() == 0:
         raise ValueError(f"dataset must have samples of each class, got none of {feature.names[counts.argmin()]!r}")

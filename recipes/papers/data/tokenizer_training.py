@@ -24,16 +24,14 @@ def train_word_tokenizer(
     return _train_words(tokenizer, texts, vocab_size, max_length)
 
 
-def train_tag_tokenizer(
-    sentences: Iterable[list[str]], vocab_size: int = 20_000, max_length: int = 128
-) -> PreTrainedTokenizerFast:
+def train_tag_tokenizer(sentences: Iterable[list[str]], vocab_size: int = 20_000) -> PreTrainedTokenizerFast:
     """Train a word-level tokenizer for tagging, which splits at white space and keeps capitals and punctuation.
 
     `sentences` are lists of words, each of which is one token; the rest is as in `train_word_tokenizer`.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _train_words(tokenizer, (" ".join(words) for words in sentences), vocab_size, max_length)
+    return _train_words(tokenizer, (" ".join(words) for words in sentences), vocab_size, 128)
 
 
 def _train_words(

@@ -15,13 +15,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hf_focal.calibration import Temperature, TemperatureCurves
-from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped
 from hf_focal.reports.report_folder import write_comparison, write_run_files
-from hf_focal.reports.run_results import sections_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,32 +35,6 @@ class TranslationResult(RunResult):
     bleu: dict[float, float]
     signature: str
     validation_ece: dict[float, float]
-
-    @classmethod
-    def from_tokens(
-        cls,
-        loss: str,
-        temperature: Temperature,
-        curves: TemperatureCurves,
-        before: CalibrationMetrics,
-        after: CalibrationMetrics,
-        bleu: dict[float, float],
-        signature: str,
-        details: dict,
-    ) -> "TranslationResult":
-        """Make a result from the `curves` of a trainer's fit, and from the test set's metrics before and after T."""
-        return cls(
-            loss=loss,
-            temperature=temperature,
-            pre=before.compute() | {"bleu": bleu[1.0]},
-            post=after.compute() | {"bleu": bleu[temperature.value]},
-            pre_bins=before.bins(),
-            post_bins=after.bins(),
-            bleu=bleu,
-            signature=signature,
-            validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
-            **sections_of(details),
-        )
 
 
 def read_result(path: str | Path) -> RunResult:

@@ -70,19 +70,19 @@ def by_task(runs: Iterable[dict], value: Callable[[dict], float]) -> pd.Series:
 # What a correction does to a run's test NLL.
 
 
-def chosen(row: dict, errors: float = 1.0) -> str:
-    """Return what "auto" takes: the simplest correction within so many standard errors of the best."""
+def chosen(row: dict) -> str:
+    """Return what "auto" takes: the simplest correction within a standard error of the best."""
     excess = row.get("excess", {"temperature": [0.0, 0.0]})
-    return next(name for name in ORDER if name in excess and excess[name][0] <= errors * excess[name][1])
+    return next(name for name in ORDER if name in excess and excess[name][0] <= excess[name][1])
 
 
-def nll(run: dict, correction: str, size: str = "1000", errors: float = 1.0) -> float:
+def nll(run: dict, correction: str, size: str = "1000") -> float:
     if correction == "none":
         return run["none"]["nll"]
     if "draws" not in run:  # a record without logits has only a T of 1,000 samples
         return run["temperature"]["nll"]
     rows = run["draws"][size]
-    return mean(row["nll"][chosen(row, errors) if correction == "auto" else correction] for row in rows)
+    return mean(row["nll"][chosen(row) if correction == "auto" else correction] for row in rows)
 
 
 def regrets(runs: list[dict], strategies: list[tuple[str, str]]) -> pd.DataFrame:
@@ -108,11 +108,11 @@ def regrets(runs: list[dict], strategies: list[tuple[str, str]]) -> pd.DataFrame
 # Statistics over tasks: those that share their texts count as one cluster.
 
 
-def interval(values: pd.Series, draws: int = 10_000) -> tuple[float, float, float]:
+def interval(values: pd.Series) -> tuple[float, float, float]:
     """Return the mean over tasks and its 95% interval by resampling the sources of the tasks."""
     clusters = values.dropna().groupby(SOURCE, sort=False)
     sums, counts = clusters.sum().to_numpy(), clusters.count().to_numpy()
-    picked = np.random.default_rng(0).integers(0, len(sums), (draws, len(sums)))
+    picked = np.random.default_rng(0).integers(0, len(sums), (10_000, len(sums)))
     means = sums[picked].sum(1) / counts[picked].sum(1)
     return float(values.mean()), *np.quantile(means, [0.025, 0.975])
 

@@ -137,24 +137,18 @@ def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
 
 
 def beside_the_paper(
-    runs: Runs,
-    cells: Sequence[PaperCell],
-    columns: Sequence[tuple[str, str]],
-    titles: Mapping[str, str],
-    *,
-    temperatures: bool = True,
+    runs: Runs, cells: Sequence[PaperCell], columns: Sequence[tuple[str, str]], titles: Mapping[str, str]
 ) -> str:
     """Format a table of our means ± standard deviations over seeds, with the paper's value beside each mean.
 
     Args:
         runs: the records of our runs of a task.
         cells: the paper's cells for the task's dataset and model.
-        columns: metric and stage of each pair of columns, ours and the paper's; the number of seeds is last. A metric
-            that the paper does not print for any of the losses has one column, ours.
+        columns: metric and stage of each pair of columns, ours and the paper's. The pair of temperatures follows the
+            first one, because a phone shows only the first columns; the number of seeds is last. A metric that the
+            paper does not print for any of the losses has one column, ours.
         titles: loss -> its title in the first column, in row order. "adafocal_20", which updates γ every 20 steps, is
             compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
-        temperatures: whether the pair of temperatures follows the first pair, because a phone shows only the first
-            columns.
     """
     printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
     equal_mass = any(metric == "ece_em" for metric, _ in columns)
@@ -170,8 +164,6 @@ def beside_the_paper(
             printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
             row += [mean_and_deviation(values), printed_value]
         rows.append([title, *row, str(len(of_seeds))])
-        if not temperatures:
-            continue
         fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
         values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
         theirs_t = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
@@ -179,8 +171,7 @@ def beside_the_paper(
     names = []
     for metric, stage in columns:
         names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
-    if temperatures:
-        names[2:2] = ["T", "paper"]
+    names[2:2] = ["T", "paper"]
     named = zip(["Loss", *names, "seeds"], zip(*rows, strict=True), strict=True)
     kept = [(name, column) for name, column in named if name != "paper" or set(column) != {MISSING}]
     table = columns_table([name for name, _ in kept], [column for _, column in kept])

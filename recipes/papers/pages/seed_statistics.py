@@ -92,12 +92,12 @@ TRANSLATION_CLAIMS = (
 )
 
 
-def claims_table(tasks: Mapping[str, Runs], level: float = 0.05, claims: Iterable[Claim] = CLAIMS) -> str:
+def claims_table(tasks: Mapping[str, Runs], claims: Iterable[Claim] = CLAIMS) -> str:
     """Test each claim on each task. Return a Markdown table of p-values and of differences, in the unit of the metric.
 
     If at least two tasks have two or more seeds, each claim also has a row "mean of the tasks". For this row, the
     differences are averaged over these tasks, separately for each seed that all these tasks have. A claim is "shown"
-    if the p-value of its t-test is below `level`.
+    if the p-value of its t-test is below 0.05.
     """
     rows = []
     for claim in claims:
@@ -110,7 +110,7 @@ def claims_table(tasks: Mapping[str, Runs], level: float = 0.05, claims: Iterabl
             }
         for title, pairs in of_tasks.items():
             test = PairedTest.of(pairs.values(), claim.margin)
-            verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < level else "not shown"
+            verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < 0.05 else "not shown"
             numbers = [_signed(test.mean), _bounds(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
             rows.append([claim.text, title, str(test.size), *numbers, verdict])
     if not rows:

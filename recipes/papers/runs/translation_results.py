@@ -17,6 +17,7 @@ from sacrebleu.metrics import BLEU
 from transformers.trainer_utils import TrainOutput
 
 from hf_focal.calibration import Temperature, calibrated_generation
+from hf_focal.reports.run_results import sections_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 
@@ -77,9 +78,19 @@ def measure_translator(
     if "other_test" in splits:
         details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
     assert after is not None and trainer.fit is not None and trainer.fit.curves is not None  # T was fitted
+    curves = trainer.fit.curves
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
-    result = TranslationResult.from_tokens(
-        trainer.args.loss, temperature, trainer.fit.curves, before, after, scores, str(bleu.get_signature()), details
+    result = TranslationResult(
+        loss=trainer.args.loss,
+        temperature=temperature,
+        pre=before.compute() | {"bleu": scores[1.0]},
+        post=after.compute() | {"bleu": scores[temperature.value]},
+        pre_bins=before.bins(),
+        post_bins=after.bins(),
+        bleu=scores,
+        signature=str(bleu.get_signature()),
+        validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
+        **sections_of(details),
     )
     keys = ("source", "reference", "before", "after")
     lines = zip(sources, references, translations[1.0], translations[temperature.value], strict=True)

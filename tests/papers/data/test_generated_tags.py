@@ -35,7 +35,7 @@ def test_the_same_seed_draws_the_same_sentences():
 
 
 def test_a_tagger_is_trained_on_the_files(tmp_path, monkeypatch, capsys):
-    write_tags(tmp_path, (150, 40, 150), seed=42)
+    write_tags(tmp_path, (150, 40, 150))
     files = {f"{name}_file": tmp_path / f"{name}.parquet" for name in ("train", "validation", "test")}
     options = {"model_name_or_path": tmp_path / "encoder", "output_dir": tmp_path / "out", "learning_rate": 0.01}
     options |= {"num_train_epochs": 2, "per_device_train_batch_size": 20, "save_strategy": "no", "use_cpu": "true"}

@@ -47,7 +47,8 @@ def test_the_seed_draws_the_rows_and_a_smaller_share_keeps_some_of_them():
 
 
 def test_data_without_classes_is_refused():
-    with pytest.raises(ValueError, match="label_column must hold class labels, got 'row' of Value"):
-        long_tailed(dataset([5, 5]), 0.5, label_column="row")
+    numbers = dataset([5, 5]).remove_columns("labels").rename_column("row", "labels")
+    with pytest.raises(ValueError, match="label_column must hold class labels, got 'labels' of Value"):
+        long_tailed(numbers, 0.5)
     with pytest.raises(ValueError, match="dataset must have samples of each class, got none of 'class 1'"):
         long_tailed(dataset([5, 0, 5]), 0.5)

@@ -72,27 +72,12 @@ def test_any_scores_ties_included(inside, outside):
     check_against_definitions(inside, outside)
 
 
-def test_separated_reversed_and_identical_scores():
+def test_separated_and_identical_scores():
     low, high = np.arange(50.0), np.arange(100.0, 250)
     best = {"auroc": 1, "aupr_out": 1, "aupr_in": 1, "fpr95": 0}
     assert detection_metrics(low, high) == pytest.approx(best, **CLOSE)
-    worst = detection_metrics(high, low)
-    assert (worst["auroc"], worst["fpr95"]) == (0, 1)
-    assert worst["aupr_out"] == pytest.approx(np.mean(np.arange(1, 51) / np.arange(151, 201)))
-    for same in (np.zeros(50), low):
-        assert detection_metrics(same, same)["auroc"] == pytest.approx(0.5, **CLOSE)
     constant = detection_metrics(np.zeros(150), np.zeros(50))
     assert constant == {"auroc": 0.5, "aupr_out": 0.25, "aupr_in": 0.75, "fpr95": 1}
-
-
-def test_a_gaussian_shift_is_the_closed_form():
-    """AUROC is Φ(d / √2); a threshold that keeps 95% of N(d, 1) flags 1 - Φ(d - Φ⁻¹(.95)) of N(0, 1)."""
-    rng, shift, size = np.random.default_rng(0), 1.5, 200_000
-    computed = detection_metrics(rng.normal(size=size), rng.normal(shift, size=size))
-    phi = torch.special.ndtr
-    assert computed["auroc"] == pytest.approx(float(phi(torch.tensor(shift / math.sqrt(2)))), abs=3e-3)
-    quantile = torch.special.ndtri(torch.tensor(0.95, dtype=torch.float64))
-    assert computed["fpr95"] == pytest.approx(float(1 - phi(shift - quantile)), abs=5e-3)
 
 
 # --- scores of logits ----------------------------------------------------------------------------------------------

@@ -165,26 +165,22 @@ class TestLoadEmbeddings:
         assert not torch.equal(matrix[ids["dog"]], matrix[ids["bird"]])
         assert load_embeddings(path, tokenizer, 3, zero_unknown=True)[ids["dog"]].tolist() == [0, 0, 0]
 
-    def test_wrong_width(self, tokenizer, tmp_path):
-        path = tmp_path / "glove.txt"
-        path.write_text("cat 1 2 3\ndog 1 2\n")
-        with pytest.raises(ValueError, match=r"glove.txt, line 2 must hold embedding_size 3 values, got 2"):
-            load_embeddings(path, tokenizer, 3)
-
     def test_words_with_spaces_are_passed_over(self, tokenizer, tmp_path):
         path = tmp_path / "glove.txt"
         path.write_text("dog 1 2 3\n. . . 4 5 6\ncat 7 8 9\n")
         matrix = load_embeddings(path, tokenizer, 3)
         assert matrix[tokenizer.get_vocab()["cat"]].tolist() == [7, 8, 9]
 
-    def test_wrong_width_of_the_file(self, tokenizer, tmp_path):
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("cat 1 2 3\ndog 1 2\n", "line 2 must hold embedding_size 3 values, got 2"),
+            ("400000 3\n", "line 1 must hold embedding_size 3 values, got 1"),
+            ("fish 1 2 3\n", "must contain words of the tokenizer, got none of its 6"),
+        ],
+    )
+    def test_files_of_other_vectors_are_refused(self, text, message, tokenizer, tmp_path):
         path = tmp_path / "glove.txt"
-        path.write_text("400000 3\n")
-        with pytest.raises(ValueError, match=r"glove.txt, line 1 must hold embedding_size 3 values, got 1"):
-            load_embeddings(path, tokenizer, 3)
-
-    def test_other_vocabulary(self, tokenizer, tmp_path):
-        path = tmp_path / "glove.txt"
-        path.write_text("fish 1 2 3\n")
-        with pytest.raises(ValueError, match="must contain words of the tokenizer, got none of its 6"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
             load_embeddings(path, tokenizer, 3)

@@ -56,10 +56,11 @@ def test_the_table_of_equal_mass_has_its_own_temperature(run):
 
 def test_what_the_paper_does_not_print_has_one_column(run):
     columns = [("ece", "pre_t"), ("error", "pre_t")]
-    table = table_rows(
-        beside_the_paper({"flsd_53": {1: run()}}, CELLS, columns, {"flsd_53": "FLSD-53"}, temperatures=False)
-    )
-    assert table == [["Loss", "ECE %", "paper", "error %", "seeds"], ["FLSD-53", "10.00", "6.92°", "20.00", "1"]]
+    table = table_rows(beside_the_paper({"flsd_53": {1: run()}}, CELLS, columns, {"flsd_53": "FLSD-53"}))
+    assert table == [
+        ["Loss", "ECE %", "paper", "T", "error %", "seeds"],
+        ["FLSD-53", "10.00", "6.92°", "1.00", "20.00", "1"],
+    ]
 
 
 def test_each_metric_is_read_from_a_record(run):

@@ -33,7 +33,6 @@ from papers.pages.records import record_of
 from papers.runs.command import run_recipe
 from processes import output_of, start
 
-from hf_focal import LossConfig, Temperature
 from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.losses import class_balanced_weights
 from hf_focal.metrics import adaptive_calibration_error, expected_calibration_error
@@ -145,18 +144,13 @@ def compared(digits, tmp_path_factory):
 
 
 def test_a_comparison_reports_every_run_and_all_of_them(compared):
-    assert [result.loss for result in compared.results] == ["cross_entropy", "focal:gamma=3"]
+    """As in the recipe for texts, and with confidences and examples."""
     for result, name in zip(compared.results, compared.logits, strict=True):
         report = compared.folder / name / "report"
-        assert {path.name for path in report.iterdir()} >= REPORT
-        assert json.loads((report / "metrics.json").read_text())["pre"]["ece"] == result.pre["ece"]
+        assert {path.name for path in report.iterdir()} >= REPORT | {"confidence.md", "examples.png"}
         assert result.pre["num_samples"] == NUM_TEST
-        assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
-        assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
-    lines = (compared.folder / "report" / "table.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("| ")][2:4]  # after the titles
-    assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=3"]
-    assert (compared.folder / "report" / "comparison.png").stat().st_size > 1000
+    written = {path.name for path in (compared.folder / "report").iterdir()}
+    assert written >= {"table.md", "comparison.png", "confidence.md", "examples.png"}
 
 
 def test_the_logits_of_a_run_are_kept_for_the_equal_mass_errors(compared):
@@ -426,13 +420,9 @@ def test_a_long_tail_is_cut_of_the_training_images_alone(digits, tmp_path, train
     options = digits.files | {"imbalance": 0.1, "loss": "class_balanced:beta=0.9", "class_weights_steps": 2}
     (result,) = run(tmp_path, **options, per_device_train_batch_size=10)
     files = {name: str(path) for name, path in digits.files.items()}
-    balanced, tailed = (
-        recipe.load_data(recipe.ImageDataArguments(**files, validation_size=40, imbalance=imbalance), seed=42)[0]
-        for imbalance in (None, 0.1)
-    )
-    before, counts = (np.bincount(splits["train"]["labels"][:], minlength=10) for splits in (balanced, tailed))
-    np.testing.assert_array_equal(counts, np.minimum(before, np.floor(before.max() * 0.1 ** (np.arange(10) / 9))))
-    assert balanced["validation"]["labels"][:] == tailed["validation"]["labels"][:]
+    tailed, _ = recipe.load_data(recipe.ImageDataArguments(**files, validation_size=40, imbalance=0.1), seed=42)
+    counts = np.bincount(tailed["train"]["labels"][:], minlength=10)
+    assert counts[0] > 5 * counts[-1] and len(tailed["validation"]) == 40
     (trainer,) = trainers
     assert trainer.train_dataset.labels.tolist() == tailed["train"]["labels"][:]
     assert result.details["class_counts"] == counts.tolist()
@@ -447,5 +437,3 @@ def test_a_long_tail_is_cut_of_the_training_images_alone(digits, tmp_path, train
     assert [epoch for epoch, _ in result.details["training_losses"]] == []  # two epochs are less than 500 steps
     report = {path.name for path in (tmp_path / "report").iterdir()}
     assert report >= REPORT | {"shots.md", "class_weights.png"}
-    with pytest.raises(ValueError, match=r"other settings \(imbalance: 0\.1 there, 0\.2 now\)"):
-        run(tmp_path, **options | {"imbalance": 0.2}, per_device_train_batch_size=10)
