@@ -1,3 +1,4 @@
+import atexit
 import gc
 import html
 import json
@@ -67,7 +68,7 @@ def test_env_prints_what_a_bug_report_needs(capsys):
 
 def test_only_a_process_of_its_own_collects_less_garbage(monkeypatch):
     before, atexit_calls = gc.get_threshold(), []
-    monkeypatch.setattr(cli.atexit, "register", atexit_calls.append)
+    monkeypatch.setattr(atexit, "register", atexit_calls.append)
     monkeypatch.setattr(sys, "argv", ["hf-focal", "losses"])
     try:
         assert main(["losses"]) == 0 and gc.get_threshold() == before and not atexit_calls
