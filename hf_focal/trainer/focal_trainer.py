@@ -448,14 +448,14 @@ class FocalTrainer(Trainer):
             self._pass = EvaluationPass()
         if streamed is None:
             return output
-        metrics = self._metrics(streamed, metric_key_prefix)
+        metrics = self._evaluation_metrics(streamed, metric_key_prefix)
         self.confusion = streamed.confusion
         if self._serves_update:
             self._gamma_updates.update(*streamed.before.samples())
         add_metrics(output.metrics, metrics, metric_key_prefix)
         return output
 
-    def _metrics(self, streamed: StreamedEvaluation, prefix: str) -> dict[str, float]:
+    def _evaluation_metrics(self, streamed: StreamedEvaluation, prefix: str) -> dict[str, float]:
         """Return the metrics over all processes, with a prefix; NaN where an evaluation has no labels to measure."""
         metrics = {f"{prefix}_{key}": value for key, value in streamed.compute().items()}
         if not streamed.num_samples and not self._predicts:
