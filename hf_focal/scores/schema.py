@@ -95,7 +95,9 @@ class Schema:
         values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in stored.items()}
         found = cls(**values)
         lists = (found.columns, found.classes, found.label_columns)
-        if not all(isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists):
+        if not found.columns or not all(
+            isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists
+        ):
             raise ValueError(f"expected names of columns and classes, got {stored!r}")
         if found.confidence_kind not in CONFIDENCE_KINDS:
             raise ValueError(f"expected a known kind of confidences, got {found.confidence_kind!r}")
