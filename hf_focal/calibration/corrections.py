@@ -21,6 +21,7 @@ from .promises import drop_promises
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
 # What versions up to 0.2 recorded beside a correction: the scores of its fit.
+FILE_VERSIONS = (1, 2)  # of correction.json; version 1 had other names for A and b
 _SCORES = {"objective", "ece_before", "ece_after", "nll_before", "nll_after", "num_samples", "num_bins", "at_grid_end"}
 _SCORES |= {"fallback"}
 
@@ -300,10 +301,13 @@ class Correction:
         """Read a correction that was saved by `save`, by `calibrate` (``correction.json``), or as a `Temperature`.
 
         Raises:
-            InputError: the file is missing, or holds something else.
+            InputError: the file is missing, has a later version of the format, or holds something else.
         """
         try:
-            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+            saved = json.loads(Path(path).read_text(encoding="utf-8"))
+            if isinstance(saved, dict) and "format" in saved and saved.get("version") not in FILE_VERSIONS:
+                raise ValueError(f"its version must be 1 or 2, got {saved.get('version')!r}")
+            return cls.from_dict(saved)
         except (OSError, TypeError, ValueError, OverflowError) as error:
             raise InputError("path", f"must be a file with a correction, got {str(path)!r}: {error}") from error
 

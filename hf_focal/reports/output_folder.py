@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,18 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
     folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
     is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
     try:
-        if folder.exists() and not folder.is_dir():
-            raise InputError("output", f"must be a new folder, got the file {str(output)!r}")
-        if is_main:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            folder.lstat()
+        is_file = folder.exists() and not folder.is_dir()
+    except (ValueError, OSError) as error:  # a name that no file can have
+        raise InputError("output", f"must be the name of a folder, got {str(output)!r}: {one_line(error)}") from error
+    if is_file:
+        raise InputError("output", f"must be a new folder, got the file {str(output)!r}")
+    if is_main:
+        try:
             lock_folder(folder, "output")
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:
-        raise InputError("", one_line(error)) from error
+        except (ValueError, OSError) as error:
+            raise InputError("", one_line(error)) from error
     try:
         if any(path.name != LOCK for path in folder.glob("*")):
             raise InputError(

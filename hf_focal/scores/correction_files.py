@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyarrow import csv
 from tqdm.auto import tqdm
 
 from ..calibration import CalibrationFit, Correction
+from ..calibration.corrections import FILE_VERSIONS
 from ..reports.output_folder import check_new_file
 from ..reports.run_results import write_json
 from ..validation import InputError
@@ -22,7 +24,7 @@ from .schema import LINKS, Schema
 from .score_table import read_scores
 from .table_files import score_batches
 
-FORMAT, VERSION = "hf_focal correction", 2  # version 1 had other names for A and b
+FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]
 _ROWS = 100_000  # samples in a batch
 
 
@@ -110,17 +112,28 @@ def correct_file(
                 logits = torch.from_numpy(fitted.apply(table.logits))
                 probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
                 corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
-                writer = _writer(part, suffix, corrected.schema) if writer is None else writer
-                writer(corrected)
+                with _writing(target):
+                    writer = _writer(part, suffix, corrected.schema) if writer is None else writer
+                    writer(corrected)
                 count += len(corrected)
                 progress.update(len(corrected))
         if writer is None:
             raise InputError("scores", f"must have rows, got none in {str(source)!r}")
-        writer(None)
-        part.rename(target)
+        with _writing(target):
+            writer(None)
+            part.rename(target)
     finally:
         part.unlink(missing_ok=True)
     return count
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Raise `InputError` for what the system says of a file in writing, such as that the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError("output", f"must be a file that can be written, got {str(target)!r}: {error}") from error
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:
@@ -138,7 +151,7 @@ def read_correction(path: str | Path) -> dict[str, Any]:
         saved = {"format": FORMAT, "version": 1, **meaning, "correction": saved.get("correction", saved)}
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
-    if (version := saved.get("version")) not in (1, VERSION):
+    if (version := saved.get("version")) not in FILE_VERSIONS:
         raise InputError("correction", f"must have version 1 or {VERSION}, got {version!r} in {str(path)!r}")
     if missing := {"link", "classes", "scores", "floor", "correction"} - saved.keys():
         raise InputError("correction", f"must have {', '.join(sorted(missing))}, got {str(path)!r} without it")

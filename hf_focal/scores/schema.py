@@ -95,7 +95,9 @@ class Schema:
         values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in stored.items()}
         schema = cls(**values)
         lists = (schema.columns, schema.classes, schema.label_columns)
-        if not all(isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists):
+        if not schema.columns or not all(
+            isinstance(names, tuple) and all(isinstance(name, str) for name in names) for names in lists
+        ):
             raise ValueError(f"expected names of columns and classes, got {stored!r}")
         if schema.confidence_kind not in CONFIDENCE_KINDS:
             raise ValueError(f"expected a known kind of confidences, got {schema.confidence_kind!r}")

@@ -142,6 +142,17 @@ def test_what_version_2_saved_is_read(saved, expected, tmp_path):
     assert Correction.load(path) == expected
 
 
+@pytest.mark.parametrize("version", [0, 3, "2", None, [2]])
+def test_a_file_of_another_version_is_refused(version, tmp_path):
+    path = tmp_path / "correction.json"
+    correction = Correction.temperature(2.0).to_dict()
+    path.write_text(json.dumps({"format": "hf_focal correction", "version": version, "correction": correction}))
+    with pytest.raises(
+        InputError, match=r"path must be a file with a correction, .*: its version must be 1 or 2, got "
+    ):
+        Correction.load(path)
+
+
 def test_a_saved_temperature_is_read_as_a_correction(tmp_path):
     Temperature(1.7, "nll", 0.2, 0.1, 1.0, 0.9, 10, 15).save(tmp_path / "temperature.json")
     assert Correction.load(tmp_path / "temperature.json").T == 1.7

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_focal import calibrate_scores, evaluate_scores
+from hf_focal import InputError, calibrate_scores, evaluate_scores
 from hf_focal.reports.output_folder import arguments_of
 
 
@@ -33,6 +33,12 @@ def test_the_next_steps_on_the_page_keep_folders(table, tmp_path, monkeypatch):
     assert "my" in page and "data/fit.npz" in page
     for folder in ("measured", "results/fitted"):
         assert "my data" not in json.dumps(json.loads((tmp_path / folder / "report" / "metrics.json").read_text()))
+
+
+@pytest.mark.parametrize("output", ["a\0b", "x" * 300])
+def test_a_name_that_no_folder_can_have_is_refused(table, output):
+    with pytest.raises(InputError, match=r"^output must be the name of a folder, got "):
+        evaluate_scores(str(table / "test.npz"), output=output)
 
 
 def test_tables_in_memory_have_no_names():

@@ -160,6 +160,22 @@ def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(*parts)
 
 
+def test_a_full_disk_is_an_error_of_the_output_that_leaves_no_file(file, tmp_path, monkeypatch):
+    class FullDisk:
+        def __init__(self, path, *_, **__):
+            path.touch()
+
+        def write_table(self, batch):
+            raise OSError(28, "No space left on device")
+
+    calibrate_scores(file, output=tmp_path / "out")
+    monkeypatch.setattr(correction_files.csv, "CSVWriter", FullDisk)
+    (tmp_path / "full").mkdir()
+    with pytest.raises(InputError, match=r"^output must be a file that can be written, got .*No space left"):
+        correct_file(tmp_path / "out" / "correction.json", file, tmp_path / "full" / "c.csv")
+    assert not [*(tmp_path / "full").iterdir()]
+
+
 def test_columns_in_another_order_are_those_of_the_same_classes(file, tmp_path):
     result = calibrate_scores(file, method="vector", output=tmp_path / "out")
     frame = pd.read_csv(file)

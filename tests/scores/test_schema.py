@@ -184,6 +184,9 @@ def test_a_correction_of_logits_is_not_applied_to_probabilities(tmp_path):
     correction.write_text(json.dumps(saved | {"schema": saved["schema"] | {"kind": "probabilities"}}))
     with pytest.raises(InputError, match=r"correction must be .* got a schema of other scores"):
         correct_file(correction, tmp_path / "l.csv", tmp_path / "e.csv")
+    correction.write_text(json.dumps(saved | {"schema": saved["schema"] | {"columns": []}}))
+    with pytest.raises(InputError, match=r"correction must be .* expected names of columns and classes"):
+        correct_file(correction, tmp_path / "l.csv", tmp_path / "e.csv")
 
 
 @pytest.mark.parametrize(
