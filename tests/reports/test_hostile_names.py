@@ -25,7 +25,7 @@ def run_of(name):
 def detection_of(name):
     entry = {"pre": {"ece": 0.1, "accuracy": 0.5}, "post": {"ece": 0.1, "accuracy": 0.5}}
     shift = {name: [{"severity": 0, **entry}, {"severity": 1, **entry}]}
-    return DetectionResult.measure(name, 1.5, LOGITS, {name: LOGITS.roll(1, 0) / 2}, shift=shift)
+    return DetectionResult.measure(name, 1.5, LOGITS, {name: LOGITS.roll(1, 0) / 2}, shift=shift, in_distribution={})
 
 
 @pytest.mark.parametrize("name", NAMES)
