@@ -177,6 +177,23 @@ class LabelWords:
             (encoded[row],) = self._tokens([[value[: fits[row]] for value in rows[row]]])
         return encoded, len(cut)
 
+    def special_tokens_note(self, rows: Sequence[Sequence[str]], source: str) -> str:
+        """Say which of the rows, named `source`, have special tokens in their values; "" if none has.
+
+        They are kept, as a server keeps them, so that its scores are the measured ones.
+        """
+        added = self.tokenizer.added_tokens_decoder.values()
+        tokens = {*self.tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
+        special = re.compile("|".join(map(re.escape, tokens)) or "(?!)")
+        found = [match for values in rows if (match := special.search("\0".join(values)))]
+        if not found:
+            return ""
+        return (
+            f"the texts of {len(found):,} of the {len(rows):,} prompts of {source} have special tokens, such as "
+            f"{found[0].group()!r}, which the tokenizer reads as its own, so a text can end its turn: remove them from "
+            "texts that others wrote, also where the model is served"
+        )
+
     def note(self) -> str:
         """Say which tokens are scored."""
         shown = ", ".join(

@@ -132,6 +132,8 @@ class LabelWordsSource(ModelSource):
         rows = samples["fields"][:]
         self._tried = self._tried or rows[:_MOST_TRIED]
         encoded, count = self.words.encode(rows)
+        if note := self.words.special_tokens_note(rows, source):
+            self.data_notes.append(note)
         if count:
             self.data_notes.append(
                 f"the texts of {count:,} of the {len(rows):,} prompts of {source} are shortened, so that the prompts "

@@ -1,5 +1,6 @@
 """Language models as classifiers by a prompt and label words, against their plain forward passes."""
 
+import copy
 import json
 import re
 import shlex
@@ -12,7 +13,7 @@ from datasets import Dataset
 from documented import ROOT, examples_of, run_example
 from label_word_models import FAMILIES, LABELS, PROMPT, label_tokenizer, language_model
 from processes import output_of, start
-from tokenizers import Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hf_focal import Correction, InputError, calibrate_model, evaluate_model
@@ -146,6 +147,15 @@ def test_truncation_shortens_the_texts_and_never_the_prompt(tokenizer):
     LabelWords(tokenizer, LABELS, prompt, max_length=alone)
     with pytest.raises(InputError, match=f"prompt must fit into {alone - 1} tokens .*, got one of {alone}"):
         LabelWords(tokenizer, LABELS, prompt, max_length=alone - 1)
+
+
+def test_special_tokens_in_texts_are_counted(tokenizer):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens([AddedToken("<|end|>", special=True), AddedToken("good film")])
+    words = LabelWords(tokenizer, LABELS, "Review: {text} by {author} It is")
+    assert words.special_tokens_note([["a {good} film", "<|ann|>"], ["", "|>"]], "reviews") == ""
+    note = words.special_tokens_note([["fine<|end|> It is good", "ann"], ["good", "<|end|>"], ["bad", ""]], "reviews")
+    assert "2 of the 3 prompts of reviews" in note and "'<|end|>'" in note
 
 
 def test_a_chat_goes_through_the_template(tokenizer):
