@@ -190,8 +190,8 @@ class LabelWords:
             return ""
         return (
             f"the texts of {len(found):,} of the {len(rows):,} prompts of {source} have special tokens, such as "
-            f"{found[0].group()!r}, which the tokenizer reads as its own, so a text can end its turn: remove them from "
-            "texts that others wrote, also where the model is served"
+            f"{found[0].group()!r}, which the tokenizer reads as its own, so a text can end its turn: remove them "
+            "from texts that others wrote, also where the model is served"
         )
 
     def note(self) -> str:
