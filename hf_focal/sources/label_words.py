@@ -153,7 +153,7 @@ class LabelWordsSource(ModelSource):
         if self.options.save_as is not None:
             sequence_classifier(self.model, Correction(), self._tried)
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         """``correction.json`` holds the whole correction."""
         return True
 
@@ -199,8 +199,14 @@ class LabelWordsSource(ModelSource):
         if self.options.save_as is not None:
             save_whole(folder, self.classifier, self.encoder)
         words = {"label_words": {"model": public_name(self.name), **self.words.record()}}
-        classes_and_schema = (fitted_on.classes, fitted_on.schema)
-        write_correction(folder / "correction.json", fit, *classes_and_schema, config_entries.get("thresholds"), words)
+        write_correction(
+            folder / "correction.json",
+            fit,
+            classes=fitted_on.classes,
+            schema=fitted_on.schema,
+            thresholds=config_entries.get("thresholds"),
+            of_source=words,
+        )
 
     def card_model(self, name: str) -> CardModel:
         is_model = self.options.save_as is not None

@@ -285,7 +285,7 @@ class ModelSource(Source):
     def is_main(self) -> bool:  # type: ignore[override]
         return self.args.process_index == 0
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
         return correction.method != "platt" or self.has_bias
 

@@ -147,7 +147,7 @@ class Source:
         """Raise `InputError` unless `new_prior` has shares of the classes or labels."""
         check_shares("new_prior", new_prior, scores.num_classes, scores.link)
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         """Return whether what `save` writes gives corrected probabilities."""
         return True
 
@@ -165,8 +165,13 @@ class Source:
         self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
-        classes_and_schema = (fitted_on.classes, fitted_on.schema)
-        write_correction(folder / "correction.json", fit, *classes_and_schema, config_entries.get("thresholds"))
+        write_correction(
+            folder / "correction.json",
+            fit,
+            classes=fitted_on.classes,
+            schema=fitted_on.schema,
+            thresholds=config_entries.get("thresholds"),
+        )
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         """Write ``README.md``, which calls the source `name`."""

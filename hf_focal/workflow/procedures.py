@@ -284,7 +284,7 @@ def _thresholds_of_fit(
     Return them, their description, and notes. `on_test` are the metrics of test data before and after the correction.
     """
     before, after = on_test or (None, None)
-    if source.folds(fit.correction):
+    if source.can_fold(fit.correction):
         samples, measured, notes = fit.threshold_samples(fitted.collected().are_independent), after, []
     else:
         samples, measured = fitted.threshold_samples(), before
