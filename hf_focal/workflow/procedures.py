@@ -126,7 +126,7 @@ def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> No
         raise InputError("threshold_data", f"must be given with {goal.target}, got None")
     if goal is None and threshold_data is not None:
         argument = Data.named("threshold_data", threshold_data).argument
-        raise InputError(argument, "must come with precision, recall, or coverage, got it alone")
+        raise InputError(argument, "needs precision, recall, or coverage, got none of them")
 
 
 def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
