@@ -15,8 +15,8 @@ from torch import Tensor
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError, check_positive
+from .calibration_config import drop_calibration_entries
 from .folding import can_generate, fold
-from .promises import drop_promises
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
@@ -486,8 +486,8 @@ def fold_correction(
     generates, `"folded": True` is also recorded, so `calibrated_generation` does not apply T again. T replaces a
     temperature recorded by `apply_calibrated_generation`, which is not in the weights.
 
-    What the configuration promised about the earlier probabilities (`config.thresholds`, `config.prior_shift`, and
-    `config.option_calibration`) is removed, with a warning.
+    The entries of the configuration that held for the earlier probabilities (`config.thresholds`,
+    `config.prior_shift`, and `config.option_calibration`) are removed, with a warning.
 
     Args:
         model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a
@@ -540,13 +540,13 @@ def calibration_record(correction: Correction, folded: bool | None = None) -> di
 def record_fold(config: Any, folded: Correction, generates: bool) -> None:
     """Record a correction that was folded into a model in its configuration, combined with what was folded before.
 
-    What the configuration promised about the earlier probabilities is removed.
+    The entries of the configuration that held for the earlier probabilities are removed.
     """
     earlier = recorded_calibration(config)
     on_top = is_folded(earlier, generates)
     if folded.is_identity and (on_top or not earlier):
         return
-    drop_promises(config)
+    drop_calibration_entries(config)
     if not on_top:
         record = calibration_record(folded)
     elif _has_numbers(earlier):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..utils.model_wrappers import unwrap
 from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
-from .trial_runs import Trial, close, is_quantized, large_power, scaled_alike
+from .trial_runs import TrialModel, close, is_quantized, large_power, scaled_alike
 
 if TYPE_CHECKING:
     from .corrections import Correction
@@ -81,7 +81,7 @@ def _without_b(correction: "Correction", name: str) -> "Correction":
 def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
     """Return False if a classifier's last layer has no bias, into which a correction's offset could be folded."""
     try:
-        return all(layer.bias is not None for layer in Trial(check_whole(model), example).logit_layers())
+        return all(layer.bias is not None for layer in TrialModel(check_whole(model), example).logit_layers())
     except TypeError:  # nothing can be folded anyway
         return True
 
@@ -94,7 +94,7 @@ def is_masked_language_model(model: Any) -> bool:
     return any(kind.__name__.endswith("ForMaskedLM") for kind in type(model).__mro__)
 
 
-def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction: "Correction") -> None:
+def _write(place: _Place, trial: TrialModel, probe: Callable[[], Tensor], correction: "Correction") -> None:
     """Correct the tensors in place, and warn if predictions change by rounding.
 
     `probe` returns logits (..., K) of random inputs. If tensors or logits overflow, or if the trial's logits are not
@@ -161,8 +161,8 @@ def _restore(tensors: Sequence[Tensor], originals: Sequence[Tensor]) -> None:
 # Classifiers
 
 
-def _in_classifier(model: Any, example: Mapping[str, Any] | None) -> tuple[_Place, Trial, Callable[[], Tensor]]:
-    trial = Trial(model, example)
+def _in_classifier(model: Any, example: Mapping[str, Any] | None) -> tuple[_Place, TrialModel, Callable[[], Tensor]]:
+    trial = TrialModel(model, example)
     layers = trial.logit_layers()
     _check_unquantized(model, layers)
     tensors = [parameter for layer in layers for parameter in _parameters(layer)]
@@ -207,7 +207,7 @@ def _features(layer: Any) -> Tensor:
 # Language models
 
 
-def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]:
+def _in_language_model(model: Any) -> tuple[_Place, TrialModel, Callable[[], Tensor]]:
     """Find the weights of the head or, if the embeddings share them, of the norm before the head."""
     name = type(model).__name__
     if hasattr(model, "peft_config"):
@@ -221,7 +221,7 @@ def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]
             f"model must predict tokens from input_ids, by a Linear head, got {name} with {model.main_input_name} and "
             f"{type(head).__name__}: {_INSTEAD}"
         )
-    trial = Trial(model)
+    trial = TrialModel(model)
     norm = _norm_before(trial, head)
     if len(_uses(model, [head.weight])) == 1:
         layers: list[nn.Module] = [head]
@@ -251,14 +251,14 @@ def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]
         finally:
             _restore(tensors, originals)
         if halves:
-            return _Place(layers, tensors, offset), trial, Trial(model, random).logits
+            return _Place(layers, tensors, offset), trial, TrialModel(model, random).logits
     raise TypeError(
         f"model must have logits that are proportional to its last norm or head, got {name}, whose are not (a "
         f"soft-cap, or layers between them): {_INSTEAD}"
     )
 
 
-def _norm_before(trial: Trial, head: nn.Module) -> nn.Module | None:
+def _norm_before(trial: TrialModel, head: nn.Module) -> nn.Module | None:
     """Return the last layer before the head that has a vector as its weight, such as a norm, or None."""
     ran = [item for item in trial.runs() if item is head or getattr(getattr(item, "weight", None), "ndim", 0) == 1]
     if ran.count(head) != 1:

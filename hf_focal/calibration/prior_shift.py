@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, as_scores, as_tensor
+from .calibration_config import drop_calibration_entries
 from .corrections import Correction, calibration_record, fold_correction, is_folded, recorded_calibration
 from .cross_fitting import CalibrationFit
 from .folding import check_whole, has_bias
-from .promises import drop_promises
 from .threshold_goal import ThresholdGoal
 
 
@@ -63,7 +63,7 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     shares = _composed(getattr(config, "prior_shift", None), train_prior, new_prior, size, link)
     recorded = vars(config).pop("prior_shift", None)  # or it would be told that it is removed
     if record and not is_folded(record, generates=False):  # the shift follows this correction, outside of the weights
-        drop_promises(config)
+        drop_calibration_entries(config)
         config.calibration = calibration_record(Correction.from_dict(record).then(shift), False)
         config.prior_shift = shares
         return model

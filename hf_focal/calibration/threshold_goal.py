@@ -38,7 +38,7 @@ class ThresholdGoal:
         for name, value in (named | {"confidence": confidence}).items():
             check_fraction(name, value)
         if simultaneous and not named:
-            raise InputError("simultaneous", f"must come with {' or '.join(targets)}, got it alone")
+            raise InputError("simultaneous", f"needs {' or '.join(targets)}, got none of them")
         for target, least in named.items():
             return cls(target, least, confidence, simultaneous)
         return None

@@ -229,8 +229,8 @@ def fit_thresholds(
     goals = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
     chosen = [name for name in _TARGETS if goals[name] is not None]
     if len(chosen) != 1:
-        expected = "precision, recall, coverage, f1, or cost"
-        raise InputError(expected, f"must be given, just one of them, got {chosen or None}")
+        expected = "exactly one of precision, recall, coverage, f1, and cost"
+        raise InputError(expected, f"must be given, got {chosen or None}")
     target = chosen[0]
     targets = {"sigmoid": ("precision", "recall", "f1", "cost"), "softmax": ("precision", "coverage")}
     if target not in targets.get(link, ()):

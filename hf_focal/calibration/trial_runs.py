@@ -13,7 +13,7 @@ _LENGTHS = 16, 4  # of texts, in tokens
 _NEAREST = 6  # of the layers that run last, how many may compute the logits
 
 
-class Trial:
+class TrialModel:
     """A model with a batch on which it runs. Each run has the same random numbers, and leaves the model as it was.
 
     Args:

@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from ..calibration import Correction
+from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.corrections import calibration_record
-from ..calibration.promises import drop_promises
 from ..calibration.trial_runs import close
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError
@@ -442,7 +442,7 @@ def sequence_classifier(
     set_labels(config, words.labels, words.one_logit)
     config.prompt = words.plain_prompt()
     config.get_text_config().pad_token_id = config.pad_token_id = tokenizer.pad_token_id
-    drop_promises(config, quiet=True)
+    drop_calibration_entries(config, quiet=True)
     vars(config).pop("calibration", None)
     with torch.device("meta"):
         classifier = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)

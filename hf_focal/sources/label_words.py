@@ -148,18 +148,18 @@ class LabelWordsSource(ModelSource):
         """Label words have a bias that no temperature removes, also with few samples and with two classes."""
         return default_correction(objective == "nll" and not per_label, len(scores))
 
-    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+    def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         return [*self.data_notes, *self.earlier_correction("; the scores include it", "; it is for generated text")]
 
     def check_saving(self, new_prior: Any) -> None:
         if self.options.save_as is not None:
             sequence_classifier(self.model, Correction(), self._tried)
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         """``correction.json`` holds the whole correction."""
         return True
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
         """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
         try:
             self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
@@ -193,7 +193,7 @@ class LabelWordsSource(ModelSource):
         return vllm_classifier(self.words, correction, self.model.language_model)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
         if self.requests is not None:
@@ -201,8 +201,14 @@ class LabelWordsSource(ModelSource):
         if self.options.save_as is not None:
             save_whole(folder, self.classifier, self.encoder)
         words = {"label_words": {"model": public_name(self.name), **self.words.record()}}
-        classes_and_schema = (fitted_on.classes, fitted_on.schema)
-        write_correction(folder / "correction.json", fit, *classes_and_schema, promises.get("thresholds"), words)
+        write_correction(
+            folder / "correction.json",
+            fit,
+            classes=fitted_on.classes,
+            schema=fitted_on.schema,
+            thresholds=config_entries.get("thresholds"),
+            of_source=words,
+        )
 
     def card_model(self, name: str) -> CardModel:
         is_model = self.options.save_as is not None

@@ -15,11 +15,11 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from ..calibration import CalibrationFit, Correction, fold_correction
+from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.corrections import recorded_calibration
 from ..calibration.cross_fitting import OF_LINK
 from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
-from ..calibration.promises import drop_promises
 from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import NotPublishedError
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
@@ -285,7 +285,7 @@ class ModelSource(Source):
     def is_main(self) -> bool:  # type: ignore[override]
         return self.args.process_index == 0
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
         return correction.method != "platt" or self.has_bias
 
@@ -302,7 +302,7 @@ class ModelSource(Source):
             was_calibrated=self.was_calibrated,
         )
 
-    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+    def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         if fit is None:
             evaluated = self.earlier_correction("; it is evaluated as it is", "; it is evaluated without it")
             return [*self.data_notes, *evaluated]
@@ -315,15 +315,17 @@ class ModelSource(Source):
             "option_calibration": "the T for options in the model's config is removed: fit it again, to the corrected "
             "model",
         }
-        removed = [note for name, note in lost.items() if getattr(self.config, name, None) and name not in promises]
+        removed = [
+            note for name, note in lost.items() if getattr(self.config, name, None) and name not in config_entries
+        ]
         return [*removed, *self.data_notes, *self.earlier_correction(on_top, "; the one here replaces it")]
 
     def earlier_correction(self, if_folded: str, if_not_folded: str) -> list[str]:
         return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
         """Fold the correction into the weights or, where that is impossible, store it in the config, with a note."""
-        drop_promises(self.model.config, quiet=True)
+        drop_calibration_entries(self.model.config, quiet=True)
         folded = None
         with rounding_notes(result.notes):
             try:
@@ -336,7 +338,7 @@ class ModelSource(Source):
                 note = keep_in_config(self.model, fit.correction, result.temperature, generates, error)
                 result.notes.append(note)
                 folded = False
-        vars(self.model.config).update(promises)
+        vars(self.model.config).update(config_entries)
         return folded
 
     def _check_foldable(self) -> None:
@@ -346,13 +348,13 @@ class ModelSource(Source):
         fold_correction(self.model, correction)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the corrected model, its processor, and its correction."""
         save_whole(folder, self.model, self.processor)
         if result.temperature.is_fitted:
             result.temperature.save(folder / "temperature.json")
-        super().save(folder, fit, fitted_on, promises, result)
+        super().save(folder, fit, fitted_on, config_entries, result)
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         if self.task.name == "text-classification":

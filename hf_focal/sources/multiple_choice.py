@@ -9,8 +9,8 @@ from typing import Any
 from datasets import Dataset
 
 from ..calibration import CalibrationFit, Correction
+from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.corrections import calibration_record
-from ..calibration.promises import drop_promises
 from ..choices.option_scores import SCORES, EncodedQuestions, encode_choices, option_settings, option_temperature
 from ..reports import RunResult
 from ..scores.score_table import Scores
@@ -63,7 +63,7 @@ class MultipleChoiceSource(ModelSource):
     def was_calibrated(self) -> bool:
         return self.recorded[0] is not None
 
-    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+    def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         temperature, problem = self.recorded
         notes = [*self.data_notes]
         notes += self.earlier_correction("; the scores of the options include it", "; it is for generated text")
@@ -79,13 +79,13 @@ class MultipleChoiceSource(ModelSource):
     def check_saving(self, new_prior: Any) -> None:
         """Any T can be stored in the config."""
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
         """Store T in the config: text that is sampled with such a T makes no sense."""
         result.notes.append(
             "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
             "the text that the model generates, do not change"
         )
-        drop_promises(self.model.config, quiet=True)
+        drop_calibration_entries(self.model.config, quiet=True)
         self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
         return False
 

@@ -47,7 +47,7 @@ class OnnxSource(ModelSource):
             )
         return model
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         return True
 
     def _check_foldable(self) -> None:

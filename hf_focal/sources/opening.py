@@ -26,7 +26,7 @@ def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dic
         return TableSource(**options), Data.named("scores", scores)
     for argument, value in (("source", source), ("data", data)):
         if value is None:
-            raise InputError(argument, "must be given, or scores, got None")
+            raise InputError(argument, "must be given, got None: give source and data, or scores")
     if isinstance(source, str | Path):
         return _model_source(source, num_bins, **options), Data.named("data", data)
     if options:

@@ -126,10 +126,10 @@ class Source:
         """Return what a result says of the source."""
         return DataSection(model=self.title(scores), task="scores")
 
-    def notes(self, fit: CalibrationFit | None, promises: Mapping[str, Any]) -> list[str]:
+    def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         """Return what a reader of a result should know of the source.
 
-        `fit` is None without a correction, and `promises` are what `fold` takes.
+        `fit` is None without a correction, and `config_entries` are what `fold` takes.
         """
         return []
 
@@ -147,12 +147,12 @@ class Source:
         """Raise `InputError` unless `new_prior` has shares of the classes or labels."""
         check_shares("new_prior", new_prior, scores.num_classes, scores.link)
 
-    def folds(self, correction: Correction) -> bool:
+    def can_fold(self, correction: Correction) -> bool:
         """Return whether what `save` writes gives corrected probabilities."""
         return True
 
-    def fold(self, fit: CalibrationFit, promises: dict[str, Any], result: RunResult) -> bool | None:
-        """Correct the source itself, if it can be, and keep what is promised on its corrected probabilities.
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
+        """Correct the source itself, if it can be, and keep the entries that hold for its corrected probabilities.
 
         Return False if the correction is kept beside it, in a config; a reader of the result needs to know that.
 
@@ -162,11 +162,16 @@ class Source:
         return None
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, promises: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
-        classes_and_schema = (fitted_on.classes, fitted_on.schema)
-        write_correction(folder / "correction.json", fit, *classes_and_schema, promises.get("thresholds"))
+        write_correction(
+            folder / "correction.json",
+            fit,
+            classes=fitted_on.classes,
+            schema=fitted_on.schema,
+            thresholds=config_entries.get("thresholds"),
+        )
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         """Write ``README.md``, which calls the source `name`."""

@@ -29,10 +29,10 @@ from transformers.trainer_utils import (
 )
 
 from ..calibration import CalibrationFit, Temperature, TemperatureStream, fit_correction, fit_temperature
+from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.clusters import cluster_keys
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
-from ..calibration.promises import drop_promises
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
 from ..hub.checkpoint_uploads import start_upload
@@ -251,7 +251,7 @@ class FocalTrainer(Trainer):
     def begin_training(self, train_dataloader: DataLoader) -> None:
         """Prepare the loss for a new training run, or restore it from the checkpoint."""
         if (config := getattr(self.model, "config", None)) is not None:
-            drop_promises(config)
+            drop_calibration_entries(config)
             if recorded_calibration(config):  # the record describes the weights before this training run
                 del config.calibration
         self.build_loss()

@@ -13,8 +13,8 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from ..calibration import Correction, fold_correction
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
+from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.corrections import calibration_record, is_folded
-from ..calibration.promises import drop_promises
 from ..tasks.heads import head_of, without_adapter
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import unwrap
@@ -84,7 +84,7 @@ def _record_beside(model: Any, folder: Path, correction: Correction) -> None:
     config = folder / "config.json"
     if config.is_file():  # as JSON, which works for the configuration of any class
         values = json.loads(config.read_text(encoding="utf-8"))
-        drop_promises(values)
+        drop_calibration_entries(values)
         values["calibration"] = calibration_record(correction, folded=False)
         write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
     elif without_adapter(model) is not model and head_of(model).generates and correction.T is not None:

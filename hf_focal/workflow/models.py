@@ -80,7 +80,7 @@ def evaluate_model(
             raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
     elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(argument, f"must come with precision, recall, or coverage, got {alone!r} alone")
+        raise InputError(argument, f"needs precision, recall, or coverage, got {alone!r} without them")
     return evaluate(
         model,
         measured,

@@ -126,7 +126,7 @@ def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> No
         raise InputError("threshold_data", f"must be given with {goal.target}, got None")
     if goal is None and threshold_data is not None:
         argument = Data.named("threshold_data", threshold_data).argument
-        raise InputError(argument, "must come with precision, recall, or coverage, got it alone")
+        raise InputError(argument, "needs precision, recall, or coverage, got none of them")
 
 
 def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
@@ -210,11 +210,11 @@ def calibrate(
         cross_fit = goal is not None or new_prior is not None or opened.cross_fits_temperatures
         fit = fitted.fit(method, objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=cross_fit)
         sections: dict[str, Any] = {}
-        promises: dict[str, Any] = {}  # what holds for the corrected probabilities
+        config_entries: dict[str, Any] = {}  # that hold for the corrected probabilities
         if prior is not None:
             fit, shift = shift_fit(fit, prior, new_prior, fitted.link, fitted.score_names)
             sections["prior"] = PriorSection(**shift)
-            promises["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
+            config_entries["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
         sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
         notes += fit.notes(fitted.score_names) if fit.is_cross_fitted else []
         with_examples = saves and not no_examples and opened.has_independent_samples and are_few(measured)
@@ -229,22 +229,22 @@ def calibrate(
                 on_test = metrics_with_samples(measured, (before, after), num_bins, fit.correction)
             thresholds, section, threshold_notes = _thresholds_of_fit(goal, opened, fit, fitted, on_test)
             sections["thresholds"] = section
-            promises["thresholds"] = thresholds.record(names_of(fitted))
+            config_entries["thresholds"] = thresholds.record(names_of(fitted))
             notes += threshold_notes
 
-        notes = [*fitted.notes, *measured.notes, *notes, *opened.notes(fit, promises)]
+        notes = [*fitted.notes, *measured.notes, *notes, *opened.notes(fit, config_entries)]
         result = run_result(opened, measured, fit.temperature, before, after, notes, **sections)
         saves_here = saves and opened.is_main
         try:
             if saves_here:
-                result = replace(result, fit=replace(result.fit, folded=opened.fold(fit, promises, result)))
+                result = replace(result, fit=replace(result.fit, folded=opened.fold(fit, config_entries, result)))
         finally:
             if on_result is not None:
                 on_result(result)
         if saves_here:
             with folder_to_save(output) as folder:
                 with disk_errors(folder, result):
-                    opened.save(folder, fit, fitted, promises, result)
+                    opened.save(folder, fit, fitted, config_entries, result)
                     examples = None
                     if with_examples:
                         inputs = partial(opened.inputs, measured_on)
@@ -284,7 +284,7 @@ def _thresholds_of_fit(
     Return them, their description, and notes. `on_test` are the metrics of test data before and after the correction.
     """
     before, after = on_test or (None, None)
-    if source.folds(fit.correction):
+    if source.can_fold(fit.correction):
         samples, measured, notes = fit.threshold_samples(fitted.collected().are_independent), after, []
     else:
         samples, measured = fitted.threshold_samples(), before

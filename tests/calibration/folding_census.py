@@ -6,7 +6,7 @@ import torch
 import transformers
 
 from hf_focal import fold_correction
-from hf_focal.calibration.trial_runs import Trial, close
+from hf_focal.calibration.trial_runs import TrialModel, close
 
 T = 1.7
 SMALL = {
@@ -78,13 +78,13 @@ def randomized(model):
 
 def census_of(model):
     """Fold T into a model, and return "folded", or why it was refused; raise AssertionError for other logits."""
-    trial = Trial(randomized(model))
+    trial = TrialModel(randomized(model))
     others = {}  # not the batch of the trial
     for name, value in trial.inputs.items():
         others[name] = torch.randn_like(value) if value.is_floating_point() else value.flip(0)
         if value.ndim == 2 and name.endswith("ids"):
             others[name] = torch.cat([value[:, :-1].roll(1, 1), value[:, -1:]], 1)
-    mine = Trial(model, others)
+    mine = TrialModel(model, others)
     before = mine.logits()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     try:
@@ -93,5 +93,5 @@ def census_of(model):
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
         return f"refused: {error}"
     assert close(mine.logits(), before / T, 1e-4), "wrong logits"
-    assert Trial(model, others).logits().dtype == before.dtype
+    assert TrialModel(model, others).logits().dtype == before.dtype
     return "folded"

@@ -20,7 +20,7 @@ def test_the_target_that_is_given():
         (0.9, False, {"precision": 0.8, "recall": 0.7}, "precision must not be given if recall is given, got 0.8 and"),
         (0.9, False, {"precision": 1.2}, "precision must be between 0 and 1, got 1.2"),
         (1.0, False, {"precision": None}, "confidence must be between 0 and 1, got 1.0"),
-        (0.9, True, {"precision": None, "recall": None}, "simultaneous must come with precision or recall, got it"),
+        (0.9, True, {"precision": None, "recall": None}, "simultaneous needs precision or recall, got none"),
     ],
 )
 def test_what_is_no_goal(confidence, simultaneous, targets, message):

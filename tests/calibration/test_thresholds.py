@@ -337,7 +337,7 @@ def test_f1_and_cost_have_the_best_value_of_all_thresholds():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "precision, recall, coverage, f1, or cost must be given, just one of them, got None"),
+        ({}, "exactly one of precision, recall, coverage, f1, and cost must be given, got None"),
         (
             {"precision": 0.9, "clusters": [1, 2]},
             r"clusters must have one value for each of the 4 samples, got .*\(2,\)",

@@ -26,7 +26,7 @@ def sampled(size=50, seed=0):
     ("options", "message"),
     [
         ({"precision": 0.9}, "threshold_data must be given with precision"),
-        ({"threshold_data": sampled()}, "threshold_data must come with precision, recall, or coverage, got it alone"),
+        ({"threshold_data": sampled()}, "threshold_data needs precision, recall, or coverage, got none of them"),
         ({"recall": 0.9, "threshold_data": sampled()}, "recall must not be given for scores with a softmax, got 0.9"),
         ({"save_scores": "s.csv"}, r"save_scores must end in \.parquet"),
     ],

@@ -1,15 +1,15 @@
-"""What a model's configuration promises about its probabilities, and must forget when they change."""
+"""Entries of a model's configuration that hold for its probabilities, and so end when its weights change."""
 
 import warnings
 from typing import Any
 
 # Thresholds, whose precision or recall was shown for certain probabilities; the shares of classes for which these
 # hold; and a correction for the options of questions, which was fitted to scores that the weights gave.
-PROMISES = ("thresholds", "prior_shift", "option_calibration")
+CONFIG_ENTRIES = ("thresholds", "prior_shift", "option_calibration")
 
 
-def drop_promises(config: Any, *, quiet: bool = False) -> list[str]:
-    """Remove what `config` promises about the model's probabilities, because these have changed.
+def drop_calibration_entries(config: Any, *, quiet: bool = False) -> list[str]:
+    """Remove the entries of `config` that hold for the model's earlier probabilities.
 
     Whatever changes weights, or the correction that `config.calibration` records, calls this.
 
@@ -21,8 +21,8 @@ def drop_promises(config: Any, *, quiet: bool = False) -> list[str]:
         The names of the removed entries, each of which causes a warning.
     """
     entries = config if isinstance(config, dict) else vars(config)
-    removed = [name for name in PROMISES if entries.get(name) is not None]
-    for name in PROMISES:
+    removed = [name for name in CONFIG_ENTRIES if entries.get(name) is not None]
+    for name in CONFIG_ENTRIES:
         entries.pop(name, None)
     if removed and not quiet:
         names = " and ".join(f"config.{name}" for name in removed)

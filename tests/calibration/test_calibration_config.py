@@ -1,4 +1,4 @@
-"""What a configuration promises about probabilities goes when they change; shifts of the prior add up."""
+"""The entries of a configuration that hold for probabilities go when these change; shifts of the prior add up."""
 
 import copy
 import json
@@ -10,8 +10,8 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_focal import Correction, FocalTrainer, FocalTrainingArguments, Temperature, fold_correction, shift_prior
+from hf_focal.calibration.calibration_config import CONFIG_ENTRIES
 from hf_focal.calibration.corrections import calibration_record
-from hf_focal.calibration.promises import PROMISES
 
 SIZES = {"vocab_size": 99, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 THRESHOLDS = {"target": "precision", "goal": 0.9, "link": "softmax", "values": {"LABEL_0": 0.8, "LABEL_1": 0.8}}
@@ -31,7 +31,7 @@ def logits_of(model):
         return model(IDS).logits.double()
 
 
-def promising(**config):
+def model_with_entries(**config):
     model = model_of(**config)
     model.config.thresholds = copy.deepcopy(THRESHOLDS)
     model.config.prior_shift = {"train_prior": [0.5, 0.5], "new_prior": [0.2, 0.8]}
@@ -39,32 +39,32 @@ def promising(**config):
 
 
 @pytest.mark.parametrize("change", [lambda m: fold_correction(m, 5.0), lambda m: fold_correction(m, Temperature(2))])
-def test_a_fold_removes_what_was_promised(change):
-    model = promising()
+def test_a_fold_removes_the_entries_of_earlier_probabilities(change):
+    model = model_with_entries()
     with pytest.warns(UserWarning, match=r"config.thresholds and config.prior_shift no longer hold and are removed"):
         change(model)
-    assert not any(hasattr(model.config, name) for name in PROMISES)
+    assert not any(hasattr(model.config, name) for name in CONFIG_ENTRIES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         change(model)  # there is nothing left to remove
 
 
 def test_a_fold_that_changes_nothing_or_fails_removes_nothing():
-    model = promising()
+    model = model_with_entries()
     fold_correction(model, 1.0)
     with pytest.raises(ValueError):
         fold_correction(model, Correction.platt(2.0, 0.5))  # the model has a softmax
     assert model.config.thresholds == THRESHOLDS and model.config.prior_shift["new_prior"] == [0.2, 0.8]
 
 
-def test_training_removes_what_was_promised(tmp_path):
-    model = promising()
+def test_training_removes_the_entries_of_earlier_probabilities(tmp_path):
+    model = model_with_entries()
     model.config.calibration = {"temperature": 2.0}
     data = Dataset.from_dict({"input_ids": IDS.tolist(), "labels": [0, 1, 0]})
     args = FocalTrainingArguments(str(tmp_path), max_steps=1, report_to="none", save_strategy="no", use_cpu=True)
     with pytest.warns(UserWarning, match="config.thresholds and config.prior_shift no longer hold"):
         FocalTrainer(model_init=lambda: model, args=args, train_dataset=data).train()
-    assert not any(hasattr(model.config, name) for name in ("calibration", *PROMISES))
+    assert not any(hasattr(model.config, name) for name in ("calibration", *CONFIG_ENTRIES))
 
 
 def test_a_second_shift_is_recorded_with_the_first():
