@@ -2,7 +2,7 @@
 
     python -m papers.pages.fine_tuning [OUT]
 
-OUT has new runs of recipes/papers/many_tasks.py. The appendix also takes the older runs in fine_tuning.csv.
+OUT has new runs of recipes/papers/fine_tuning.py. The appendix also takes the older runs in fine_tuning_earlier.csv.
 """
 
 import csv
@@ -39,7 +39,7 @@ from .fine_tuning_records import add_runs
 from .records import read_records
 from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
 
-OLDER = RECORDS / "fine_tuning.csv"
+OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
 
 

@@ -1,4 +1,4 @@
-"""Add the figures of finished runs of recipes/papers/many_tasks.py to recipes/papers/records/many_tasks.csv.
+"""Add the figures of finished runs of recipes/papers/fine_tuning.py to recipes/papers/records/fine_tuning.csv.
 
 A run whose settings are already there replaces that record, and keeps its main figures as "earlier". All other records
 stay as they are, because the logits of most of them are not kept. Each run is measured on its test set:
@@ -27,7 +27,7 @@ from papers.figures.ood_metrics import detection_metrics, uncertainty
 from .records import add_records, read_records
 from .tables import RECORDS
 
-RUNS = RECORDS / "many_tasks.csv"
+RUNS = RECORDS / "fine_tuning.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
 METRICS = ("error", "nll", "brier", "ece", "adaece", "smooth_ece", "aurc")
 DRAWS = {50: 5, 100: 5, 200: 3, 500: 2, 1000: 1}  # held-out samples: draws

@@ -114,8 +114,8 @@ def test_the_command_prints_the_recommendation(capsys):
 
 
 def finished_run(folder, seconds):
-    """A run of `many_tasks.py` with 60 samples of three classes, in four epochs."""
-    rng, folder = np.random.default_rng(0), folder / "a_task_flsd53_s1"
+    """A run of `fine_tuning.py` with 60 samples of three classes, in four epochs."""
+    rng, folder = np.random.default_rng(0), folder / "main_task_flsd53_s1"
     folder.mkdir(parents=True)
     arrays = {f"{split}_labels": rng.integers(0, 3, 60) for split in ("pool", "test")}
     for name in [
