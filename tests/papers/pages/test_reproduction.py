@@ -167,6 +167,6 @@ def test_every_committed_run_has_a_name_of_its_own():
         "csv_to_hub",
         "sft",
         "fine_tuning_earlier",
-        "pages",
+        "printed_tables",
     }
     assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
