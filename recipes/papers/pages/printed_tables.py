@@ -59,8 +59,8 @@ def write_table(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]
 def write_page() -> None:
     for folder in sorted(path for path in TABLES.iterdir() if path.is_dir()):
         page = DOCS / f"{folder.name}.md"
-        shown = set(re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8")))
-        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in shown]
+        names_in_page = set(re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8")))
+        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in names_in_page]
         fill_page(page, {path.stem: read_table(path) for path in paths})
 
 
