@@ -112,14 +112,14 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -
         "temperature": temperature.value,
         "cpu_seconds": round(seconds, 1),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "trl": trl.__version__},
-        "train": measured(seen),
-        "before": measured(before),
-        "after": measured(after),
+        "train": rounded_metrics(seen),
+        "before": rounded_metrics(before),
+        "after": rounded_metrics(after),
     }
     write_whole(folder / "run.json", json.dumps(result, indent=1) + "\n")
 
 
-def measured(metrics: CalibrationMetrics | None) -> dict[str, float]:
+def rounded_metrics(metrics: CalibrationMetrics | None) -> dict[str, float]:
     assert metrics is not None  # because a temperature was fitted
     values = metrics.compute()
     return {name: float(f"{values[name]:.6g}") for name in ("num_samples", "error", "nll", "brier", "ece", "adaece")}

@@ -4,7 +4,7 @@
 - `fine_tuning`: fine_tuning and fine_tuning_appendix
 - `multi_label`, `yes_or_no`: yes_or_no
 - `sft`: the page of the same name
-- `without_records`: cifar10, imbalance, newsgroups_by_date, and yes_or_no
+- `printed_tables`: cifar10, imbalance, newsgroups_by_date, and yes_or_no
 - `analyses`: the figures of analyses, which need no runs
 
 `python -m papers.pages` writes all of them but the figures of `analyses`, and `python -m papers.pages.NAME RUNS` first

@@ -2,7 +2,7 @@
 
     python -m papers.pages.fine_tuning [OUT]
 
-OUT has new runs of recipes/papers/many_tasks.py. The appendix also takes the older runs in fine_tuning.csv.
+OUT has new runs of recipes/papers/fine_tuning.py. The appendix also takes the older runs in fine_tuning_earlier.csv.
 """
 
 import csv
@@ -24,6 +24,7 @@ from .fine_tuning_evidence import (
     Evidence,
     among,
     by_task,
+    default_setting_runs,
     flsd_error_gain,
     flsd_gain,
     interval,
@@ -33,17 +34,17 @@ from .fine_tuning_evidence import (
     rule_on_new_tasks,
     selected,
     uncorrected_after_long_training,
-    usual,
 )
 from .fine_tuning_records import add_runs
 from .records import read_records
 from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
 
-OLDER = RECORDS / "fine_tuning.csv"
+OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
 
 
-def shown(values: pd.Series, digits: int = 3) -> str:
+def mean_with_interval(values: pd.Series, digits: int = 3) -> str:
+    """Format the mean over tasks with its 95% interval."""
     middle, low, high = (f"{number:.{digits}f}" for number in interval(values))
     return f"{middle} [{low}, {high}]"
 
@@ -51,7 +52,7 @@ def shown(values: pd.Series, digits: int = 3) -> str:
 # Tables
 
 
-def named(strategy: tuple[str, str]) -> str:
+def strategy_name(strategy: tuple[str, str]) -> str:
     loss, correction = strategy
     return f"{NAMES.get(loss, loss)}, {NAMES.get(correction, correction)}"
 
@@ -84,14 +85,17 @@ def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
     ):
         strategies[title] = [rule_on_new_tasks(part, groups) for part in (evidence.candidates(), evidence.kept)]
     for key in [*evidence.kept.index, *evidence.all_runs.index]:
-        strategies[named(key)] = [frame.loc[key] if key in frame.index else None for frame in frames]
+        strategies[strategy_name(key)] = [frame.loc[key] if key in frame.index else None for frame in frames]
     for title, parts in strategies.items():
         cells = []
         for values, frame in zip(parts, frames, strict=True):
             if values is None:
                 cells += ["–", "–"]
                 continue
-            cells += [shown(values), "" if title == named(reference) else shown(values - frame.loc[reference])]
+            cells += [
+                mean_with_interval(values),
+                "" if title == strategy_name(reference) else mean_with_interval(values - frame.loc[reference]),
+            ]
         yield [title, *cells]
 
 
@@ -99,7 +103,7 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
     """Draw the mean regret of each strategy with its interval, and a dot for each task."""
     panels = []
     for regret, title in ((evidence.all_runs, "all losses"), (evidence.kept, "runs with kept logits")):
-        rows = {named(key): values.dropna() for key, values in regret.iterrows()}
+        rows = {strategy_name(key): values.dropna() for key, values in regret.iterrows()}
         candidates = evidence.candidates() if regret is evidence.all_runs else regret
         rows["rule, on tasks left out"] = rule_on_new_tasks(candidates, True)
         panels.append((title, dict(sorted(rows.items(), key=lambda row: -row[1].mean()))))
@@ -159,7 +163,14 @@ def selection_differences(runs: list[dict]) -> str:
     for name, position in SELECTIONS.items():
         if name != "`nll_refined`":
             error, of_nll = (best - other for best, other in zip(own, selected(runs, position), strict=True))
-            rows.append([f"minus {name}", shown(error, 2), shown(of_nll, 4), lower(of_nll)])
+            rows.append(
+                [
+                    f"minus {name}",
+                    mean_with_interval(error, 2),
+                    mean_with_interval(of_nll, 4),
+                    count_below_zero(of_nll),
+                ]
+            )
     return rows_table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
 
 
@@ -182,7 +193,7 @@ def loss_gains(runs: list[dict]) -> str:
     parts = []
     for correction, words in corrections.items():
         gain = flsd_gain(runs, correction)
-        parts.append(f"{shown(gain)} {words}, lower on {lower(gain)} tasks")
+        parts.append(f"{mean_with_interval(gain)} {words}, lower on {count_below_zero(gain)} tasks")
     return f"The NLL of `flsd53` minus that of cross-entropy is {'; '.join(parts)}."
 
 
@@ -207,15 +218,15 @@ def older_runs() -> dict[str, str]:
             cells = [cell(stage, "nll", 3, 1) for stage in ("before", "nll")]
             cells += [cell(stage, "ece", 1, 100) for stage in ("before", "nll")]
             rows.append([f"{setting}: {loss}", str(len(own)), cell("before", "error", 1, 100), *cells])
-    measured = [run for run in runs if "1000" in run["curve"]["nll"] and run["loss"] != "dual_focal"]
-    curve = [run["curve"] for run in measured]
+    with_curve = [run for run in runs if "1000" in run["curve"]["nll"] and run["loss"] != "dual_focal"]
+    curve = [run["curve"] for run in with_curve]
     by_size = []
     for size in ("25", *SIZES):
         ece, value, worse, _ = np.mean([entry["nll"][size] for entry in curve], axis=0)
         other = np.mean([entry["ece"][size] for entry in curve], axis=0)
         by_size.append([size, f"{100 * ece:.2f}", f"{100 * other[0]:.2f}", f"{value:.4f}", f"{other[1]:.4f}",
                         f"{100 * worse:.0f}", f"{100 * other[2]:.0f}"])  # fmt: skip
-    ece, value = (mean(run["test"]["before"][name] for run in measured) for name in ("ece", "nll"))
+    ece, value = (mean(run["test"]["before"][name] for run in with_curve) for name in ("ece", "nll"))
     by_size.append(["without T", *[f"{100 * ece:.2f}"] * 2, *[f"{value:.4f}"] * 2, "", ""])
     header = ["Setting and loss", "seeds", "error %", "NLL", "NLL, T", "ECE %", "ECE %, T"]
     write_csv(DOCS / "fine_tuning_older.csv", header, rows)
@@ -227,7 +238,8 @@ def older_runs() -> dict[str, str]:
 # The pages
 
 
-def trained_well(values: pd.Series) -> float:
+def mean_without_undertrained(values: pd.Series) -> float:
+    """Average over the tasks, without those that 3 epochs leave undertrained."""
     return values.drop(["banking77", "clinc150"]).mean()
 
 
@@ -243,7 +255,7 @@ def main_page(evidence: Evidence) -> dict[str, str]:
     focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
     longer = uncorrected_after_long_training(evidence.records)
     of_setting = {
-        name: f"{shown(gain)}, lower on {lower(gain)} tasks"
+        name: f"{mean_with_interval(gain)}, lower on {count_below_zero(gain)} tasks"
         for name, runs in other_settings(evidence.records).items()
         for gain in [flsd_gain(runs, "temperature")]
     }
@@ -255,18 +267,18 @@ def main_page(evidence: Evidence) -> dict[str, str]:
         "minus cross-entropy, T",
     ]
     return {
-        "loss_lower": lower(loss_gain),
+        "loss_lower": count_below_zero(loss_gain),
         "two": str(len(two)),
-        "two_gain": shown(-two),
-        "auto_lower": lower(auto_more),
-        "auto_gain": shown(-auto_more),
-        "both_auto": f"{shown(both_auto)}, lower on {lower(both_auto)} tasks",
-        "error_gain": f"{shown(error_gain, 2)} points, lower on {lower(error_gain)} tasks",
+        "two_gain": mean_with_interval(-two),
+        "auto_lower": count_below_zero(auto_more),
+        "auto_gain": mean_with_interval(-auto_more),
+        "both_auto": f"{mean_with_interval(both_auto)}, lower on {count_below_zero(both_auto)} tasks",
+        "error_gain": f"{mean_with_interval(error_gain, 2)} points, lower on {count_below_zero(error_gain)} tasks",
         "auto_two": f"{auto_two.mean():+.3f}",
-        "focal_lower": lower(focal_two),
-        "uncorrected_lower": lower(longer),
-        "fixed": shown(rule_on_new_tasks(kept, groups=False)),
-        "ruled": shown(rule_on_new_tasks(kept, groups=True)),
+        "focal_lower": count_below_zero(focal_two),
+        "uncorrected_lower": count_below_zero(longer),
+        "fixed": mean_with_interval(rule_on_new_tasks(kept, groups=False)),
+        "ruled": mean_with_interval(rule_on_new_tasks(kept, groups=True)),
         **{name: of_setting[name] for name in ("longer", "mpnet", "noisy")},
         "runs": str(len(evidence.runs)),
         "losses": str(len(LOSSES)),
@@ -274,12 +286,12 @@ def main_page(evidence: Evidence) -> dict[str, str]:
         "kept": str(len(evidence.with_logits)),
         "kept_tasks": str(kept.shape[1]),
         "table": rows_table(header, strategy_rows(evidence)),
-        "dual_trained": f"{trained_well(regret.loc['dual_focal', 'temperature']):.3f}",
-        "reference_trained": f"{trained_well(regret.loc[reference]):.3f}",
+        "dual_trained": f"{mean_without_undertrained(regret.loc['dual_focal', 'temperature']):.3f}",
+        "reference_trained": f"{mean_without_undertrained(regret.loc[reference]):.3f}",
     }
 
 
-def lower(values: pd.Series) -> str:
+def count_below_zero(values: pd.Series) -> str:
     """Count the tasks on which a value is below 0."""
     return f"{(values < 0).sum()} of {values.count()}"
 
@@ -331,7 +343,7 @@ def appendix(evidence: Evidence) -> dict[str, str]:
 
 
 def ood_table(records: list[dict]) -> str:
-    runs = [run for run in usual(records) if "out_of_scope" in run]
+    runs = [run for run in default_setting_runs(records) if "out_of_scope" in run]
     rows = []
     for loss in LOSSES:
         own = [run for run in runs if run["loss"] == loss]

@@ -10,30 +10,12 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 
+from ..fine_tuning import LOSSES, TASKS
 from .fine_tuning_records import RUNS
 from .records import read_records
 
-TASKS = {  # name, number of classes
-    "custrev": ("customer reviews", 2),
-    "mpqa": ("MPQA", 2),
-    "sst": ("SST", 2),
-    "trec_qa": ("TREC QA", 2),
-    "tweet_irony": ("tweets, irony", 2),
-    "tweet_offensive": ("tweets, offensive", 2),
-    "tweet_emotion": ("tweets, emotion", 4),
-    "sst5": ("SST, 5 classes", 5),
-    "newsgroups": ("20 Newsgroups", 20),
-    "newsgroups_by_date": ("20 Newsgroups by date", 20),
-    "goemotions": ("GoEmotions", 28),
-    "banking77": ("banking77", 77),
-    "clinc150": ("clinc150", 150),
-}
 # Tasks that share their texts are resampled and left out together.
 SOURCE = {task: task for task in TASKS} | {"sst5": "sst", "newsgroups_by_date": "newsgroups"}
-LOSSES = [
-    *("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "focal:gamma=2", "flsd53", "dual_focal"),
-    *("adafocal", "adafocal@10"),
-]
 ORDER = ("temperature", "vector", "matrix")  # from the simplest on
 SIZES = ("50", "100", "200", "500", "1000")
 SELECTIONS = {"the last": None, "`error`": 0, "`nll`": 1, "`nll_refined`": 2}
@@ -44,7 +26,7 @@ def load_records() -> list[dict]:
     return [run for task in TASKS for run in runs if run["task"] == task]
 
 
-def usual(runs: Iterable[dict]) -> list[dict]:
+def default_setting_runs(runs: Iterable[dict]) -> list[dict]:
     """Return the runs of MiniLM with 3 epochs on 500 to 1,500 samples without label noise."""
     setting = ("encoder", "size", "epochs", "noise")
     return [run for run in runs if tuple(run[name] for name in setting) == ("minilm", "few", 3, 0.0)]
@@ -70,7 +52,7 @@ def by_task(runs: Iterable[dict], value: Callable[[dict], float]) -> pd.Series:
 # What a correction does to a run's test NLL.
 
 
-def chosen(row: dict) -> str:
+def auto_correction(row: dict) -> str:
     """Return what "auto" takes: the simplest correction within a standard error of the best."""
     excess = row.get("excess", {"temperature": [0.0, 0.0]})
     return next(name for name in ORDER if name in excess and excess[name][0] <= excess[name][1])
@@ -82,7 +64,7 @@ def nll(run: dict, correction: str, size: str = "1000") -> float:
     if "draws" not in run:  # a record without logits has only a T of 1,000 samples
         return run["temperature"]["nll"]
     rows = run["draws"][size]
-    return mean(row["nll"][chosen(row) if correction == "auto" else correction] for row in rows)
+    return mean(row["nll"][auto_correction(row) if correction == "auto" else correction] for row in rows)
 
 
 def regrets(runs: list[dict], strategies: list[tuple[str, str]]) -> pd.DataFrame:
@@ -119,10 +101,10 @@ def interval(values: pd.Series) -> tuple[float, float, float]:
 
 def among(values: pd.Series, group: str) -> pd.Series:
     """Return the values of the tasks with "two" classes, or with "more"."""
-    return values[values.index.map(of_classes) == group]
+    return values[values.index.map(class_group) == group]
 
 
-def of_classes(task: str) -> str:
+def class_group(task: str) -> str:
     return "two" if TASKS[task][1] == 2 else "more"
 
 
@@ -139,7 +121,7 @@ def rule_on_new_tasks(regret: pd.DataFrame, groups: bool) -> pd.Series:
     for task in regret:
         others = [other for other in regret if SOURCE[other] != SOURCE[task]]
         if groups:
-            others = [other for other in others if of_classes(other) == of_classes(task)]
+            others = [other for other in others if class_group(other) == class_group(task)]
         values[task] = regret.loc[best_strategy(regret, others), task]
     return pd.Series(values)
 
@@ -152,7 +134,7 @@ class Evidence:
     """
 
     def __init__(self, records: list[dict]) -> None:
-        self.records, self.runs = records, usual(records)
+        self.records, self.runs = records, default_setting_runs(records)
         of_loss = [
             [run for run in self.runs if run["loss"] == loss and "draws" in run]
             for loss in ("cross_entropy", "flsd53")

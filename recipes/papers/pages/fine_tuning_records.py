@@ -1,4 +1,4 @@
-"""Add the figures of finished runs of recipes/papers/many_tasks.py to recipes/papers/records/many_tasks.csv.
+"""Add the figures of finished runs of recipes/papers/fine_tuning.py to recipes/papers/records/fine_tuning.csv.
 
 A run whose settings are already there replaces that record, and keeps its main figures as "earlier". All other records
 stay as they are, because the logits of most of them are not kept. Each run is measured on its test set:
@@ -27,7 +27,7 @@ from papers.figures.ood_metrics import detection_metrics, uncertainty
 from .records import add_records, read_records
 from .tables import RECORDS
 
-RUNS = RECORDS / "many_tasks.csv"
+RUNS = RECORDS / "fine_tuning.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
 METRICS = ("error", "nll", "brier", "ece", "adaece", "smooth_ece", "aurc")
 DRAWS = {50: 5, 100: 5, 200: 3, 500: 2, 1000: 1}  # held-out samples: draws
@@ -38,7 +38,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def rounded_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     metrics = CalibrationMetrics(link=link_of(labels))
     metrics.update(logits, labels)
     values = metrics.compute()
@@ -46,7 +46,7 @@ def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def nll_of(logits: np.ndarray, labels: np.ndarray) -> float:
-    return measured(logits, labels)["nll"]
+    return rounded_metrics(logits, labels)["nll"]
 
 
 def link_of(labels: np.ndarray) -> str:
@@ -89,7 +89,7 @@ def epoch_figures(arrays: dict[str, np.ndarray], epochs: int) -> list[dict[str, 
         row = {}
         for split, logits in (("pool", pool), ("test", test)):
             labels = arrays[f"{split}_labels"]
-            before = measured(logits, labels)
+            before = rounded_metrics(logits, labels)
             row[split] = [before["error"], before["nll"], nll_of(correction.apply(logits), labels)]
         figures.append(row)
     return figures
@@ -118,11 +118,11 @@ def record(folder: Path) -> dict:
     def apply_all(logits: np.ndarray) -> dict[str, np.ndarray]:
         return {"none": logits} | {name: correction.apply(logits) for name, correction in corrections.items()}
 
-    run |= {name: measured(logits, test[1]) for name, logits in apply_all(test[0]).items()}
+    run |= {name: rounded_metrics(logits, test[1]) for name, logits in apply_all(test[0]).items()}
     run["temperature"]["T"] = rounded(fit_temperature(*pool, link=link_of(pool[1])).value)
     if "shift_logits" in arrays and run["task"] != "clinc150":
         run["shift"] = {
-            name: measured(logits, arrays["shift_labels"])
+            name: rounded_metrics(logits, arrays["shift_labels"])
             for name, logits in apply_all(arrays["shift_logits"]).items()
         }
     if run["task"] == "clinc150":

@@ -123,7 +123,7 @@ def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     return dataset, networks[network]
 
 
-def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
+def metric_value(record: Mapping[str, Any], metric: str, stage: str) -> float:
     """Return the value of a metric in a record, in the unit that the paper prints; NaN if it was not measured.
 
     "ece_em" after T is measured after the T that minimizes this error, as in table 1 of Ghosh et al. 2022.
@@ -160,7 +160,7 @@ def beside_the_paper(
             continue
         row = []
         for (metric, stage), cell in zip(columns, theirs, strict=True):
-            values = [measured(record, metric, stage) for record in of_seeds]
+            values = [metric_value(record, metric, stage) for record in of_seeds]
             printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
             row += [mean_and_deviation(values), printed_value]
         rows.append([title, *row, str(len(of_seeds))])
@@ -195,7 +195,7 @@ def write_comparison(
         of_seeds = list(runs.get(loss, {}).values())
         for metric, stage in columns:
             cell = printed.get((loss.removesuffix("_20"), metric, stage))
-            values = [measured(record, metric, stage) for record in of_seeds]
+            values = [metric_value(record, metric, stage) for record in of_seeds]
             ours = mean_and_deviation(values) if of_seeds else MISSING
             if ours == MISSING and cell is None:
                 continue

@@ -12,7 +12,7 @@ from scipy import stats
 from hf_focal.reports.figure_style import ACCURACY, OVER, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import MISSING, columns_table
 
-from .paper_tables import Runs, measured
+from .paper_tables import Runs, metric_value
 
 _PANELS = {"ece": "ECE %", "adaece": "AdaECE %", "classwise_ece": "Classwise ECE %"}
 _STAGES = {"pre_t": ("before T", OVER), "post_t": ("after T", ACCURACY)}
@@ -53,8 +53,8 @@ class PairedTest:
 class Claim:
     """The claim that the metric of a loss minus the same metric of a baseline loss is below a margin.
 
-    `loss` and `baseline` are keys of `Runs`; `metric` and `stage` are as in `measured`, and `margin` is in the unit in
-    which the metric is printed. 0 claims that the metric of the loss is smaller.
+    `loss` and `baseline` are keys of `Runs`; `metric` and `stage` are as in `metric_value`, and `margin` is in the
+    unit in which the metric is printed. 0 claims that the metric of the loss is smaller.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Claim:
         """Return seed -> the metric of the loss minus that of the baseline, for the seeds that both losses have."""
         of_loss, of_baseline = (runs.get(name, {}) for name in (self.loss, self.baseline))
         return {
-            seed: measured(of_loss[seed], self.metric, self.stage) - measured(record, self.metric, self.stage)
+            seed: metric_value(of_loss[seed], self.metric, self.stage) - metric_value(record, self.metric, self.stage)
             for seed, record in sorted(of_baseline.items())
             if seed in of_loss
         }
@@ -150,7 +150,7 @@ def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Pa
     for axes, (metric, title) in zip(figure.subplots(1, len(_PANELS), sharey=True), _PANELS.items(), strict=True):
         for offset, (stage, (label, color)) in zip((-0.2, 0.2), _STAGES.items(), strict=True):
             bars = [
-                mean_and_interval(np.array([measured(record, metric, stage) for record in runs[loss].values()]))
+                mean_and_interval(np.array([metric_value(record, metric, stage) for record in runs[loss].values()]))
                 for loss in losses
             ]
             means, halves = np.array(bars).T
@@ -178,8 +178,8 @@ def temperatures_table(runs: Runs, titles: Mapping[str, str]) -> str:
         title: [record for record in runs.get(loss, {}).values() if "bleu" in record] for loss, title in titles.items()
     }
     of_losses = {title: records for title, records in of_losses.items() if records}
-    measured = (set(record["validation_ece"]) for records in of_losses.values() for record in records)
-    temperatures = sorted(set.intersection(*measured), key=float)
+    measured_temperatures = (set(record["validation_ece"]) for records in of_losses.values() for record in records)
+    temperatures = sorted(set.intersection(*measured_temperatures), key=float)
     names, columns = ["T"], [temperatures]
     for title, records in of_losses.items():
         names += [f"{title}: BLEU", "ECE %"]

@@ -2,7 +2,7 @@
 
     python -m papers.pages.yes_or_no out/yes_or_no
 
-The tables go to recipes/papers/records/pages, and from there into the page.
+The tables go to recipes/papers/records/printed_tables, and from there into the page.
 """
 
 import json
@@ -19,14 +19,14 @@ from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_p
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.markdown_tables import MISSING
 
-from . import without_records
+from . import printed_tables
 from .tables import fill_page, page_command, seed_rows
 
 # The texts of a page by name, and its tables: their titles and rows.
 Contents = tuple[dict[str, str], dict[str, tuple[list[str], Iterable[list[str]]]]]
 
 
-def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def label_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     metrics = CalibrationMetrics(link="sigmoid")
     metrics.update(logits, labels)
     return metrics.compute()
@@ -51,14 +51,14 @@ def goemotions(runs: list[dict]) -> Contents:
         fit, test = (run["validation_logits"], run["validation_labels"]), (run["test_logits"], run["test_labels"])
         for name, correction in corrections(*fit, per_label=True).items():
             corrected = test[0] if correction is None else correction.apply(test[0])
-            calibration.append({"loss": loss, "correction": name} | measured(corrected, test[1]))
+            calibration.append({"loss": loss, "correction": name} | label_metrics(corrected, test[1]))
         auto.append(f"{loss}, seed {run['settings']['seed']}: {fit_correction(*fit, link='sigmoid').chosen}")
         above, ones = fit_thresholds(*fit, f1=True).decide(test[0]), test[1] == 1
         hits, total = (above & ones).sum(0), above.sum(0) + ones.sum(0)
         precise = fit_thresholds(*fit, precision=0.5)
         reached, _ = precise.measure(*test)
         has_threshold = np.array([value is not None for value in precise.values])
-        at_half = measured(*test)
+        at_half = label_metrics(*test)
         decisions.append(
             {
                 "Loss": loss,
@@ -76,7 +76,7 @@ def goemotions(runs: list[dict]) -> Contents:
     loss, *names = decisions[0]
     decided = seed_rows(pd.DataFrame(decisions), [loss], [(name, 1, 1 if "F1" in name else 0) for name in names])
     tables = {"calibration": (["Loss", "Correction", *metrics], rows), "decisions": ([loss, *names], decided)}
-    return {"runs": made_of(runs), "auto": "; ".join(auto)}, tables
+    return {"runs": describe_runs(runs), "auto": "; ".join(auto)}, tables
 
 
 def mean_average_precision(logits: np.ndarray, labels: np.ndarray, questions: np.ndarray) -> float:
@@ -121,7 +121,7 @@ def reranker(runs: list[dict]) -> Contents:
         for name, logits in stages.items():
             ranked = mean_average_precision(logits, labels, run["test_questions"])
             more = {"name": name, "map": ranked, "mean": expit(logits).mean()}
-            calibration.append(measured(logits, labels) | more)
+            calibration.append(label_metrics(logits, labels) | more)
         for goal in (0.5, 0.8):
             fit = fit_thresholds(run["validation_logits"], run["validation_labels"], precision=goal)
             row = {"goal": f"{100 * goal:g}%", "reason": fit.reasons[0]}
@@ -150,10 +150,10 @@ def reranker(runs: list[dict]) -> Contents:
         thresholds.append([goal, found, *cells, "; ".join(without["reason"]) or MISSING])
     rows = seed_rows(pd.DataFrame(calibration), ["name"], formats.values())
     tables = {"calibration": (["Probabilities", *formats], rows), "thresholds": (titles, thresholds)}
-    return {"runs": made_of(runs), "estimates": ", ".join(estimates), "share": f"{100 * share:.1f}%"}, tables
+    return {"runs": describe_runs(runs), "estimates": ", ".join(estimates), "share": f"{100 * share:.1f}%"}, tables
 
 
-def made_of(runs: list[dict]) -> str:
+def describe_runs(runs: list[dict]) -> str:
     settings = pd.DataFrame([run["settings"] for run in runs])
     seeds = settings.groupby("loss", sort=False)["seed"]
     listed = "; ".join(f"{loss}: {', '.join(map(str, of_loss))}" for loss, of_loss in seeds)
@@ -177,11 +177,9 @@ def add_runs(folders: list[Path]) -> None:
             continue
         texts, tables = contents(own)
         for title, (titles, rows) in tables.items():
-            without_records.write_table(
-                without_records.PAGES / "yes_or_no" / f"{name}_{title}.csv", titles, list(rows)
-            )
-        fill_page(without_records.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
+            printed_tables.write_table(printed_tables.TABLES / "yes_or_no" / f"{name}_{title}.csv", titles, list(rows))
+        fill_page(printed_tables.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
 
 
 if __name__ == "__main__":
-    page_command(__doc__, without_records.write_page, add_runs)
+    page_command(__doc__, printed_tables.write_page, add_runs)

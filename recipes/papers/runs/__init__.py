@@ -5,5 +5,5 @@
 - `classifier_results`, `translation_results`, `reports`: what a run measures and writes
 - `image_models`, `image_training`, `word_vectors`, `checkpoint_averaging`, `published_mmce`: the papers' training
 - `training_dynamics`, `class_weights_callback`: what is recorded during training
-- `fine_tuned_encoders`: many_tasks.py and yes_or_no.py
+- `fine_tuned_encoders`: fine_tuning.py and yes_or_no.py
 """

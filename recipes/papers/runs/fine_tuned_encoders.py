@@ -1,4 +1,4 @@
-"""Fine-tuning of pretrained encoders, and the logits of the models: what many_tasks.py and yes_or_no.py share."""
+"""Fine-tuning of pretrained encoders, and the logits of the models: what fine_tuning.py and yes_or_no.py share."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from papers.pages import fine_tuning as page
 from papers.pages import fine_tuning_records as records
-from papers.pages.fine_tuning_evidence import best_strategy, of_classes
+from papers.pages.fine_tuning_evidence import best_strategy, class_group
 from papers.pages.records import add_records, read_records
 
 from hf_focal import fit_temperature, recommend
@@ -43,22 +43,25 @@ def test_the_pages_are_those_of_the_committed_runs(tmp_path, monkeypatch):
 def test_the_recommendation_is_what_the_runs_say(evidence):
     everywhere, kept = evidence.all_runs, evidence.kept
     gain = everywhere.loc["flsd53", "temperature"] - everywhere.loc["cross_entropy", "temperature"]
-    with_t = f"lower NLL than cross_entropy on {page.lower(gain)} tasks"
+    with_t = f"lower NLL than cross_entropy on {page.count_below_zero(gain)} tasks"
     two = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=200)
     assert (two.loss, two.correction) == ("flsd53", "auto") and with_t in two.evidence
     both_auto = kept.loc["flsd53", "auto"] - kept.loc["cross_entropy", "auto"]
-    assert f"the NLL of flsd53 minus that of cross_entropy is {page.shown(both_auto)}." in two.evidence
+    assert f"the NLL of flsd53 minus that of cross_entropy is {page.mean_with_interval(both_auto)}." in two.evidence
     own = [run for run in evidence.runs if run["loss"] in ("flsd53", "cross_entropy")]
     errors = [page.by_task([r for r in own if r["loss"] == loss], lambda r: 100 * r["none"]["error"])
               for loss in ("cross_entropy", "flsd53")]  # fmt: skip
-    assert f"its error minus that of cross_entropy is {page.shown(errors[1] - errors[0], 2)} points" in two.evidence
+    assert (
+        f"its error minus that of cross_entropy is {page.mean_with_interval(errors[1] - errors[0], 2)} points"
+        in two.evidence
+    )
     assert best_strategy(everywhere, page.among(gain, "two").index) == ("flsd53", "temperature")
     auto = kept.loc["flsd53", "auto"] - kept.loc["flsd53", "temperature"]
     assert abs(page.among(auto, "two").mean()) < 0.01
 
     more = recommend(num_classes=77, train_samples=5000, epochs=3, held_out_samples=100)
     assert (more.loss, more.correction) == ("flsd53", "auto")
-    own = [run for run in evidence.with_logits if of_classes(run["task"]) == "more" and "vector" in run]
+    own = [run for run in evidence.with_logits if class_group(run["task"]) == "more" and "vector" in run]
     for size in page.SIZES[1:]:
         gains = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
         assert gains.max() < 0
@@ -71,14 +74,14 @@ def test_the_recommendation_is_what_the_runs_say(evidence):
     uncorrected = everywhere.xs("none", level=1)
     gain = uncorrected.loc[none.loss] - uncorrected.loc["cross_entropy"]
     assert none.correction == "none"
-    assert f"{page.lower(page.among(gain, 'two'))} tasks" in none.evidence
+    assert f"{page.count_below_zero(page.among(gain, 'two'))} tasks" in none.evidence
     assert best_strategy(uncorrected, page.among(gain, "two").index) == none.loss
     assert page.interval(page.among(gain, "more"))[1] < 0 < page.interval(page.among(gain, "more"))[2]
 
     longer = page.uncorrected_after_long_training(evidence.records)
     none = recommend(num_classes=4, train_samples=500, epochs=10, held_out_samples=0)
     assert (none.loss, none.correction) == ("flsd53", "none")
-    assert f"on {page.lower(longer)} tasks" in none.evidence and len(longer) >= 5
+    assert f"on {page.count_below_zero(longer)} tasks" in none.evidence and len(longer) >= 5
     assert page.interval(longer)[2] < 0
     assert recommend(num_classes=5, train_samples=500, epochs=10, held_out_samples=0).loss == "focal:gamma=1"
 
@@ -114,8 +117,8 @@ def test_the_command_prints_the_recommendation(capsys):
 
 
 def finished_run(folder, seconds):
-    """A run of `many_tasks.py` with 60 samples of three classes, in four epochs."""
-    rng, folder = np.random.default_rng(0), folder / "a_task_flsd53_s1"
+    """A run of `fine_tuning.py` with 60 samples of three classes, in four epochs."""
+    rng, folder = np.random.default_rng(0), folder / "main_task_flsd53_s1"
     folder.mkdir(parents=True)
     arrays = {f"{split}_labels": rng.integers(0, 3, 60) for split in ("pool", "test")}
     for name in [
@@ -144,7 +147,7 @@ def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
     new = joined[0]
     assert new["earlier"] == {"error": 0.5, "nll": 2.0, "nll_after_t": 1.5}
     fitted = fit_temperature(arrays["pool_logits"], arrays["pool_labels"])
-    expected = records.measured(fitted.correction.apply(arrays["test_logits"]), arrays["test_labels"])
+    expected = records.rounded_metrics(fitted.correction.apply(arrays["test_logits"]), arrays["test_labels"])
     assert new["temperature"] == {**expected, "T": pytest.approx(fitted.value, rel=1e-4)}
     assert {name: len(rows) for name, rows in new["draws"].items()} == {"50": 2, "1000": 1}
     row = new["draws"]["1000"][0]  # all samples, in another order

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from papers.pages.paper_tables import METRICS, PaperCell, beside_the_paper, measured, read_paper_tables
+from papers.pages.paper_tables import METRICS, PaperCell, beside_the_paper, metric_value, read_paper_tables
 
 TABLES = Path(__file__).parents[3] / "recipes" / "papers" / "tables"
 CELLS = [
@@ -68,9 +68,9 @@ def test_each_metric_is_read_from_a_record(run):
     record["before"] |= {name: 0.5 for _, name, _ in METRICS.values()}
     for metric, (_, _, factor) in METRICS.items():
         expected = 4 if metric == "ece_em" else 0.5 * factor
-        assert measured(record, metric, "pre_t") == pytest.approx(expected)
-    assert measured(record, "ece", "post_t") == pytest.approx(3)
-    assert measured(record, "ece_em", "post_t") == pytest.approx(2)
+        assert metric_value(record, metric, "pre_t") == pytest.approx(expected)
+    assert metric_value(record, "ece", "post_t") == pytest.approx(3)
+    assert metric_value(record, "ece_em", "post_t") == pytest.approx(2)
 
 
 @pytest.mark.parametrize(("paper", "size"), [("mukhoti2020", 1252), ("adafocal2022", 180)])

@@ -28,17 +28,18 @@ def write_task(folder, task, rng, label, splits=("train", "test")):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_runs_of_many_tasks_leave_logits_and_are_not_repeated(tmp_path, encoders, monkeypatch, capsys):
-    recipe, rng = import_recipe("many_tasks"), np.random.default_rng(0)
+def test_runs_of_fine_tuning_leave_logits_and_are_not_repeated(tmp_path, encoders, monkeypatch, capsys):
+    recipe, rng = import_recipe("fine_tuning"), np.random.default_rng(0)
     write_task(tmp_path / "data", "tweet_irony", rng, lambda count: {"label": rng.integers(0, 2, count)})
     setting = {"task": "tweet_irony", "seed": 1, "size": "20", "encoder": "minilm", "noise": 0.2}
     plan = [setting | {"loss": "adafocal@2", "epochs": 4}, setting | {"loss": "focal:gamma=2", "epochs": 1}]
     monkeypatch.setattr(recipe, "plan", lambda block: plan)
     monkeypatch.setattr(recipe, "POOL", 30)
-    options = {"data": tmp_path / "data", "encoders": encoders, "output_dir": tmp_path / "out", "blocks": "d"}
-    monkeypatch.setattr("sys.argv", ["many_tasks.py", *flags(options)])
+    options = {"data": tmp_path / "data", "encoders": encoders, "output_dir": tmp_path / "out", "blocks": "mpnet"}
+    monkeypatch.setattr("sys.argv", ["fine_tuning.py", *flags(options)])
     recipe.main()
-    longer, shorter = (tmp_path / "out" / f"d_tweet_irony_{loss}_s1_noise" for loss in ("adafocal_2", "focal_gamma_2"))
+    names = (f"mpnet_tweet_irony_{loss}_s1_noise" for loss in ("adafocal_2", "focal_gamma_2"))
+    longer, shorter = (tmp_path / "out" / name for name in names)
     with np.load(longer / "logits.npz") as arrays:
         assert arrays["pool_logits_epoch4"].shape == (30, 2) and arrays["test_logits"].dtype == np.float16
         np.testing.assert_array_equal(arrays["test_logits_epoch4"], arrays["test_logits"])
@@ -51,6 +52,37 @@ def test_runs_of_many_tasks_leave_logits_and_are_not_repeated(tmp_path, encoders
     capsys.readouterr()
     recipe.main()
     assert capsys.readouterr().out == ""
+
+
+def test_a_failed_run_of_fine_tuning_stops_no_other_and_sets_the_exit_code(tmp_path, monkeypatch, capsys):
+    recipe, tried = import_recipe("fine_tuning"), []
+
+    def fail_first(run, *others):
+        tried.append(run["seed"])
+        if len(tried) == 1:
+            raise RuntimeError("out of memory")
+
+    setting = {"task": "sst", "loss": "flsd53", "noise": 0.0}
+    monkeypatch.setattr(recipe, "plan", lambda block: [setting | {"seed": seed} for seed in (1, 2)])
+    monkeypatch.setattr(recipe, "train_one", fail_first)
+    options = {"data": tmp_path, "encoders": tmp_path, "output_dir": tmp_path / "out", "blocks": "main"}
+    monkeypatch.setattr("sys.argv", ["fine_tuning.py", *flags(options)])
+    with pytest.raises(SystemExit, match=r"^failed runs: main_sst_flsd53_s1$"):
+        recipe.main()
+    assert tried == [1, 2] and "main_sst_flsd53_s1 failed: RuntimeError" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [*["fine_tuning.py", *flags(options)], "--take_over"])
+    recipe.main()
+    assert tried == [1, 2, 1, 2]
+
+
+def test_the_blocks_of_fine_tuning_differ_from_the_main_one_in_what_their_names_say():
+    runs = {block: list(import_recipe("fine_tuning").plan(block)) for block in import_recipe("fine_tuning").BLOCKS}
+    assert {(run["size"], run["encoder"], run["epochs"], run["noise"]) for run in runs["main"]} == {
+        ("few", "minilm", 3, 0.0)
+    }
+    assert {run["size"] for run in runs["more_samples"]} == {"5000"}
+    assert {run["encoder"] for run in runs["mpnet"]} == {"mpnet"}
+    assert {(run["epochs"], run["noise"]) for run in runs["long_and_noisy"]} == {(10, 0.0), (3, 0.2)}
 
 
 @pytest.mark.filterwarnings("ignore")

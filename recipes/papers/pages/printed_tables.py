@@ -1,6 +1,6 @@
-"""Write the tables of pages whose runs left no records, from the tables in recipes/papers/records/pages.
+"""Write the tables of pages whose runs left no records, from the tables in recipes/papers/records/printed_tables.
 
-    python -m papers.pages.without_records
+    python -m papers.pages.printed_tables
 
 PAGE/TABLE.csv has the cells of a table of docs/results/PAGE.md, or of one that the page only links: the titles, then
 for each column whether the smallest ("min") or largest ("max") number is bold, then the rows. If this second line
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .tables import DOCS, RECORDS, fill_page, rows_table
 
-PAGES = RECORDS / "pages"
+TABLES = RECORDS / "printed_tables"
 
 
 def in_bold(cells: Sequence[str], best: str) -> list[str]:
@@ -57,10 +57,10 @@ def write_table(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def write_page() -> None:
-    for folder in sorted(path for path in PAGES.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in TABLES.iterdir() if path.is_dir()):
         page = DOCS / f"{folder.name}.md"
-        shown = set(re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8")))
-        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in shown]
+        names_in_page = set(re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8")))
+        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in names_in_page]
         fill_page(page, {path.stem: read_table(path) for path in paths})
 
 

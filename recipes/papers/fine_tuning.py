@@ -1,19 +1,21 @@
 """Fine-tune pretrained encoders on many tasks with several losses, and save the logits of each model.
 
-    python recipes/papers/many_tasks.py --data ../shared/data --encoders ENCODERS --blocks a b c d --output_dir OUT
+    python recipes/papers/fine_tuning.py --data ../shared/data --encoders ENCODERS --blocks main --output_dir OUT
 
-`ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. The blocks are the plan that
-`plan` lists, in its order. Each finished run has a folder with `run.json` (settings and test measures) and
-`logits.npz` (float16: held-out pool, test set, and, if the task has one, a set from another distribution). Several
-processes can share one output folder: each takes the next run that no process has begun. If processes were killed,
-give `--take_over` to one new process, which repeats the runs that were begun but not finished.
+`ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. `plan` lists the runs of
+each block. Each finished run has a folder with `run.json` (settings and test measures) and `logits.npz` (float16:
+held-out pool, test set, and, if the task has one, a set from another distribution). Several processes can share one
+output folder: each takes the next run that no process has begun. If processes were killed, give `--take_over` to one
+new process, which repeats the runs that were begun but not finished. A run that fails is printed and does not stop the
+others; the exit code is then 1, and `--take_over` repeats it.
 """
 
 import argparse
 import json
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,40 +35,58 @@ SPLIT_SEED = 0  # of the test subset, which is the same for all runs
 POOL, TEST = 1000, 2000  # samples: held out, and measured at most
 ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
 LOSSES = [
-    *("cross_entropy", "flsd53", "focal:gamma=1", "adafocal", "label_smoothing:alpha=0.05", "dual_focal"),
-    *("focal:gamma=2", "adafocal@10"),  # @10: update γ every 10 steps instead of every epoch
+    *("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "focal:gamma=2", "flsd53", "dual_focal"),
+    *("adafocal", "adafocal@10"),  # @10: update γ every 10 steps instead of every epoch
 ]
+# The losses that every block compares, two at a time, and those of the block "main" alone.
+LOSS_PAIRS = (["cross_entropy", "flsd53"], ["focal:gamma=1", "adafocal"])
+MAIN_LOSSES = [loss for pair in LOSS_PAIRS for loss in pair]
+MORE_LOSSES = [loss for loss in LOSSES if loss not in MAIN_LOSSES]
 FEW = {"clinc150": 1500, "banking77": 1000}  # training samples of the size "few"; 500 for other tasks
-TASKS = [
-    *("tweet_emotion", "banking77", "sst", "tweet_offensive", "clinc150", "newsgroups", "custrev", "tweet_irony"),
-    *("goemotions", "trec_qa", "mpqa", "sst5", "newsgroups_by_date"),
-]
+TASKS = {  # what pages call it, number of classes
+    "custrev": ("customer reviews", 2),
+    "mpqa": ("MPQA", 2),
+    "sst": ("SST", 2),
+    "trec_qa": ("TREC QA", 2),
+    "tweet_irony": ("tweets, irony", 2),
+    "tweet_offensive": ("tweets, offensive", 2),
+    "tweet_emotion": ("tweets, emotion", 4),
+    "sst5": ("SST, 5 classes", 5),
+    "newsgroups": ("20 Newsgroups", 20),
+    "newsgroups_by_date": ("20 Newsgroups by date", 20),
+    "goemotions": ("GoEmotions", 28),
+    "banking77": ("banking77", 77),
+    "clinc150": ("clinc150", 150),
+}
 LARGE = ["sst", "banking77", "tweet_offensive", "goemotions", "clinc150", "newsgroups"]
 NOISY = ["sst", "banking77", "tweet_emotion", "custrev", "mpqa", "newsgroups"]
 LONG = ["sst", "banking77", "tweet_emotion", "newsgroups", "custrev", "tweet_irony", "mpqa", "tweet_offensive"]
+
+BLOCKS = ("main", "more_samples", "mpnet", "long_and_noisy")
 
 
 def plan(block: str) -> Iterator[dict]:
     """List the runs of a block in order; a stop at any point leaves each task with about the same runs."""
 
-    def runs(tasks: list[str], losses: list[str], seed: int, **settings: object) -> Iterator[dict]:
+    def runs(tasks: Iterable[str], losses: list[str], seed: int, **settings: object) -> Iterator[dict]:
         for task in tasks:
             for loss in losses:
                 if not (task == "goemotions" and loss.startswith("dual_focal")):  # has no sigmoid form
                     yield {"task": task, "loss": loss, "seed": seed, "size": "few", "encoder": "minilm", "epochs": 3,
                            "noise": 0.0} | settings  # fmt: skip
 
-    if block == "a":
+    if block == "main":
         for seed in (1, 2, 3):
-            yield from runs(TASKS, LOSSES[:4], seed)
-            yield from runs(TASKS, LOSSES[4:], seed)
-    elif block in "bc":
+            yield from runs(TASKS, MAIN_LOSSES, seed)
+            yield from runs(TASKS, MORE_LOSSES, seed)
+    elif block in ("more_samples", "mpnet"):
+        settings = {"size": "5000"} if block == "more_samples" else {"encoder": "mpnet"}
         for seed in (1, 2):
-            for losses in (LOSSES[:2], LOSSES[2:4]):
-                yield from runs(LARGE, losses, seed, **({"size": "5000"} if block == "b" else {"encoder": "mpnet"}))
+            for losses in LOSS_PAIRS:
+                yield from runs(LARGE, losses, seed, **settings)
     else:
         for seed in (1, 2, 3):
-            for losses in (LOSSES[:2], LOSSES[2:4]):
+            for losses in LOSS_PAIRS:
                 yield from runs(LONG, losses, seed, epochs=10)
                 yield from runs(NOISY, losses, seed, noise=0.2)
 
@@ -196,11 +216,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of the datasets")
     parser.add_argument("--encoders", type=Path, required=True, help="the folder of the encoders")
-    parser.add_argument("--blocks", nargs="+", choices="abcd", default=[*"abcd"], help="parts of the plan")
+    parser.add_argument("--blocks", nargs="+", choices=BLOCKS, default=BLOCKS, help="parts of the plan")
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16 autocast")
     parser.add_argument("--take_over", action="store_true", help="repeat runs that were begun but not finished")
     options = parser.parse_args()
+    failed = []
     for block in options.blocks:
         for run in plan(block):
             name = f"{block}_{run['task']}_{run['loss']}_s{run['seed']}{'_noise' if run['noise'] else ''}"
@@ -218,6 +239,9 @@ def main() -> None:
                 train_one(run, options.data, options.encoders, folder, options.bf16)
             except Exception as error:
                 print(f"{folder.name} failed: {error!r}", flush=True)
+                failed.append(folder.name)
+    if failed:
+        sys.exit(f"failed runs: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
