@@ -55,7 +55,7 @@ class ScoreName(NamedTuple):
     rank: int = 0  # the place of its kind among those that are looked for
 
 
-def parsed(column: str) -> ScoreName | None:
+def parse_score_name(column: str) -> ScoreName | None:
     """Return what the name of a column says, or None if it is not one of scores."""
     if _OF_PREDICTION.fullmatch(column):
         return ScoreName("confidence", rank=len(_NUMBERS_OF_CLASSES))
@@ -93,7 +93,7 @@ def is_text(column: str) -> bool:
     return column.lower() in _TEXT or re.match(r"labels?[-_. (\[]", column, re.IGNORECASE) is not None
 
 
-def among(names: list[str], known: tuple[str, ...]) -> list[str]:
+def known_columns(names: list[str], known: tuple[str, ...]) -> list[str]:
     """Return the `names` that are `known`, whatever their case, in the order of `known`."""
     return sorted((name for name in names if name.lower() in known), key=lambda name: known.index(name.lower()))
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ..validation import InputError
 from .class_labels import is_lists, is_text_type, shown
-from .column_names import parsed
+from .column_names import parse_score_name
 from .table_files import ScoreRows
 
 _PARTS = {"label", "score"}
@@ -30,7 +30,7 @@ def with_score_columns(rows: ScoreRows, score_column: str | None = None) -> Scor
     """
     table = rows.table
     for name in table.column_names:
-        if name != score_column and parsed(name) is None and name not in ("output", "outputs", "prediction"):
+        if name != score_column and parse_score_name(name) is None and name not in ("output", "outputs", "prediction"):
             continue
         if table.column_names.count(name) != 1:
             continue
@@ -65,7 +65,7 @@ def _is_mapping(kind: pa.DataType) -> bool:
 
 
 def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRows:
-    table, said = rows.table.drop_columns(name), parsed(name)
+    table, said = rows.table.drop_columns(name), parse_score_name(name)
     family = said.family.strip("-_. :/([") or name if said else "scores"  # that of top_logprobs is logprobs
     for field in column.type:
         scores = pc.struct_field(column, field.name)
@@ -104,7 +104,7 @@ def _read_mappings(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
 def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, lengths: np.ndarray) -> ScoreRows:
     """Return the rows with columns of numbers in the place of the column `name`."""
     table, encoded = rows.table.drop_columns(name), _dictionary(labels)
-    name = name if parsed(name) else "scores"
+    name = name if parse_score_name(name) else "scores"
     names = [str(value) for value in encoded.dictionary.to_pylist()]
     size = len(names)
     if (lengths == 1).all() and (size > 1 or "prediction" not in table.column_names):

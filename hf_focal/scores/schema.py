@@ -1,4 +1,4 @@
-"""What the columns of a table of scores mean. It is decided with the first table and required of all others."""
+"""What the columns of a table of scores mean. It is inferred from the first table and required of all others."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -17,7 +17,16 @@ from .class_labels import (
     read_labels,
     shown,
 )
-from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, among, is_statistic, parsed, shown_columns
+from .column_names import (
+    CORRECT,
+    KINDS,
+    LABELS,
+    TRUE_LABELS,
+    is_statistic,
+    known_columns,
+    parse_score_name,
+    shown_columns,
+)
 from .score_values import (
     CONFIDENCE_KINDS,
     as_confidences,
@@ -119,7 +128,7 @@ class ParsedTable:
     notes: tuple[str, ...] = ()
 
 
-def read_by_schema(
+def read_with_schema(
     rows: ScoreRows,
     schema: Schema,
     *,
@@ -183,13 +192,11 @@ def read_by_schema(
     values = values[:, None] if values.ndim == 1 else values
     if needs_labels:
         label_columns = (label_column,) if label_column else schema.label_columns
-        if absent := [column for column in label_columns if column not in names] or (not label_columns):
-            raise InputError(
-                "label_column",
-                f"must name a column of {rows.source}, {shown_columns(names)}: got "
-                f"{absent[0] if absent is not True else 'none'!r}, "
-                "that of the first table",
-            )
+        expected = f"must name a column of {rows.source}, {shown_columns(names)}"
+        if not label_columns:
+            raise InputError("label_column", f"{expected}: got 'none', that of the first table")
+        if absent := [column for column in label_columns if column not in names]:
+            raise InputError("label_column", f"{expected}: got {absent[0]!r}, that of the first table")
         numbered = not schema.classes or schema.labels == "numbers"
         found_labels, _, _ = read_labels(rows, label_columns, size, schema.classes, numbered)
         labels = _with_link(rows, found_labels, schema.link, size)
@@ -201,9 +208,9 @@ _ALIKE = {"probabilities", "percentages"}
 
 def refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
     """Refuse further columns of classes, which the first table did not have: their scores would be lost."""
-    first = parsed(columns[0])
+    first = parse_score_name(columns[0])
     for name in rows.table.column_names:
-        other = parsed(name)
+        other = parse_score_name(name)
         if first is None or not first.family or other is None or other.family != first.family or name in columns:
             continue
         if not is_statistic(other.class_name) and not is_text_type(rows.table.schema.field(name).type):
@@ -221,7 +228,7 @@ def _correct(
     return equal_values(rows, label_column or schema.label_columns[0], str(schema.prediction_column), known_labels)
 
 
-def decide(
+def infer_schema(
     rows: ScoreRows,
     *,
     score_column: str | Sequence[str] | None = None,
@@ -232,7 +239,7 @@ def decide(
     link: str | None = None,
     needs_labels: bool = True,
 ) -> ParsedTable:
-    """Decide what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
+    """Infer what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
 
     Raises:
         InputError: names, types, and values leave something open, or contradict each other; the message says what to
@@ -252,9 +259,11 @@ def decide(
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
-        correct = correct_column or next(iter(among(rows.table.column_names, CORRECT)), None)
+        correct = correct_column or next(iter(known_columns(rows.table.column_names, CORRECT)), None)
         predictions = prediction if prediction not in score_columns.columns else None
-        top, positive = _of_prediction(rows, score_columns, values, label, predictions, correct, kind, needs_labels)
+        top, positive = _confidences_or_positive_class(
+            rows, score_columns, values, label, predictions, correct, kind, needs_labels
+        )
         if top is not None:
             labels = _correct(rows, top) if needs_labels else None
             values = as_confidences(rows, score_columns.columns[0], values, top.confidence_kind)
@@ -342,7 +351,33 @@ def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[
     return (f"{ABSENT} {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
 
 
-def _of_prediction(
+def _confidence_schema(
+    rows: ScoreRows,
+    score_columns: ScoreColumns,
+    label: str | None,
+    prediction: str | None,
+    correct: str | None,
+    kind: str | None,
+    needs_labels: bool,
+) -> Schema:
+    """Return the schema of the confidences of predictions; `correct`, or else `label`, says which are correct."""
+    confidence_kind = next((name for name in (kind, score_columns.kind) if name in CONFIDENCE_KINDS), "probabilities")
+    schema = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=confidence_kind)
+    if correct is not None:
+        return replace(schema, correct_column=correct)
+    if label is not None and prediction is not None:
+        return replace(schema, label_columns=(label,), labels="names", prediction_column=prediction)
+    if needs_labels:
+        raise InputError(
+            "correct_column",
+            f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}, that says whether the "
+            "prediction is correct (true or false); or call the column of predictions 'prediction', and that of "
+            "labels 'label', to have them compared",
+        )
+    return schema
+
+
+def _confidences_or_positive_class(
     rows: ScoreRows,
     score_columns: ScoreColumns,
     values: np.ndarray,
@@ -357,31 +392,16 @@ def _of_prediction(
     The class is None unless predictions show it: those of the higher scores.
     """
 
-    other_kind = next((name for name in (kind, score_columns.kind) if name in CONFIDENCE_KINDS), "probabilities")
-    top = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=other_kind)
-
-    def of_confidences() -> Schema:
-        if label is None or prediction is None or (correct is not None and prediction is None):
-            if correct is None and needs_labels:
-                raise InputError(
-                    "correct_column",
-                    f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}, that says "
-                    "whether the "
-                    "prediction is correct (true or false); or call the column of predictions 'prediction', and that "
-                    "of labels 'label', to have them compared",
-                )
-            return replace(top, correct_column=correct)
-        if correct is not None:
-            return replace(top, correct_column=correct)
-        return replace(top, label_columns=(label,), labels="names", prediction_column=prediction)
+    def confidences() -> tuple[Schema, None]:
+        return _confidence_schema(rows, score_columns, label, prediction, correct, kind, needs_labels), None
 
     if kind == "confidence" or (kind is None and score_columns.kind == "confidence"):
-        return of_confidences(), None
+        return confidences()
     if kind in (None, *CONFIDENCE_KINDS) and needs_labels and label is None and correct is not None:
-        return of_confidences(), None
+        return confidences()
     is_correct_known = prediction is not None or correct not in (None, label)
     if score_columns.kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
-        return of_confidences(), None
+        return confidences()
     if prediction is None or label is None or not needs_labels or is_lists(rows.column("label_column", prediction)):
         return None, None
     labels, predictions = (label_values(rows, column) for column in (label, prediction))
@@ -392,7 +412,7 @@ def _of_prediction(
     size = max(2, len(texts))
     is_fraction = bool((values >= 0).all() and (values <= 1).all())
     if kind is None and is_fraction and values.min() >= 1 / size - 1e-6 and score_columns.kind != "logits":
-        return of_confidences(), None
+        return confidences()
     if len(distinct_predictions) == 2:
         first, second = values[prediction_numbers == 0], values[prediction_numbers == 1]
         for positive, low, high in ((1, first, second), (0, second, first)):

@@ -118,7 +118,7 @@ class ScoreSet(Protocol):
         """
 
 
-class ScoresWithoutRows:
+class LargeTableScores:
     """What `StreamedScores` and `ScoreStatistics` have in common: the schema says what the scores are."""
 
     schema: Schema

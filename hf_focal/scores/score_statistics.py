@@ -21,7 +21,7 @@ from ..validation import InputError
 from .class_labels import shown
 from .row_sample import RowSample, keys_of
 from .schema import ABSENT, Schema
-from .score_set import ScoresWithoutRows
+from .score_set import LargeTableScores
 from .score_table import MOST_CLASSWISE, Scores
 from .score_values import ValueNote
 
@@ -32,7 +32,7 @@ _NO_COLUMNS = pa.table({})
 _PRECISE = 1e-6  # a note says how far T may be off beyond this, relative
 
 
-class ScoreStatistics(ScoresWithoutRows):
+class ScoreStatistics(LargeTableScores):
     """What is known of the scores and labels of any number of rows, in memory that does not grow with them.
 
     `measure` makes it. It pickles, and statistics of shards `merge` in any order. `evaluate` and `calibrate` take it

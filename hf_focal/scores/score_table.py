@@ -16,7 +16,7 @@ from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .saved_scores import write_scores
-from .schema import ParsedTable, Schema, decide, read_by_schema
+from .schema import ParsedTable, Schema, infer_schema, read_with_schema
 from .score_set import ScoreSet, only_models_have_shards
 from .score_values import ValueNote, as_logits
 from .table_files import ScoreRows, load
@@ -271,7 +271,7 @@ def read_scores(
     if score_column in rows.table.column_names and score_column not in table.table.column_names:
         score_column = None  # columns of classes have taken its place
     if schema is None:
-        parsed_table = decide(
+        parsed_table = infer_schema(
             table,
             score_column=score_column,
             label_column=label_column,
@@ -285,7 +285,7 @@ def read_scores(
         fixed = {"correct_column": correct_column, "classes": classes, "kind": kind, "floor": floor, "link": link}
         if others := [argument for argument, value in fixed.items() if value]:
             raise InputError(others[0], f"must not be given with schema, got {fixed[others[0]]!r}")
-        parsed_table = read_by_schema(
+        parsed_table = read_with_schema(
             table, schema, score_column=score_column, label_column=label_column, needs_labels=needs_labels
         )
         floor = schema.floor or None

@@ -15,10 +15,10 @@ from ..calibration.thresholds import ThresholdSamples
 from ..metrics import CalibrationMetrics
 from ..validation import InputError, check_count
 from .class_labels import distinct, is_lists
-from .column_names import LABELS, TRUE_LABELS, among
+from .column_names import LABELS, TRUE_LABELS, known_columns
 from .pipeline_outputs import with_score_columns
-from .schema import ABSENT, Schema, decide, read_by_schema, refuse_other_classes
-from .score_set import ScoresWithoutRows
+from .schema import ABSENT, Schema, infer_schema, read_with_schema, refuse_other_classes
+from .score_set import LargeTableScores
 from .score_statistics import ScoreStatistics
 from .score_table import Scores, cluster_column_of, scores_of
 from .score_values import as_logits, check_decimals, decimals_of
@@ -76,16 +76,16 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
         names = ("correct_column", "classes", "kind", "link")
         arguments = {name: options[name] for name in names if options.get(name)}
         arguments |= {"score_column": score_column, "label_column": label_column}
-        decided = decide(_with_labels(table, rows, label_column, labels), **arguments)
-        schema, floor = decided.schema, options.get("floor")
-        notes = tuple(note for note in decided.notes if not note.startswith(ABSENT))  # the metrics count the labels
+        inferred = infer_schema(_with_labels(table, rows, label_column, labels), **arguments)
+        schema, floor = inferred.schema, options.get("floor")
+        notes = tuple(note for note in inferred.notes if not note.startswith(ABSENT))  # the metrics count the labels
         if schema.kind != "confidence":
-            values = decided.values[: len(rows.table)]
+            values = inferred.values[: len(rows.table)]
             decimals = decimals_of(values, schema.kind) if floor is None else None
             floor = as_logits(rows, values, schema.kind, schema.link, floor)[1]
             schema = replace(schema, floor=floor)
     else:
-        read_by_schema(rows, schema, label_column=label_column, needs_labels=True, known_labels=labels)
+        read_with_schema(rows, schema, label_column=label_column, needs_labels=True, known_labels=labels)
     for path in table.paths[1:]:
         if path.suffix.lower() == ".parquet":
             other = ScoreRows(table.argument, path.name, pq.read_schema(path).empty_table(), path)
@@ -115,7 +115,9 @@ def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) 
     names = rows.table.column_names
     label = label_column
     if label is None:
-        if len(among(names, TRUE_LABELS)) > 1 or (not among(names, TRUE_LABELS) and len(among(names, LABELS)) > 1):
+        if len(known_columns(names, TRUE_LABELS)) > 1 or (
+            not known_columns(names, TRUE_LABELS) and len(known_columns(names, LABELS)) > 1
+        ):
             return ()
         label, _ = find_label_columns(rows, None)
     if label is None or label not in names or not table.can_repeat or is_lists(rows.column("label_column", label)):
@@ -180,7 +182,7 @@ def _with_labels(table: TableBatches, rows: ScoreRows, label_column: str | None,
     )
 
 
-class StreamedScores(ScoresWithoutRows):
+class StreamedScores(LargeTableScores):
     """The scores of a table of any size, which is read in batches whenever something new is asked of it.
 
     It has what `evaluate` and `calibrate` need of `Scores`. A fit takes one pass, which adds up the sums for T and
@@ -228,7 +230,7 @@ class StreamedScores(ScoresWithoutRows):
         for part in self.table.read(columns, schema.columns, size):
             rows = with_score_columns(part, meaning.replaced_column)
             arguments: Any = {"label_column": meaning.label_column, "known_labels": meaning.labels}
-            parsed = read_by_schema(rows, schema, needs_labels=True, **arguments)
+            parsed = read_with_schema(rows, schema, needs_labels=True, **arguments)
             if meaning.decimals is not None:
                 check_decimals(rows, parsed.values, schema.kind, meaning.decimals)
             scores, notes = scores_of(rows, parsed, schema.floor or None)

@@ -11,7 +11,16 @@ import pyarrow as pa
 
 from ..validation import InputError
 from .class_labels import ClassNames, distinct, is_lists, is_text_type, label_values, shown
-from .column_names import LABELS, PREDICTIONS, TRUE_LABELS, among, is_statistic, is_text, parsed, shown_columns
+from .column_names import (
+    LABELS,
+    PREDICTIONS,
+    TRUE_LABELS,
+    is_statistic,
+    is_text,
+    known_columns,
+    parse_score_name,
+    shown_columns,
+)
 from .score_values import score_values, sums_show
 from .table_files import ScoreRows
 
@@ -46,7 +55,7 @@ def find_score_columns(
     singles: list[tuple[int, int, tuple[str, ...], str]] = []
     families: dict[tuple[int, str], list[str]] = {}
     for name in dict.fromkeys(table.column_names):
-        parsed_name = parsed(name)
+        parsed_name = parse_score_name(name)
         if parsed_name is None or name == label:
             continue
         is_listed = table.column_names.count(name) == 1 and _holds_lists(rows, name)
@@ -58,7 +67,7 @@ def find_score_columns(
             singles.append((parsed_name.rank, 0, (name,), parsed_name.kind))
     for (rank, _), family_columns in families.items():
         members = tuple(name for name in table.column_names if name in family_columns)  # twice if two have one name
-        kind = parsed(members[0]).kind  # type: ignore[union-attr]
+        kind = parse_score_name(members[0]).kind  # type: ignore[union-attr]
         (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
     notes: tuple[str, ...] = ()
     if lists:
@@ -125,7 +134,7 @@ def _names_columns(rows: ScoreRows, column: str) -> bool:
 
 def _class_names(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the classes of columns: what differs in prob_a, prob_b, or else the names themselves."""
-    names = [parsed(column) for column in columns]
+    names = [parse_score_name(column) for column in columns]
     if all(name is not None and name.family for name in names) and len({name.family for name in names if name}) == 1:
         return tuple(name.class_name for name in names if name)
     return tuple(columns) if len(columns) > 1 else ()
@@ -154,13 +163,13 @@ def columns_named_by_user(rows: ScoreRows, named: str | Sequence[str]) -> ScoreC
                 f"a pattern of them with one * for the class, got {named!r}",
             )
         columns = [name for name, _ in matched]
-        first = parsed(columns[0])
+        first = parse_score_name(columns[0])
         if len({*columns}) == len(columns):
             classes = tuple(class_name for _, class_name in matched)
             return ScoreColumns(tuple(columns), classes, first.kind if first is not None else "")
     if len({*columns}) < len(columns):
         raise InputError("score_column", f"must have columns with different names, got {columns}")
-    first = parsed(columns[0])
+    first = parse_score_name(columns[0])
     class_names = _class_names(columns) if len(columns) > 1 else ()
     return ScoreColumns(tuple(columns), class_names, first.kind if first is not None else "", is_list=len(columns) > 1)
 
@@ -244,7 +253,7 @@ def _numeric_columns(rows: ScoreRows) -> list[str]:
         for field in rows.table.schema
         if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
         and not is_text(field.name)
-        and parsed(field.name) is None
+        and parse_score_name(field.name) is None
     ]
 
 
@@ -260,8 +269,10 @@ def _holds_lists(rows: ScoreRows, name: str) -> bool:
 def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
     """Return the column of labels, and that of predicted classes, or None for each that is not there."""
     names = rows.table.column_names
-    predictions = [name for name in among(names, PREDICTIONS) if name != label_column and not _holds_lists(rows, name)]
-    true, plain = among(names, TRUE_LABELS), among(names, LABELS)
+    predictions = [
+        name for name in known_columns(names, PREDICTIONS) if name != label_column and not _holds_lists(rows, name)
+    ]
+    true, plain = known_columns(names, TRUE_LABELS), known_columns(names, LABELS)
     if label_column:
         label = label_column if label_column in names else None
         predictions += [name for name in plain if name != label_column and name.lower() == "label"]

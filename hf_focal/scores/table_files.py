@@ -16,7 +16,7 @@ from pyarrow import csv
 from pyarrow import json as pa_json
 
 from ..validation import InputError
-from .column_names import is_text, parsed, shown_columns
+from .column_names import is_text, parse_score_name, shown_columns
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
 _LINES = (".csv", ".tsv", ".jsonl")  # errors name the line of such a file instead of the row
@@ -174,7 +174,9 @@ def _read(name: str, path: Path, kind: str, text: Sequence[str | None]) -> pa.Ta
     if kind in (".csv", ".tsv"):
         names = _header(name, path, kind)
         types = {column: pa.string() for column in names if is_text(column) or column in text}
-        numbers = {column: pa.float64() for column in names if (of_name := parsed(column)) and of_name.family}
+        numbers = {
+            column: pa.float64() for column in names if (of_name := parse_score_name(column)) and of_name.family
+        }
         for column_types in (types | numbers, types):  # faster than to infer them, unless they hold something else
             options = csv.ConvertOptions(column_types=column_types)
             try:

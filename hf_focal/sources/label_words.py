@@ -22,7 +22,7 @@ from ..reports import RunResult
 from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
 from ..scores.score_set import ScoreSet
-from ..tasks.input_errors import explained
+from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
 from ..tasks.task import LABEL_WORDS
@@ -85,7 +85,7 @@ class LabelWordsSource(ModelSource):
     @cached_property
     def words(self) -> LabelWords:
         """The prompt and the labels as tokens."""
-        with explained():
+        with as_input_errors():
             options = self.options
             prompt = read_prompt(str(options.prompt))
             words = LabelWords(

@@ -33,7 +33,7 @@ from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
-from ..tasks.input_errors import explained
+from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
@@ -66,11 +66,11 @@ class ModelSource(Source):
     def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
         self.name = name = str(name)
         self.data_notes: list[str] = []
-        with explained():
+        with as_input_errors():
             self.options = InputOptions(**options)
         self.config = load_config(name, self.options.trust_remote_code)
         self.calibration = recorded_calibration(self.config)
-        with explained():
+        with as_input_errors():
             self.loss = loss_of(name)
             self.task = task_of_config(self.config, task)
             if batch_size < 1:
@@ -122,7 +122,7 @@ class ModelSource(Source):
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, image processor, or feature extractor as it was saved with the model."""
-        with explained("model", self.name):
+        with as_input_errors("model", self.name):
             processor = getattr(transformers, self.task.processor)
             return processor.from_pretrained(self.name, trust_remote_code=self.options.trust_remote_code)
 
@@ -136,7 +136,7 @@ class ModelSource(Source):
     @cached_property
     def max_length(self) -> int:
         """The number of tokens after which a text is truncated."""
-        with explained():
+        with as_input_errors():
             trust = self.options.trust_remote_code
             length = input_length(self.name, self.encoder, self.options.max_length, trust_remote_code=trust)
         limited = self.task.generates and self.options.max_length is None
@@ -167,7 +167,7 @@ class ModelSource(Source):
         kind = FocalSeq2SeqTrainer if self.is_seq2seq else FocalTrainer
         model = self.model
         use_cache = getattr(model.config, "use_cache", None)
-        with explained():
+        with as_input_errors():
             trainer = kind(model, self.args, data_collator=self.task.collator(self.encoder, model))
         if use_cache is not None:  # Trainer changes it for training
             model.config.use_cache = use_cache
@@ -183,14 +183,14 @@ class ModelSource(Source):
     def load(self, data: Data) -> tuple[str, Dataset]:
         """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
         argument, name = data.argument, str(data.value)
-        with explained():
+        with as_input_errors():
             path, config, part = dataset_location(argument, name, data.split, data.default_split)
         source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
         source = f"split {part!r} of {source}" if part else source
         with self.args.main_process_first(desc="loading the data"):
-            with explained("dataset", name):
+            with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
-            with explained():
+            with as_input_errors():
                 options = self.options if data.clusters else replace(self.options, cluster_column=None)
                 options = options if data.groups else replace(options, group=None)
                 samples = self.select(source, loaded, options)

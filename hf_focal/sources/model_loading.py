@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
 from ..tasks.heads import has_head
-from ..tasks.input_errors import explained
+from ..tasks.input_errors import as_input_errors
 from ..tasks.task import Task
 from ..utils.website import WEBSITE
 from ..validation import InputError
@@ -26,7 +26,7 @@ def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
         InputError: it is a file of weights, or a folder of timm with arguments of its own; the config cannot be
             loaded, or does not name the labels 0, 1, ...; or there is an adapter that cannot be loaded.
     """
-    with explained("model", name):
+    with as_input_errors("model", name):
         _check_format(Path(name))
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
         _check_labels(config)
@@ -87,7 +87,7 @@ def load_model(
     Raises:
         InputError: the model has no head for the task, or an untrained one; or `forward` needs other inputs.
     """
-    with explained("model", name):
+    with as_input_errors("model", name):
         try:
             scores_pairs = (config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
             auto = getattr(transformers, "AutoModelForNextSentencePrediction" if scores_pairs else task.auto_class)

@@ -14,7 +14,7 @@ from ..calibration.corrections import calibration_record
 from ..choices.option_scores import SCORES, EncodedQuestions, encode_choices, option_settings, option_temperature
 from ..reports import RunResult
 from ..scores.score_table import Scores
-from ..tasks.input_errors import explained
+from ..tasks.input_errors import as_input_errors
 from ..tasks.task import MULTIPLE_CHOICE
 from ..trainer.accumulators import TemperatureSums
 from ..validation import InputError
@@ -90,7 +90,7 @@ class MultipleChoiceSource(ModelSource):
         return False
 
     def encode_questions(self, samples: Dataset) -> EncodedQuestions:
-        with explained():
+        with as_input_errors():
             return encode_choices(
                 self.model.to(self.args.device),
                 self.encoder,
@@ -115,7 +115,7 @@ class MultipleChoiceScores(ModelScores):
         if self._collected is not None:
             return
         options, size = self.model.options, self.model.args.per_device_eval_batch_size
-        with explained():
+        with as_input_errors():
             logits = self.encoded.score(self.model.model, size, options.scores_folder)
         recorded, _ = self.model.recorded
         logits = logits if recorded is None else recorded.apply(logits)

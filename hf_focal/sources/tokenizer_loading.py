@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from ..tasks.input_errors import explained
+from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.task import Task
 from ..validation import InputError
@@ -21,7 +21,7 @@ def load_tokenizer(name: str, task: Task, config: PreTrainedConfig, options: Inp
         InputError: there is no vocabulary, or one that is larger than the embeddings; words need a fast tokenizer;
             there is no token for padding, which a `batch_size` above 1 needs; or a language is missing or unknown.
     """
-    with explained("model", name):
+    with as_input_errors("model", name):
         spaced = task.unit == "words" and config.model_type in _ADD_PREFIX_SPACE
         settings = {"add_prefix_space": True} if spaced else {}
         tokenizer = AutoTokenizer.from_pretrained(name, **settings, trust_remote_code=options.trust_remote_code)
@@ -74,7 +74,7 @@ def _set_languages(tokenizer: Any, name: str, options: InputOptions) -> None:
 
 def _check_vocabulary(tokenizer: Any, name: str, config: PreTrainedConfig) -> None:
     """Raise `InputError` unless there is an embedding for each token."""
-    with explained("model", name):  # malformed settings cause errors only when the tokenizer is used
+    with as_input_errors("model", name):  # malformed settings cause errors only when the tokenizer is used
         tokens = tokenizer("a")["input_ids"]
         if tokenizer.pad_token is not None:
             tokens = tokenizer.pad([tokenizer("a"), tokenizer("b c")])["input_ids"][0] + [tokenizer.pad_token_id]

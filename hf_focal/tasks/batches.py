@@ -112,9 +112,9 @@ def extract_sounds(extractor: Any, model: Any) -> Collator:
 def _collate_images(samples: list[dict], processor: Any) -> dict[str, "Tensor"]:
     import torch
 
-    from .input_errors import explained
+    from .input_errors import as_input_errors
 
-    with explained():  # images are opened only here, while the model is measured
+    with as_input_errors():  # images are opened only here, while the model is measured
         images = [open_image(sample["image"], sample["row"]) for sample in samples]
     pixels = processor(images, return_tensors="pt")["pixel_values"]
     return {"pixel_values": pixels, "labels": torch.tensor([sample["labels"] for sample in samples])}

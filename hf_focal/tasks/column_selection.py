@@ -109,7 +109,7 @@ def flatten_translations(split: Dataset, column: str) -> Dataset:
     return split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
 
 
-def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Dataset:
+def drop_unlabeled(source: str, samples: Dataset, name: str, column: str) -> Dataset:
     """Drop unlabeled samples, whose label in the column `name` is negative (-1 in a `ClassLabel`, or -100).
 
     Raises:

@@ -42,7 +42,7 @@ def check_id_or_folder(argument: str, name: str) -> None:
 
 
 @contextmanager
-def explained(kind: str = "", name: str = "") -> Iterator[None]:
+def as_input_errors(kind: str = "", name: str = "") -> Iterator[None]:
     """Turn errors raised in the block into an `InputError`.
 
     Wrap only code whose errors come from the user's input: a bug must keep its traceback.

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 from ..choices.option_scores import answer_indices
 from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
-from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
+from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions
 from .task import Task
 
@@ -71,10 +71,10 @@ def _add_classes(
 ) -> Dataset:
     options = with_label_column(split, options)
     if config.problem_type == MULTI_LABEL:
-        return samples.add_column("labels", label_sets_of(config, source, split, options))
+        return samples.add_column("labels", multi_hot_labels(config, source, split, options))
     _check_one_label(config, split, options)
     samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
-    return drop_unlabelled(source, samples, "labels", options.label_column)
+    return drop_unlabeled(source, samples, "labels", options.label_column)
 
 
 def _add_answers(
@@ -159,7 +159,9 @@ def labels_of(
     return torch.from_numpy(_numbered(selected, source, config, split.features["label"], labels, options.label_map))
 
 
-def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions) -> list[list[float]]:
+def multi_hot_labels(
+    config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
+) -> list[list[float]]:
     """Return a 0 or 1 for each sample and label, in the order of the model's labels; null becomes NaN.
 
     `options.label_column` is the name of a column of lists of labels, which are converted as by `labels_of`, or of

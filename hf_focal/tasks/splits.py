@@ -12,10 +12,10 @@ from transformers import PreTrainedConfig
 
 from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
-from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
+from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions
-from .labeled_inputs import check_tags, label_format_of, label_sets_of, labels_of, tags_of
+from .labeled_inputs import check_tags, label_format_of, labels_of, multi_hot_labels, tags_of
 from .task import PIPELINES, SEGMENTATION, Task
 
 # By the Hub's pipeline tag, except that of segmentation.
@@ -201,7 +201,7 @@ def _labeled(
     for name, split in raw.items():
         source, feature = sources[name], ClassLabel(names=names)
         if several:
-            sets = label_sets_of(config, source, split, options)
+            sets = multi_hot_labels(config, source, split, options)
             splits[name] = splits[name].add_column("labels", sets, feature=List(Value("float32")))
         elif are_tags:
             tags = tags_of(config, source, split, options)
@@ -213,7 +213,7 @@ def _labeled(
             splits[name] = splits[name].select(filled) if len(filled) < len(tags) else splits[name]
         else:
             labeled = splits[name].add_column("labels", labels_of(config, source, split, options).numpy())
-            splits[name] = drop_unlabelled(source, labeled, "labels", column).cast_column("labels", feature)
+            splits[name] = drop_unlabeled(source, labeled, "labels", column).cast_column("labels", feature)
     return splits, names
 
 

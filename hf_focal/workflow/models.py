@@ -206,10 +206,10 @@ def calibrate_model(
 def _is_same(first: Data, second: Data) -> bool:
     """Return whether two names of datasets stand for the same samples."""
     from ..tasks.dataset_loading import dataset_location
-    from ..tasks.input_errors import explained
+    from ..tasks.input_errors import as_input_errors
 
     def place(data: Data) -> Any:
         return dataset_location(data.argument, str(data.value), data.split, data.default_split)
 
-    with explained():
+    with as_input_errors():
         return place(first) == place(second)

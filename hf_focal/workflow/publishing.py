@@ -22,9 +22,9 @@ def new_repository(source: Source, push_to_hub: str, private: bool | None) -> st
     if not source.is_main:
         return None
     from ..hub.hub_publishing import HubError, create_repository
-    from ..tasks.input_errors import explained
+    from ..tasks.input_errors import as_input_errors
 
-    with explained():
+    with as_input_errors():
         try:
             return create_repository(push_to_hub, private=private)
         except HubError as error:

@@ -14,7 +14,7 @@ from hf_focal import InputError, Temperature, calibrate_model, evaluate_model
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
 from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.labeled_inputs import label_sets_of
+from hf_focal.tasks.labeled_inputs import multi_hot_labels
 
 WORDS = ["sun", "rain", "wind", "snow"]
 
@@ -152,7 +152,7 @@ def test_lists_of_0_and_1_are_one_value_for_each_label(kind, tmp_path):
 
 def labels_read(lists, num_labels=3, **options):
     config = BertConfig(num_labels=num_labels, problem_type="multi_label_classification")
-    return label_sets_of(config, "data", Dataset.from_dict({"label": lists}), InputOptions(**options))
+    return multi_hot_labels(config, "data", Dataset.from_dict({"label": lists}), InputOptions(**options))
 
 
 def test_the_whole_column_says_what_its_lists_hold():

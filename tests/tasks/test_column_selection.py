@@ -3,7 +3,7 @@
 import pytest
 from datasets import Dataset, Features, Image, LargeList, List, Value
 
-from hf_focal.tasks.column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns
+from hf_focal.tasks.column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns
 
 TOKENS = Column("token_column", "words", "tokens", "lists of strings")
 TEXT = Column("text_column", "text", "text", "strings")
@@ -39,9 +39,9 @@ def test_keys_are_equal_for_equal_samples():
 
 def test_samples_without_a_label_are_dropped():
     split = Dataset.from_dict({"text": ["a", "b", "c"], "labels": [-100, 0, 2]})
-    assert drop_unlabelled("test", split, "labels", "label")["text"][:] == ["b", "c"]
+    assert drop_unlabeled("test", split, "labels", "label")["text"][:] == ["b", "c"]
     with pytest.raises(ValueError, match="label_column must hold labels, got none in 'label' of test"):
-        drop_unlabelled("test", split.select([0]), "labels", "label")
+        drop_unlabeled("test", split.select([0]), "labels", "label")
 
 
 def test_mappings_become_columns_unless_the_column_is_there():

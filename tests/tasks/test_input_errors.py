@@ -4,7 +4,7 @@ import pytest
 
 from hf_focal import InputError
 from hf_focal.tasks.dataset_loading import load_one_split
-from hf_focal.tasks.input_errors import explained
+from hf_focal.tasks.input_errors import as_input_errors
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
@@ -14,14 +14,14 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
         (tmp_path / "none.xlsx", "test", "dataset must be an existing folder or a Hub id, got '.*none.xlsx'$"),
         (tmp_path / "ragged", "test", "dataset '.*ragged' cannot be loaded: .*Expected 2 fields in line 3, saw 3"),
     ):
-        with pytest.raises(InputError, match=message), explained("dataset", str(name)):
+        with pytest.raises(InputError, match=message), as_input_errors("dataset", str(name)):
             load_one_split("dataset", str(name), split)
 
 
 def test_a_bug_is_no_error_of_the_user():
-    with pytest.raises(ZeroDivisionError), explained():
+    with pytest.raises(ZeroDivisionError), as_input_errors():
         raise ZeroDivisionError
-    with pytest.raises(RuntimeError), explained():
+    with pytest.raises(RuntimeError), as_input_errors():
         raise RuntimeError
-    with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), explained("model", "x"):
+    with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), as_input_errors("model", "x"):
         raise ValueError("one\n  two")

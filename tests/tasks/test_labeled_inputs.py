@@ -6,7 +6,7 @@ from transformers import BertConfig, Wav2Vec2FeatureExtractor
 
 from hf_focal import InputError
 from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.labeled_inputs import column_order, label_sets_of, labels_of, select_inputs, tags_of
+from hf_focal.tasks.labeled_inputs import column_order, labels_of, multi_hot_labels, select_inputs, tags_of
 from hf_focal.tasks.task import TASKS
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -120,7 +120,7 @@ COLUMNS = {"NEGATIVE": [1, 0], "neutral": [0, 0], "Positive ": [0, 1], "neg": [1
 )
 def test_columns_are_matched_with_the_labels_in_any_case(label_column, label_map, expected):
     options = InputOptions(label_column=label_column, label_map=label_map)
-    assert label_sets_of(SENTIMENT, "test", Dataset.from_dict(COLUMNS), options) == expected
+    assert multi_hot_labels(SENTIMENT, "test", Dataset.from_dict(COLUMNS), options) == expected
     assert (column_order(SENTIMENT, options) is None) == (label_column == "x,neg,y")
 
 
@@ -128,7 +128,7 @@ def test_columns_are_matched_with_the_labels_in_any_case(label_column, label_map
 def test_columns_of_some_labels_and_columns_named_twice_are_refused(label_column):
     message = f"label_column must name each label of the model once, 'NEGATIVE', .*, got '{label_column}'"
     with pytest.raises(ValueError, match=message):
-        label_sets_of(SENTIMENT, "test", Dataset.from_dict(COLUMNS), InputOptions(label_column=label_column))
+        multi_hot_labels(SENTIMENT, "test", Dataset.from_dict(COLUMNS), InputOptions(label_column=label_column))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_columns_of_some_labels_and_columns_named_twice_are_refused(label_column
 )
 def test_what_is_no_set_of_labels(values, message):
     with pytest.raises(ValueError, match=message):
-        label_sets_of(BertConfig(id2label={0: "pos"}), "test", Dataset.from_dict({"label": values}), InputOptions())
+        multi_hot_labels(BertConfig(id2label={0: "pos"}), "test", Dataset.from_dict({"label": values}), InputOptions())
 
 
 def test_integers_of_no_label():

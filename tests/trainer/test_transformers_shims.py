@@ -32,7 +32,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from hf_focal import FocalTrainer
 from hf_focal.calibration.folding import is_masked_language_model
 from hf_focal.tasks import heads
-from hf_focal.tasks.input_errors import explained
+from hf_focal.tasks.input_errors import as_input_errors
 
 
 def test_names_that_trainer_logs(tmp_path):
@@ -142,7 +142,7 @@ def test_remote_code_is_asked_for_in_one_function(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with (
         pytest.raises(ValueError, match="comes with Python code of its own: read it, and give --trust_remote_code"),
-        explained("model", str(tmp_path)),
+        as_input_errors("model", str(tmp_path)),
     ):
         transformers.AutoConfig.from_pretrained(tmp_path, trust_remote_code=False)
 
