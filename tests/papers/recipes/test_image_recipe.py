@@ -40,7 +40,7 @@ from hf_focal.reports import RunResult
 from hf_focal.tasks.dataset_loading import load_digits
 
 # Networks that have learnt next to nothing.
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")]
 
 SCRIPT = Path(__file__).with_name("launched_images.py")
 # 140 for training and 40 for validation.
@@ -209,7 +209,6 @@ class StoppedTrainer(recipe.ImageClassifierTrainer):
         self.add_callback(Stop())
 
 
-@pytest.mark.slow
 def test_a_run_that_was_stopped_amid_an_epoch_ends_as_if_it_had_not_been(digits, tmp_path, monkeypatch):
     # Epochs of 4 steps: stopped after step 7, it goes on after step 6.
     options = digits.files | {"augmentation": "crop", "num_train_epochs": 3, "milestones": "1/4,7/8"}
@@ -272,7 +271,6 @@ def test_a_step_on_the_sum_of_losses_with_its_gradient_clipped(digits, tmp_path,
         torch.testing.assert_close(actual[name].detach(), expected, rtol=1e-4, atol=2e-5, msg=name)
 
 
-@pytest.mark.slow
 def test_two_processes(digits, tmp_path):
     folder = tmp_path / "out"
     # 100 rows: two steps of 2 × 24 and one of 4.
@@ -306,7 +304,6 @@ def test_two_processes(digits, tmp_path):
     assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
 
 
-@pytest.mark.slow
 def test_a_folder_of_images_decoded_as_needed_in_workers(digits, tmp_path, trainers):
     for name, split in (("train", digits.train), ("test", digits.test)):
         for number, (image, label) in enumerate(zip(pil_images(split), split["label"], strict=True)):
@@ -340,7 +337,6 @@ def test_a_pretrained_network_is_fine_tuned(digits, tmp_path, trainers):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
 def test_a_timm_architecture_from_scratch(name, digits, tmp_path, trainers):
     import timm
@@ -415,7 +411,6 @@ def test_errors_come_before_training_in_one_line_and_leave_no_folder(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_a_long_tail_is_cut_of_the_training_images_alone(digits, tmp_path, trainers):
     options = digits.files | {"imbalance": 0.1, "loss": "class_balanced:beta=0.9", "class_weights_steps": 2}
     (result,) = run(tmp_path, **options, per_device_train_batch_size=10)

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from datasets import Dataset
 from papers.data import newsgroups
 from papers.data.generated_topic_sets import generate_topic_sets
@@ -13,6 +14,8 @@ from transformers import AutoConfig, AutoTokenizer, pipeline
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult
+
+pytestmark = pytest.mark.slow
 
 recipe = import_recipe("text_classification")
 

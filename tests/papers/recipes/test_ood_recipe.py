@@ -19,6 +19,8 @@ from transformers import AutoModelForImageClassification, BitImageProcessorPil
 from hf_focal import CalibrationMetrics, fold_correction
 from hf_focal.tasks.dataset_loading import load_digits
 
+pytestmark = pytest.mark.slow
+
 recipe = import_recipe("ood")
 
 DIGITS = {str(i): i for i in range(10)}
@@ -84,7 +86,6 @@ def test_images_against_noise_and_by_its_severity(images, tmp_path):
     assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
 
 
-@pytest.mark.slow
 def test_a_temperature_that_is_in_no_weight(images, tmp_path):
     """What `save_calibrated` records where it cannot fold: the logits are those before the temperature."""
     folded, known, _ = images

@@ -13,6 +13,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
+pytestmark = pytest.mark.slow
+
 recipe = import_recipe("sst_trees")
 
 

@@ -30,6 +30,8 @@ from transformers import (
 from hf_focal import FocalTrainer, LossConfig, Temperature
 from hf_focal.reports import RunResult
 
+pytestmark = pytest.mark.slow
+
 recipe = import_recipe("text_classification")
 
 
@@ -188,7 +190,6 @@ class InterruptedTrainer(FocalTrainer):
         super().__init__(*args, **kwargs, callbacks=[Interrupt()])
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "FocalTrainer", InterruptedTrainer)
@@ -329,7 +330,6 @@ def test_errors_come_before_training_and_leave_no_folder(options, message, tmp_p
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut off"])
-@pytest.mark.slow
 def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_damaged(damage, compared, tmp_path, caplog):
     folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
     shutil.rmtree(folder / "report")
@@ -351,7 +351,6 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
     run(folder, loss="focal:gamma=3")
 
 
-@pytest.mark.slow
 def test_a_run_is_published_with_its_report(hub, tmp_path):
     (result,) = run(tmp_path / "texts", loss="flsd53", push_to_hub="true", hub_model_id="team/texts")
     held = hub.repositories["team/texts"]
@@ -420,7 +419,6 @@ def test_what_is_refused_before_training(posts, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_real_newsgroups(real_data, tmp_path):
     files = {}
     for split, size in (("train", 2000), ("test", 1000)):

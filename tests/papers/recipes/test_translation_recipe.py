@@ -29,6 +29,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSe
 from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_correction
 from hf_focal.cli.recipe_arguments import parse_arguments
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("launched_translation.py")
 DIAGRAMS = {"reliability_before.png", "reliability_after.png"}
 REPORT = {"metrics.json", "table.md", "loss.yaml", "samples.md", "curves.png", "curves.csv", *DIAGRAMS}
@@ -130,7 +132,6 @@ def compared(tmp_path_factory):
     return SimpleNamespace(folder=folder, focal=folder / "focal_gamma_5", results=results, test=test)
 
 
-@pytest.mark.slow
 def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert [result.loss for result in compared.results] == ["cross_entropy", "focal:gamma=5"]
     for result, name in zip(compared.results, ("cross_entropy", "focal_gamma_5"), strict=True):
@@ -152,7 +153,6 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=5"]
 
 
-@pytest.mark.slow
 def test_the_true_calibration_error_is_that_of_the_grammar(compared):
     """A sentence at a time, against the probability of every word."""
     before, after = compared.results[1].details["true_calibration_error"]
@@ -173,7 +173,6 @@ def test_the_true_calibration_error_is_that_of_the_grammar(compared):
     assert after < before
 
 
-@pytest.mark.slow
 def test_the_saved_model_translates_at_its_temperature(compared):
     result, folder = compared.results[1], compared.focal
     T = result.temperature.value
@@ -192,7 +191,6 @@ def test_the_saved_model_translates_at_its_temperature(compared):
     assert sample == [f"- {title}: {text}" for title, text in expected.items()]
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_while_it_translated_goes_on_there(compared, tmp_path, untrained):
     shutil.copytree(compared.focal, folder := tmp_path / "run")
     shutil.rmtree(folder / "report")
@@ -264,7 +262,6 @@ def test_a_tokenizer_is_trained_once_for_the_same_texts(tmp_path, monkeypatch):
     assert len(trained) == 3
 
 
-@pytest.mark.slow
 def test_processes_wait_for_each_other_without_the_process_group(tmp_path):
     """As long as they like: a barrier of the group would end the run after half an hour."""
     held = tmp_path / "held"
@@ -308,7 +305,6 @@ def test_the_last_checkpoints_are_averaged(tmp_path, caplog):
 @pytest.mark.skipif(
     Version(torch.__version__) < Version("2.8"), reason="PyTorch 2.7 cannot load an optimizer's state to 'cpu:0'"
 )
-@pytest.mark.slow
 def test_two_processes(tmp_path):
     files, pairs = write_files(tmp_path / "data")
     folder = tmp_path / "out"
@@ -389,7 +385,6 @@ def inputs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_bleu_is_that_of_the_sacrebleu_command(compared, tmp_path):
     result = compared.results[1]
     T = result.temperature.value
@@ -408,7 +403,6 @@ def test_bleu_is_that_of_the_sacrebleu_command(compared, tmp_path):
     assert result.signature == score["signature"]
 
 
-@pytest.mark.slow
 def test_another_temperature_is_all_that_is_added(compared, tmp_path, untrained):
     shutil.copytree(compared.focal, folder := tmp_path / "run")
     earlier, weights = translations_of(folder), (folder / "model.safetensors").read_bytes()
