@@ -1,8 +1,9 @@
 """Corrections of logits: fitting, choosing, and folding them into weights; thresholds; calibrated generation."""
 
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
+from .calibration_fit import CalibrationFit
 from .corrections import Correction, Temperature, fold_correction
-from .cross_fitting import CalibrationFit, fit_correction
+from .cross_fitting import fit_correction
 from .prior_shift import match_shares, shift_prior
 from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature

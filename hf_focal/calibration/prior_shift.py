@@ -17,8 +17,8 @@ from torch import Tensor
 from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError, as_scores, as_tensor
 from .calibration_config import drop_calibration_entries
+from .calibration_fit import CalibrationFit
 from .corrections import Correction, calibration_record, fold_correction, is_folded, recorded_calibration
-from .cross_fitting import CalibrationFit
 from .folding import check_whole, has_bias
 from .threshold_goal import ThresholdGoal
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..calibration import Correction
-from ..calibration.cross_fitting import scaling_name
+from ..calibration.calibration_fit import scaling_name
 from ..losses import LOSSES, LossConfig
 from ..metrics.metric_table import METRICS
 from ..reports.markdown_tables import escaped, label_table, results_notes

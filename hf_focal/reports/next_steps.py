@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..calibration.cross_fitting import AS_IT_IS
+from ..calibration.calibration_fit import AS_IT_IS
 from ..tasks.file_formats import is_file
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes

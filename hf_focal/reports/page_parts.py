@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ..calibration.cross_fitting import scaling_name
+from ..calibration.calibration_fit import scaling_name
 from ..utils.website import WEBSITE
 from .charts import RELIABILITY, reliability_chart
 from .markdown_tables import Best, Cell, Tied, parts

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..calibration import Correction, Temperature
-from ..calibration.cross_fitting import scaling_name, score_trade
+from ..calibration.calibration_fit import scaling_name, score_trade
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.ranking import auroc

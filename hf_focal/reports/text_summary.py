@@ -1,6 +1,6 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
-from ..calibration.cross_fitting import AS_IT_IS, scaling_name
+from ..calibration.calibration_fit import AS_IT_IS, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table

@@ -12,7 +12,7 @@ from math import isnan, nan
 import numpy as np
 
 from ..calibration import Correction
-from ..calibration.cross_fitting import AS_IT_IS
+from ..calibration.calibration_fit import AS_IT_IS
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .number_format import format_metric, metric_interval

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration import CalibrationFit
-from ..calibration.cross_fitting import METHODS
+from ..calibration.correction_methods import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal

@@ -8,10 +8,9 @@ import torch
 from peak_memory import peak_bytes
 from scipy.special import chdtrc
 
-from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature, fit_thresholds
-from hf_focal.calibration.affine_scaling import fit_vector_scaling
+from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature
 from hf_focal.calibration.clusters import cluster_keys, folds_of
-from hf_focal.calibration.cross_fitting import METHODS, OF_LINK
+from hf_focal.calibration.correction_methods import METHODS, OF_LINK
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -185,16 +184,6 @@ def test_few_samples_correct_only_what_they_show(link):
     assert corrected <= 8 and left_alone <= 2
 
 
-def test_without_a_gain_all_of_the_score_is_refinement():
-    generator = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(60, 3, generator=generator)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
-    fit = fit_correction(logits, labels, "temperature")
-    if fit.after["nll"] >= fit.before["nll"]:
-        assert fit.decomposition()["nll"] == (0.0, fit.before["nll"])
-    assert sum(fit.decomposition()["nll"]) == pytest.approx(fit.before["nll"])
-
-
 def test_folds_have_the_same_size_and_are_random():
     folds = folds_of(65, 5)
     assert np.bincount(folds).tolist() == [13] * 5 and len({*folds[:13]}) > 1
@@ -264,18 +253,6 @@ def test_folds_of_clusters_keep_them_whole_and_depend_on_no_order():
     order = rng.permutation(200)
     assert np.array_equal(folds_of(200, 5, keys[order]), folds[order])
     assert np.bincount(folds).min() >= 20 and cluster_keys(np.array(["a"]), 1)[0] == cluster_keys(["a"], 1)[0]
-
-
-def test_thresholds_are_chosen_on_scores_of_fits_that_have_not_seen_the_sample():
-    logits, labels = distorted(300)
-    fit = fit_correction(logits, labels, "vector")
-    folds = torch.from_numpy(folds_of(len(labels), 5))
-    for fold in range(5):
-        of_others = fit_vector_scaling(logits[folds != fold], labels[folds != fold])
-        expected = of_others.apply(logits[folds == fold].double())
-        torch.testing.assert_close(fit.cross_fitted_logits[folds == fold], expected)
-    chosen = fit.fit_thresholds(precision=0.6)
-    assert chosen == fit_thresholds(fit.cross_fitted_logits, labels, precision=0.6, link="softmax")
 
 
 def test_standard_errors_are_those_over_clusters():

@@ -15,7 +15,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from hf_focal import losses
-from hf_focal.calibration.cross_fitting import scaling_name
+from hf_focal.calibration.calibration_fit import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import MISSING

@@ -11,7 +11,7 @@ import datasets
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging as transformers_logging
 
-from hf_focal.calibration.cross_fitting import METHODS
+from hf_focal.calibration.correction_methods import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
 from hf_focal.cli.recipe_arguments import parse_recipe
 from hf_focal.tasks import DataArguments
