@@ -26,7 +26,7 @@ from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
 from ..tasks.task import LABEL_WORDS
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .model import ModelSource
 from .model_folding import save_whole
