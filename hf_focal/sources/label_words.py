@@ -13,8 +13,9 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..calibration import CalibrationFit, Correction
-from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier, set_labels
+from ..choices.label_words import LabelWords, LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
+from ..choices.sequence_classifier import sequence_classifier
 from ..errors import NotPublishedError
 from ..hub.model_card import CardModel
 from ..recommendation import default_correction
