@@ -6,7 +6,7 @@ The evidence is docs/results/fine_tuning.md, whose numbers `papers.pages.fine_tu
 from dataclasses import dataclass
 
 from .errors import InputError
-from .utils.website import WEBSITE
+from .utils.constants import WEBSITE
 
 FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
 FEWEST_RECOMMENDED = 50  # the smallest number of held-out samples that corrections of encoders were measured with

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
 from .trial_runs import TrialModel, close, is_quantized, large_power, scaled_alike
 

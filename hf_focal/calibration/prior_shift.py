@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError, as_scores, as_tensor
 from .calibration_config import drop_calibration_entries
 from .calibration_fit import CalibrationFit

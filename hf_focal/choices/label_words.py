@@ -1,6 +1,5 @@
 """A causal language model as a classifier: the scores that it gives to label words after a prompt."""
 
-import copy
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -9,13 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from ..calibration import Correction
-from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.corrections import calibration_record
-from ..calibration.trial_runs import close
-from ..utils.model_wrappers import unwrap
 from ..validation import InputError
 from .continuations import after_prompts, goes_on_from_its_cache, next_token_logits
 
@@ -403,89 +397,3 @@ def rank(
     scores = (correction or Correction()).apply(logits.double())[:, 0].sigmoid()
     order = scores.argsort(descending=True, stable=True)[:top_k]
     return [{"corpus_id": int(number), "score": float(scores[number])} for number in order]
-
-
-def sequence_classifier(
-    scorer: LabelWordsModel, correction: Correction, rows: Sequence[Sequence[str]]
-) -> tuple[Any, Correction]:
-    """Return a standard sequence classifier whose logits are the corrected scores, and the part that it lacks.
-
-    The rows of its head are the corrected rows of the language model's head for the labels' tokens. Most decoders'
-    classifiers have no bias, so the offsets are left over: a correction without slopes, which is also in
-    `config.calibration`. The prompt is in `config.prompt`. The decoder is that of the language model, not a copy.
-
-    Args:
-        scorer: the language model with its labels.
-        correction: the correction of the scores.
-        rows: values for the prompt, with which the classifier is tried, as its tokenizer encodes them by default.
-
-    Raises:
-        InputError: the labels need more than one token; the family has no such class; or the classifier gives other
-            logits than the language model, for example because its logits have a soft cap.
-    """
-    words, model = scorer.words, unwrap(scorer.language_model)
-    name, tokenizer = type(model).__name__, words.tokenizer
-
-    def refused(reason: str) -> InputError:
-        return InputError("save_as", f"must not be 'classifier' for this {name}: {reason}")
-
-    if words.first_tokens is None:
-        raise refused("some labels have the same first token, which is the only one that a classifier scores")
-    if words.ends:
-        raise refused("its tokenizer ends each text with a token, which a classifier would read last")
-    kind = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(model.config), None)
-    if kind is None:
-        raise refused("Transformers has no sequence classifier of its family")
-    if getattr(model.config.get_text_config(), "final_logit_softcapping", None):
-        raise refused("its logits have a soft cap, which a classifier lacks")
-    config = copy.deepcopy(model.config)
-    set_labels(config, words.labels, words.one_logit)
-    config.prompt = words.plain_prompt()
-    config.get_text_config().pad_token_id = config.pad_token_id = tokenizer.pad_token_id
-    drop_calibration_entries(config, quiet=True)
-    vars(config).pop("calibration", None)
-    with torch.device("meta"):
-        classifier = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
-    prefix = classifier.base_model_prefix
-    heads = [
-        module
-        for path, module in classifier.named_modules()
-        if isinstance(module, nn.Linear) and path.partition(".")[0] != prefix
-    ]
-    output, base = model.get_output_embeddings(), model.base_model
-    if len(heads) != 1 or type(getattr(classifier, prefix, None)) is not type(base):
-        raise refused(f"the head of {kind.__name__} is not one linear layer on the same decoder")
-    (head,), ids = heads, torch.tensor(words.first_tokens, device=output.weight.device)
-    rows_of_labels, bias = output.weight.detach()[ids], getattr(output, "bias", None)
-    offsets = torch.zeros(len(ids)) if bias is None else bias.detach()[ids].cpu()
-    if words.one_logit:
-        rows_of_labels, offsets = rows_of_labels[1:] - rows_of_labels[:1], offsets[1:] - offsets[:1]
-    offsets = correction.fold_rows(offsets.double())
-    head.weight = nn.Parameter(correction.fold_rows(rows_of_labels).to(rows_of_labels))
-    setattr(classifier, prefix, base)
-    rest = Correction()
-    if head.bias is not None:
-        head.bias = nn.Parameter(offsets.to(rows_of_labels))
-    elif offsets.any():
-        rest = Correction(1.0, offsets if words.one_logit else offsets - offsets.mean())
-    classifier.eval()
-    with torch.inference_mode():
-        encoded = [torch.tensor(ids) for ids in words.encode(rows)[0]]
-        alone = [scorer(ids[None].to(model.device), torch.ones_like(ids)[None].to(model.device)) for ids in encoded]
-        expected = correction.apply(torch.cat(alone).double().cpu())
-        texts = [config.prompt.format(**dict(zip(words.prompt.fields, values, strict=True))) for values in rows]
-        inputs = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1)
-        inputs = {key: inputs[key].to(model.device) for key in ("input_ids", "attention_mask")}
-        logits_of_classifier = rest.apply(classifier(**inputs).logits.double().cpu())
-    tolerance = {2: 5e-2}.get(model.dtype.itemsize, 1e-4)
-    if not words.one_logit:  # only differences count: the mean of a sample's logits changes no probability
-        logits_of_classifier, expected = (
-            logits - logits.mean(1, keepdim=True) for logits in (logits_of_classifier, expected)
-        )
-    if not close(logits_of_classifier, expected, tolerance):
-        raise refused("its classifier does not give the same scores, by a scale of the logits or by other tokens")
-    config = classifier.config
-    shown = rest if not rest.is_identity else None if correction.is_identity else correction
-    if shown is not None:
-        config.calibration = calibration_record(shown, folded=False if shown is rest else None)
-    return classifier, rest

@@ -23,7 +23,7 @@ from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, uncorrected_verdict, warnings_of
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
-from ..utils.website import WEBSITE
+from ..utils.constants import WEBSITE
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard, ModelCardData

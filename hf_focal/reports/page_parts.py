@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..calibration.calibration_fit import scaling_name
-from ..utils.website import WEBSITE
+from ..utils.constants import WEBSITE
 from .charts import RELIABILITY, reliability_chart
 from .markdown_tables import Best, Cell, Tied, parts
 from .number_format import format_metric

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..calibration import Correction
 from ..metrics import ReliabilityBins
-from ..utils.json_values import Count, Known, Number, Share, read
+from ..utils.json_values import Count, FiniteNumber, Number, Share, from_json
 
 _MOST = 1e15  # samples that a bin may hold
 
@@ -104,7 +104,7 @@ class ClassBalance:
     smallest: Count
     largest: Count
     majority: str | None = None
-    base_nll: Known | None = None
+    base_nll: FiniteNumber | None = None
     predicted: Count | None = None
     found: Count | None = None
     lost: Count | None = None
@@ -296,9 +296,9 @@ class PartsSection:
     gamma_history: list[dict[str, Any]] | None = None  # what `gamma_history` returned
 
     def __post_init__(self) -> None:
-        columns = {"gammas": list[Known], "edges": list[Share], "epoch": Known}
+        columns = {"gammas": list[FiniteNumber], "edges": list[Share], "epoch": FiniteNumber}
         history = self.gamma_history or []
-        updates = [{key: read(kind, update[key], key) for key, kind in columns.items()} for update in history]
+        updates = [{key: from_json(kind, update[key], key) for key, kind in columns.items()} for update in history]
         sizes = {size for update in updates for size in (len(update["gammas"]), len(update["edges"]) - 1)}
         epochs = [0.0, *(update["epoch"] for update in updates)]
         if len(sizes) > 1 or 0 in sizes or any(low > high for low, high in itertools.pairwise(epochs)):
@@ -355,8 +355,8 @@ class PriorSection:
     """The shares of the labels or classes (`names`) in the data of the fit, and those that it was shifted to."""
 
     names: list[str]
-    train_prior: list[Known]
-    new_prior: list[Known]
+    train_prior: list[FiniteNumber]
+    new_prior: list[FiniteNumber]
 
     def __post_init__(self) -> None:
         _check_columns(self)
@@ -367,9 +367,9 @@ class DriftSection:
     """The smooth ECE `before`, of the data `reference`, and `now`; the test's p-value; and the bins of `reference`."""
 
     reference: str
-    before: Known
-    now: Known
-    p_value: Known
+    before: FiniteNumber
+    now: FiniteNumber
+    p_value: FiniteNumber
     bins: ReliabilityBins | None = None
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
-from ..utils.json_values import Known, Share, key_of, plain, read
+from ..utils.json_values import FiniteNumber, Share, from_json, key_of, to_json
 from ..validation import Array
 from .result_sections import (
     ClassBalance,
@@ -62,10 +62,10 @@ _NESTED: dict[str, tuple[str, Any]] = {
 
 def sections_of(details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a `RunResult` that its "details" in JSON hold; raise ValueError if they are wrong."""
-    known = {key: plain(details[key]) for key in _DETAILS & details.keys()}
-    sections = {name: read(kind, known, "details") for name, kind in _FLAT.items()}
-    sections |= {name: read(kind, known[key], key) for name, (key, kind) in _NESTED.items() if key in known}
-    sections["notes"] = read(list[str], known.get("notes", []), "notes")
+    known = {key: to_json(details[key]) for key in _DETAILS & details.keys()}
+    sections = {name: from_json(kind, known, "details") for name, kind in _FLAT.items()}
+    sections |= {name: from_json(kind, known[key], key) for name, (key, kind) in _NESTED.items() if key in known}
+    sections["notes"] = from_json(list[str], known.get("notes", []), "notes")
     return sections | {"details": {key: value for key, value in details.items() if key not in _DETAILS}}
 
 
@@ -214,9 +214,9 @@ class RunResult:
         flat = [values.pop(name) for name in _FLAT]
         nested = {key: section for name, (key, _) in _NESTED.items() if (section := values.pop(name)) is not None}
         notes = {"notes": notes} if (notes := values.pop("notes")) or self.data.model else {}
-        details = [plain(section) for section in (*flat, nested, notes, self.details)]
+        details = [to_json(section) for section in (*flat, nested, notes, self.details)]
         values["details"] = {key: value for section in details for key, value in section.items()}
-        temperature = {name: value for name, value in plain(self.temperature).items() if value != []}
+        temperature = {name: value for name, value in to_json(self.temperature).items() if value != []}
         write_json(path, values | {"temperature": temperature})
 
     @classmethod
@@ -225,15 +225,15 @@ class RunResult:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         names = [part for part in fields(cls) if part.name in values and part.name != "details"]
         result = cls(
-            **{part.name: read(part.type, values[part.name], part.name) for part in names},
+            **{part.name: from_json(part.type, values[part.name], part.name) for part in names},
             **sections_of(values["details"]),
         )
         for bins in (result.pre_bins, result.post_bins):
             bins.check()
         for side, metrics in (("pre", result.pre), ("post", result.post)):
             for name in {"error", "accuracy", "confidence"} & metrics.keys():
-                read(Share, metrics[name], f"{side}.{name}")
-            read(Known, metrics.get("num_samples", 0), f"{side}.num_samples")
+                from_json(Share, metrics[name], f"{side}.{name}")
+            from_json(FiniteNumber, metrics.get("num_samples", 0), f"{side}.num_samples")
         size, balance = result.pre.get("num_samples"), result.parts.class_balance
         if size is not None and (size < 0 or (balance and balance.largest > size)):
             raise ValueError(f"pre.num_samples must be that of all classes, got {size}")
@@ -476,7 +476,7 @@ def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, fl
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
-    text = json.dumps(plain(value), indent=2)
+    text = json.dumps(to_json(value), indent=2)
     # A list of numbers is one line, in which a reader finds more, and which takes a third of the space.
     number = r"\n\s+(?:[-+.\deE]+|null)"
     text = re.sub(rf"\[{number}(?:,{number})*\n\s+\]", lambda of: "[" + " ".join(of[0][1:-1].split()) + "]", text)

@@ -13,8 +13,9 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..calibration import CalibrationFit, Correction
-from ..choices.label_words import LabelWords, LabelWordsModel, sequence_classifier, set_labels
+from ..choices.label_words import LabelWords, LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
+from ..choices.sequence_classifier import sequence_classifier
 from ..errors import NotPublishedError
 from ..hub.model_card import CardModel
 from ..recommendation import default_correction
@@ -26,7 +27,7 @@ from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
 from ..tasks.task import LABEL_WORDS
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .model import ModelSource
 from .model_folding import save_whole

@@ -37,7 +37,7 @@ from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .model_folding import check_foldable, earlier_correction, keep_in_config, rounding_notes, save_whole
 from .model_loading import load_config, load_model, match_padding

@@ -13,7 +13,7 @@ from transformers.utils import is_peft_available
 from ..tasks.heads import has_head
 from ..tasks.input_errors import as_input_errors
 from ..tasks.task import Task
-from ..utils.website import WEBSITE
+from ..utils.constants import WEBSITE
 from ..validation import InputError
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"

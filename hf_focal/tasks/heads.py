@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from ..calibration.folding import is_masked_language_model
+from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from ..utils.problem_types import MULTI_LABEL
 from ..validation import InputError
 from .task import PIPELINES, TASKS, Task, task_of_class
 

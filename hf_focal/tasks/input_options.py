@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..errors import InputError
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 
 
 def _option(default: Any, help: str, group: str = "columns") -> Any:

@@ -12,7 +12,7 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from transformers import PreTrainedConfig
 
-from ..utils.problem_types import MULTI_LABEL
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .dataset_loading import load_file, load_id_or_folder

@@ -12,7 +12,7 @@ import numpy as np
 # Types of fields, with the range of their values: counts and numbers that are printed or drawn. Only the first and the
 # last may be NaN.
 Number = Annotated[float, -1e15, 1e15]
-Known = Annotated[float, -1e15, 1e15, "known"]
+FiniteNumber = Annotated[float, -1e15, 1e15, "finite"]
 Count = Annotated[int, 0, 1e15]
 Share = Annotated[float, 0, 1]
 
@@ -22,7 +22,7 @@ def key_of(part: Field) -> str:
     return part.metadata.get("key", part.name)
 
 
-def read(kind: Any, value: Any, place: str) -> Any:
+def from_json(kind: Any, value: Any, place: str) -> Any:
     """Convert a JSON value to `kind`, the type of a field; raise ValueError if its type or range is wrong.
 
     Keys of a mapping that its dataclass does not have are ignored. `place` names the value in errors.
@@ -34,25 +34,25 @@ def read(kind: Any, value: Any, place: str) -> Any:
 
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        number, (low, high, *known) = read(arguments[0], value, place), arguments[1:]
-        require(low <= number <= high or (math.isnan(number) and not known), f"a number from {low:g} to {high:g}")
+        number, (low, high, *finite) = from_json(arguments[0], value, place), arguments[1:]
+        require(low <= number <= high or (math.isnan(number) and not finite), f"a number from {low:g} to {high:g}")
         return number
     if origin in (UnionType, Union):
-        return None if value is None else read(arguments[0], value, place)
+        return None if value is None else from_json(arguments[0], value, place)
     if hasattr(kind, "__dataclass_fields__"):
         require(isinstance(value, Mapping), "a mapping")
         return kind(**_read_fields(kind, value, place))
     if origin is dict:
         require(isinstance(value, Mapping), "a mapping")
-        return {arguments[0](key): read(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
+        return {arguments[0](key): from_json(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
     if origin in (list, tuple):
         require(isinstance(value, list | tuple), "a list")
         same = origin is list or arguments[1] is ...
         kinds = itertools.repeat(arguments[0], len(value)) if same else arguments
         pairs = enumerate(zip(kinds, value, strict=True))
-        return origin([read(of, item, f"{place}[{index}]") for index, (of, item) in pairs])
+        return origin([from_json(of, item, f"{place}[{index}]") for index, (of, item) in pairs])
     if kind is np.ndarray:
-        array = np.array(read(list[Number], value, place))
+        array = np.array(from_json(list[Number], value, place))
         return array.astype(np.int64) if all(type(item) is int for item in value) else array
     if kind is float:
         require(value is None or (isinstance(value, int | float) and not isinstance(value, bool)), "a number")
@@ -66,7 +66,7 @@ def _read_fields(kind: Any, value: Mapping, place: str) -> dict[str, Any]:
     read_values = {}
     for part in fields(kind):
         if (key := key_of(part)) in value:
-            read_values[part.name] = read(part.type, value[key], f"{place}.{key}")
+            read_values[part.name] = from_json(part.type, value[key], f"{place}.{key}")
         elif type(None) in get_args(part.type):
             read_values[part.name] = None
         elif part.default is MISSING and part.default_factory is MISSING:
@@ -79,15 +79,15 @@ def nan_for_null(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Convert a value to what JSON holds: dataclasses become mappings, without optional fields that are None."""
     if is_dataclass(value):
         values = [(part, getattr(value, part.name)) for part in fields(value)]
-        return {key_of(part): plain(item) for part, item in values if item is not None or part.default is not None}
+        return {key_of(part): to_json(item) for part, item in values if item is not None or part.default is not None}
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value

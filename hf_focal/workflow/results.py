@@ -14,7 +14,7 @@ from ..reports.result_sections import DriftSection, Groups, PartsSection, Thresh
 from ..scores.comparisons import drift, group_metrics
 from ..scores.score_set import ScoreSet
 from ..sources.source import Data, Source
-from ..utils.json_values import read
+from ..utils.json_values import from_json
 
 
 def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None = None) -> PartsSection:
@@ -46,7 +46,7 @@ def threshold_section(
     thresholds: Thresholds, chosen_on: ScoreSet, names: list[str], measured: CalibrationMetrics | None
 ) -> ThresholdSection:
     """Describe thresholds, with precision and recall on the measured data or, without these, on `chosen_on`."""
-    return read(ThresholdSection, threshold_details(thresholds, names, chosen_on.source, measured), "thresholds")
+    return from_json(ThresholdSection, threshold_details(thresholds, names, chosen_on.source, measured), "thresholds")
 
 
 def run_result(

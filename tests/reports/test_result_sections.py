@@ -10,7 +10,7 @@ from hf_focal import fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.result_sections import ClassBalance, DriftSection, PriorSection, ThresholdSection
-from hf_focal.utils.json_values import Count, Known, Share, read
+from hf_focal.utils.json_values import Count, FiniteNumber, Share, from_json
 
 FILES = sorted((Path(__file__).parent / "results_of_0_3").glob("*.json"))
 
@@ -56,7 +56,7 @@ def test_a_new_result_has_the_keys_of_an_old_one(tmp_path):
     ("kind", "value", "message"),
     [
         (Share, 1.5, "x must be a number from 0 to 1, got 1.5"),
-        (Known, None, "x must be a number from -1e"),
+        (FiniteNumber, None, "x must be a number from -1e"),
         (Count, True, "x must be of type int, got True"),
         (list[Count], [1, -1], r"x\[1\] must be a number from 0"),
         (dict[str, list[Share]], {"a": {}}, "x.a must be a list, got {}"),
@@ -66,7 +66,7 @@ def test_a_new_result_has_the_keys_of_an_old_one(tmp_path):
 )
 def test_a_wrong_value_is_named_with_its_place(kind, value, message):
     with pytest.raises(ValueError, match=message):
-        read(kind, value, "x")
+        from_json(kind, value, "x")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hf_focal import Temperature
 from hf_focal.reports import RunResult
 from hf_focal.reports.result_sections import CrossFit, ThresholdSection
 from hf_focal.reports.text_summary import summary, threshold_lines
-from hf_focal.utils.json_values import read
+from hf_focal.utils.json_values import from_json
 
 DETAILS = {"model": "m", "task": "text-classification", "notes": ["a note"], "measured_on": "dataset 'rows.csv'"}
 
@@ -66,10 +66,10 @@ def test_of_many_labels_only_the_worst_thresholds_are_listed():
 
     thresholds = {"for": "precision >= 50%", "chosen_on": "d", "link": "sigmoid"}
     few = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(10)]}
-    text = "\n".join(threshold_lines(read(ThresholdSection, few, "thresholds"), "the 9 samples of d"))
+    text = "\n".join(threshold_lines(from_json(ThresholdSection, few, "thresholds"), "the 9 samples of d"))
     assert all(f"<{number}>" in text for number in range(10))
     assert text.splitlines()[1] == "<9>: 0.5 (on the 9 samples of d: precision 91.0%, recall 50.0%)."
     many = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(40)]}
-    lines = threshold_lines(read(ThresholdSection, many, "thresholds"), "the 9 samples of d")
+    lines = threshold_lines(from_json(ThresholdSection, many, "thresholds"), "the 9 samples of d")
     named = [int(line[1 : line.index(">")]) for line in lines if line.startswith("<")]
     assert named == [39, 37, 35, 33, 31, 0, 2, 4, 6, 8] and "20 of 40 labels have one" in lines[0]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hf_focal.utils.problem_types import MULTI_LABEL
+from hf_focal.utils.constants import MULTI_LABEL
 
 
 def label_options(names: Sequence[str], multi_label: bool = False) -> dict[str, Any]:

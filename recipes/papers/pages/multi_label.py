@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from hf_focal.reports import RunResult
-from hf_focal.utils.json_values import plain
+from hf_focal.utils.json_values import to_json
 
 from .records import add_records, read_records, record_of, rounded
 from .tables import DOCS, RECORDS, fill_page, page_command, rows_table, seed_rows
@@ -24,7 +24,7 @@ def add_runs(folders: list[Path]) -> None:
     records = []
     for path in sorted(path for folder in folders for path in folder.rglob("report/metrics.json")):
         result = RunResult.load(path)
-        more = {"labels": plain(replace(result.parts.labels, worst=None))}
+        more = {"labels": to_json(replace(result.parts.labels, worst=None))}
         more["one_temperature"] = result.details["one_temperature"]
         records.append(record_of(path.parents[1]) | rounded(more))
     add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))

@@ -1,0 +1,4 @@
+"""Names that several parts of the package share."""
+
+MULTI_LABEL = "multi_label_classification"  # the problem type in Transformers' configs: a sigmoid for each label
+WEBSITE = "https://hf-focal.github.io/hf_focal/"  # where the documentation is published

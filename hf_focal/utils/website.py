@@ -1,3 +1,0 @@
-"""Where the documentation is published."""
-
-WEBSITE = "https://hf-focal.github.io/hf_focal/"
