@@ -33,7 +33,7 @@ def machine(device: str = "cpu", packages: Iterable[str] = ()) -> dict[str, Any]
     }
 
 
-def write_figures(file: Path | None, figures: Any) -> None:
+def write_measurements(file: Path | None, figures: Any) -> None:
     """Write figures as JSON, if a file is given."""
     if file is not None:
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from benchmarks.measuring import write_figures
+from benchmarks.measuring import write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
 
 LEARNING_RATE = 0.1
@@ -239,7 +239,7 @@ def main() -> None:
     if args.json:
         versions = {module.__name__: module.__version__ for module in (torch, transformers, accelerate)}
         figures = {"versions": versions | {"python": platform.python_version()}, "steps": lines}
-        write_figures(args.json, figures)
+        write_measurements(args.json, figures)
 
 
 if __name__ == "__main__":

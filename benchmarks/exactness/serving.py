@@ -44,7 +44,7 @@ from transformers import (
     set_seed,
 )
 
-from benchmarks.measuring import write_figures
+from benchmarks.measuring import write_measurements
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_correction, fold_correction
 
 MULTI_LABEL = "multi_label_classification"
@@ -473,7 +473,7 @@ def main() -> None:
                     print(figures["int8"][-1], flush=True)
                 if names:
                     figures["runtimes"] += measure_runtimes(calibrated, tokenizer, test, head, names, Path(work))
-            write_figures(options.json, figures)
+            write_measurements(options.json, figures)
     print(tables(figures))
     if options.page is not None:
         put_into(options.page, tables(figures))

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.measuring import machine, spread, write_figures
+from benchmarks.measuring import machine, spread, write_measurements
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
@@ -113,7 +113,7 @@ def main() -> None:
                 row[name] = {"cpu_s": cpu_s, "nll": found[-1]["nll"], "ratio": spread(ratios)}
             print(f"  {name}: {row[name]}", flush=True)
         rows.append(row)
-        write_figures(arguments.output, {"machine": machine(), "rows": rows})
+        write_measurements(arguments.output, {"machine": machine(), "rows": rows})
 
 
 if __name__ == "__main__":

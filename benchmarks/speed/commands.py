@@ -28,7 +28,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.measuring import process_peak_bytes, spread, write_figures
+from benchmarks.measuring import process_peak_bytes, spread, write_measurements
 
 BATCH = 16
 
@@ -215,7 +215,7 @@ def main() -> None:
             {key: result[key] for key in ("seconds / those of evaluate", "start", "five times the rows")}, indent=1
         )
     )
-    write_figures(args.json, result)
+    write_measurements(args.json, result)
 
 
 if __name__ == "__main__":

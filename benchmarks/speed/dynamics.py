@@ -25,7 +25,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.measuring import machine, write_figures
+from benchmarks.measuring import machine, write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
@@ -150,7 +150,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     transformers_logging.set_verbosity_error()
     results = {name: measure(name, build, length, options.rounds) for name, build, length in CASES}
-    write_figures(options.json, {"machine": machine(), "rounds": options.rounds, "results": results})
+    write_measurements(options.json, {"machine": machine(), "rounds": options.rounds, "results": results})
 
 
 if __name__ == "__main__":

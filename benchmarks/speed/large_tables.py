@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.measuring import write_figures
+from benchmarks.measuring import write_measurements
 
 PART = 1_000_000  # rows of a file
 SHARD = 10_000_000  # rows of a file of the cluster
@@ -217,7 +217,7 @@ def main() -> None:
             result |= {"merges": [merges]}
             if "measure" in options.methods:
                 result["cluster"] = cluster([line for line in lines if line["what"] == "measure"], merges)
-    write_figures(options.json, result)
+    write_measurements(options.json, result)
     print(json.dumps(result, indent=1))
 
 

@@ -31,7 +31,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, median_ratio, peak_bytes, write_figures
+from benchmarks.measuring import machine, median_ratio, peak_bytes, write_measurements
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 
 REFERENCE = "F.linear + F.cross_entropy"
@@ -244,7 +244,7 @@ def main() -> None:
         figures = {"machine": figures["machine"], "losses": sharded_lines(args)}
     else:
         measure_all(args, figures)
-    write_figures(args.json, figures)
+    write_measurements(args.json, figures)
 
 
 def measure_all(args: argparse.Namespace, figures: dict) -> None:

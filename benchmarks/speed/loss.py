@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.measuring import RESULTS, machine, median_ratio, peak_bytes, spread, synchronize, write_figures
+from benchmarks.measuring import RESULTS, machine, median_ratio, peak_bytes, spread, synchronize, write_measurements
 from hf_focal.losses import AdaFocalGamma, build_loss, cross_entropy
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -318,12 +318,12 @@ def main() -> None:
         if args.processor:
             file = RESULTS / "processors" / f"{args.processor}.json"
             record = {"machine": machine(args.device), "load": os.getloadavg()[0], "cpu_time": figures["cpu_time"]}
-            write_figures(file, record)
+            write_measurements(file, record)
     if args.only in (None, "sigmoid"):
         figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
     if args.only in (None, "gamma"):
         figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
-    write_figures(args.json, figures)
+    write_measurements(args.json, figures)
 
 
 if __name__ == "__main__":

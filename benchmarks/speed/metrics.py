@@ -20,7 +20,7 @@ import torch
 import torchmetrics
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from benchmarks.measuring import machine, write_figures
+from benchmarks.measuring import machine, write_measurements
 from benchmarks.speed.temperature import grid_results, temperature_grid_lines
 from hf_focal import metrics
 
@@ -230,7 +230,7 @@ def main() -> None:
         logits = torch.randn(n, k, generator=generator) * 2
         labels = (logits * 0.7).softmax(1).multinomial(1, generator=generator).squeeze(1)
         results += [line(logits, labels, arguments.rounds) for line in LINES]
-    write_figures(arguments.json, {"machine": facts, "lines": results, "temperature_grid": grid})
+    write_measurements(arguments.json, {"machine": facts, "lines": results, "temperature_grid": grid})
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from torch_uncertainty.metrics.classification import (
 )
 
 from benchmarks.exactness.edge_cases import edge_cases
-from benchmarks.measuring import machine, peak_bytes_with_numpy, write_figures
+from benchmarks.measuring import machine, peak_bytes_with_numpy, write_measurements
 from benchmarks.speed.loss import IMPLEMENTATIONS, REFERENCE, measure
 from benchmarks.speed.metrics import NUM_BINS, compare, shape
 from benchmarks.speed.peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE_COLUMNS, OURS, TEMPERATURE_COLUMNS
@@ -249,7 +249,7 @@ def main() -> None:
     figures = json.loads(arguments.json.read_text("utf-8")) if arguments.json and arguments.json.exists() else {}
     for part in arguments.only:
         figures[part] = {"machine": facts, "figures": PARTS[part](arguments.rounds)}
-        write_figures(arguments.json, {part: figures[part] for part in PARTS if part in figures})
+        write_measurements(arguments.json, {part: figures[part] for part in PARTS if part in figures})
     if arguments.markdown:
         above = (
             arguments.markdown.read_text("utf-8").partition(MARK)[0] if arguments.markdown.exists() else "# Peers\n\n"

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from torchmetrics.classification import MulticlassCalibrationError
 from transformers.utils import logging
 
-from benchmarks.measuring import machine, peak_bytes_with_numpy, write_figures
+from benchmarks.measuring import machine, peak_bytes_with_numpy, write_measurements
 from benchmarks.speed.sent_bytes import RepeatedBatch, count_bytes, trainer_of
 from hf_focal import CalibrationMetrics, build_loss, fit_temperature
 from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
@@ -193,7 +193,7 @@ def main() -> None:
                 lines += [{"against": against, **line} for line in found]
             # After each series, so that an interrupted run keeps its figures.
             result = {"machine": machine(), "lines": lines, "exponents": exponents(lines), "sent_bytes": sent_bytes}
-            write_figures(options.json, result)
+            write_measurements(options.json, result)
     if options.figure:
         draw(lines, exponents(lines), options.figure)
     print(f"{time.process_time():.0f} s of CPU time besides the processes that counted bytes")

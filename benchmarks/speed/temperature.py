@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, write_figures
+from benchmarks.measuring import machine, write_measurements
 from hf_focal.calibration import fit_temperature
 
 GRID_SHAPES = ((50_000, 100), (7_500, 20), (10_000, 1_000))
@@ -151,7 +151,7 @@ def main() -> None:
 
     grid, nll = grid_results(arguments.repeats), nll_results(arguments.repeats)
     print("\n".join(temperature_grid_lines(grid) + nll_lines(nll)))
-    write_figures(arguments.json, {"machine": machine(), "grid": grid, "nll": nll})
+    write_measurements(arguments.json, {"machine": machine(), "grid": grid, "nll": nll})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from benchmarks.measuring import machine, peak_bytes, write_figures
+from benchmarks.measuring import machine, peak_bytes, write_measurements
 from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration.temperature_grid import PAPER_GRID
 
@@ -165,7 +165,7 @@ def main() -> None:
         f"{accuracy['nll_difference']:.1e}, T {accuracy['ours_T']:.1f} and {accuracy['loop_T']:.1f}"
     )
     facts = machine() | {"load_average_at_start": load}
-    write_figures(arguments.json, {"machine": facts, "times": times, "memory": memory, "accuracy": accuracy})
+    write_measurements(arguments.json, {"machine": facts, "times": times, "memory": memory, "accuracy": accuracy})
 
 
 if __name__ == "__main__":

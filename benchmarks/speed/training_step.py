@@ -40,7 +40,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import logging
 
-from benchmarks.measuring import machine, median_ratio, peak_bytes, write_figures
+from benchmarks.measuring import machine, median_ratio, peak_bytes, write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 STOCK = "Trainer"
@@ -242,7 +242,7 @@ def main() -> None:
         else:
             lines += measure_training(model, options.steps, options.rounds)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    write_figures(options.json, {"machine": machine(device), "lines": lines})
+    write_measurements(options.json, {"machine": machine(device), "lines": lines})
 
 
 if __name__ == "__main__":

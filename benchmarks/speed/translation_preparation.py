@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.measuring import process_peak_bytes, write_figures
+from benchmarks.measuring import process_peak_bytes, write_measurements
 
 WORDS, LETTERS = 800_000, "etaoinshrdlucmfwypvbgkjqxz"
 PART = 100_000  # pairs that are generated at once
@@ -76,7 +76,7 @@ def main() -> None:
         measurements = measured(files, Path(folder, "cache"))
     measurements = {"pairs": args.pairs, **measurements}
     print(json.dumps(measurements, indent=2))
-    write_figures(args.json, measurements)
+    write_measurements(args.json, measurements)
 
 
 def measured(files: Path, cache: Path) -> dict[str, dict[str, float]]:

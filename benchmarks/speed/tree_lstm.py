@@ -32,7 +32,7 @@ from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, median_ratio, synchronize, write_figures
+from benchmarks.measuring import machine, median_ratio, synchronize, write_measurements
 
 BATCH_SIZE = 25
 Row = Mapping[str, Sequence[int]]
@@ -231,7 +231,7 @@ def main() -> None:
     print(f"faster than {' and '.join(list(IMPLEMENTATIONS)[:-1])}:")
     for task in TASKS:
         figures["steps"] += measure(task, batches, len(tokenizer), args.device)
-    write_figures(args.json, figures)
+    write_measurements(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def percent_with_interval(values: pd.Series, tasks: pd.Series) -> str:
     return f"{100 * values.mean():.1f} [{low:.1f}, {high:.1f}]"
 
 
-def of(rows: pd.DataFrame, method: str, size: int = MAIN_SIZE) -> pd.DataFrame:
+def select_method(rows: pd.DataFrame, method: str, size: int = MAIN_SIZE) -> pd.DataFrame:
     return rows[(rows["method"] == method) & (rows["samples"] == size)]
 
 
@@ -90,10 +90,10 @@ def table_of_methods(rows: pd.DataFrame, size: int) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for method, title in TITLES.items():
-        part = of(rows, method, size)
+        part = select_method(rows, method, size)
         if part.empty:
             continue
-        sets_left_out = "" if part["set"].nunique() == of(rows, "none", size)["set"].nunique() else " *"
+        sets_left_out = "" if part["set"].nunique() == select_method(rows, "none", size)["set"].nunique() else " *"
         lines.append(
             f"| {title}{sets_left_out} | {part['above_none'].mean():.4f} | {shown(part['above_sms'], part['task'])} | "
             f"{percent_with_interval(part['win'], part['task'])} | {percent(part['clear_harm'])} | "
@@ -124,8 +124,10 @@ def table_of_parts(rows: pd.DataFrame) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for title, part in parts_of(rows).items():
-        auto = of(part, "auto")
-        harms = [percent(of(part, method)["clear_harm"]) for method in ("auto", "temperature", "sms", "auto_0.2")]
+        auto = select_method(part, "auto")
+        harms = [
+            percent(select_method(part, method)["clear_harm"]) for method in ("auto", "temperature", "sms", "auto_0.2")
+        ]
         lines.append(
             f"| {title} | {auto['set'].nunique()}, {auto['task'].nunique()} | {auto['above_none'].mean():.4f} | "
             f"{shown(auto['above_sms'], auto['task'])} | {percent(auto['win'])} | {' | '.join(harms)} |"
@@ -139,8 +141,8 @@ def table_of_sizes(rows: pd.DataFrame) -> list[str]:
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for size in sorted(rows["samples"].unique()):
-        auto = of(rows, "auto", size)
-        harms = [percent(of(rows, method, size)["clear_harm"]) for method in ("auto", "temperature", "sms")]
+        auto = select_method(rows, "auto", size)
+        harms = [percent(select_method(rows, method, size)["clear_harm"]) for method in ("auto", "temperature", "sms")]
         left_alone = percent(auto["above_none"] == 0)
         lines.append(
             f"| {size:,} | {auto['set'].nunique()} | {len(auto)} | {auto['above_none'].mean():.4f} | "
@@ -168,7 +170,7 @@ def draw_figure(rows: pd.DataFrame, file: Path) -> None:
     all_sizes = sorted(rows["samples"].unique())
     for number, (method, color) in enumerate(LINES.items()):
         sizes = sorted(rows["samples"][rows["method"] == method].unique())
-        parts = [of(rows, method, size) for size in sizes]
+        parts = [select_method(rows, method, size) for size in sizes]
         style = {"color": color, "marker": "o", "markersize": 4, "label": TITLES[method].strip("*").replace("`", "")}
         style |= {"linewidth": 2.2} if method == "auto" else {}
         left.plot(sizes, [100 * part["clear_harm"].mean() for part in parts], **style)
@@ -191,11 +193,12 @@ def draw_figure(rows: pd.DataFrame, file: Path) -> None:
 
 
 def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
-    auto, old, new = (of(part, "auto") for part in (rows, rows[~rows["is_new"]], rows[rows["is_new"]]))
-    earlier, many = of(rows, "auto_0.2"), of(rows, "auto", 1000)
-    harms = {method: percent(of(rows, method)["clear_harm"]) for method in TITLES}
-    new_harms = {method: percent(of(rows[rows["is_new"]], method)["clear_harm"]) for method in TITLES}
+    auto, old, new = (select_method(part, "auto") for part in (rows, rows[~rows["is_new"]], rows[rows["is_new"]]))
+    earlier, many = select_method(rows, "auto_0.2"), select_method(rows, "auto", 1000)
+    harms = {method: percent(select_method(rows, method)["clear_harm"]) for method in TITLES}
+    new_harms = {method: percent(select_method(rows[rows["is_new"]], method)["clear_harm"]) for method in TITLES}
     shifted = rows[rows["shift"] != ""]
+    shifted_harms = [percent(select_method(shifted, "auto", size)["clear_harm"]) for size in (MAIN_SIZE, 1000)]
     most = simulation.loc[simulation["added"].idxmax()]
     failed = rows[rows["failed"]].groupby("method").size()
     left_alone, corrected = auto[auto["above_none"] == 0], auto[auto["above_none"] != 0]
@@ -215,8 +218,8 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         f"SMS is {shown(new['above_sms'], new['task'])}, and it is lower in "
         f"{percent_with_interval(new['win'], new['task'])}%. On the {old['set'].nunique()} others, these are "
         f"{percent(old['clear_harm'])}%, {shown(old['above_sms'], old['task'])}, and {percent(old['win'])}%.",
-        f"- **Under shift, nothing is safe.** There, `auto` did harm in {percent(of(shifted, 'auto')['clear_harm'])}% "
-        f"of the draws with {MAIN_SIZE} samples and {percent(of(shifted, 'auto', 1000)['clear_harm'])}% with 1,000, "
+        f"- **Under shift, nothing is safe.** There, `auto` did harm in {shifted_harms[0]}% "
+        f"of the draws with {MAIN_SIZE} samples and {shifted_harms[1]}% with 1,000, "
         "because samples without a shift do not show it.",
         f"- **Calibrated logits are left alone** in {100 * simulation['left_alone'].min():.0f}% to "
         f"{100 * simulation['left_alone'].max():.0f}% of simulated draws. The most NLL that `auto` adds is "
@@ -295,7 +298,7 @@ def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
         "more, but adds 0.003 of NLL to calibrated logits of 5 classes with 50 samples. Caution costs most with the "
         f"zero-shot language model, which nearly every correction improves: `auto` wins {percent(zero_shot['win'])}% "
         f"of these draws, with harm in {percent(zero_shot['clear_harm'])}%, and SMS does harm in "
-        f"{percent(of(rows[rows['kind'] == 'zero_shot'], 'sms')['clear_harm'])}%.",
+        f"{percent(select_method(rows[rows['kind'] == 'zero_shot'], 'sms')['clear_harm'])}%.",
         "",
         "A quadratic term does not pay: see the table. It would not fold into a last layer, either.",
         "",

@@ -43,7 +43,7 @@ LOSS_PAIRS = (["cross_entropy", "flsd53"], ["focal:gamma=1", "adafocal"])
 MAIN_LOSSES = [loss for pair in LOSS_PAIRS for loss in pair]
 MORE_LOSSES = [loss for loss in LOSSES if loss not in MAIN_LOSSES]
 FEW = {"clinc150": 1500, "banking77": 1000}  # training samples of the size "few"; 500 for other tasks
-TASKS = {  # what pages call it, number of classes
+TASKS = {  # name in the pages, number of classes
     "custrev": ("customer reviews", 2),
     "mpqa": ("MPQA", 2),
     "sst": ("SST", 2),
@@ -61,7 +61,6 @@ TASKS = {  # what pages call it, number of classes
 LARGE = ["sst", "banking77", "tweet_offensive", "goemotions", "clinc150", "newsgroups"]
 NOISY = ["sst", "banking77", "tweet_emotion", "custrev", "mpqa", "newsgroups"]
 LONG = ["sst", "banking77", "tweet_emotion", "newsgroups", "custrev", "tweet_irony", "mpqa", "tweet_offensive"]
-
 BLOCKS = ("main", "more_samples", "mpnet", "long_and_noisy")
 
 

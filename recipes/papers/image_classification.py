@@ -32,7 +32,7 @@ from papers.data.pixel_format import PixelFormat
 from papers.figures.prediction_examples import confidence_table
 from papers.runs.arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier
-from papers.runs.command import run_recipe
+from papers.runs.error_handling import run_recipe
 from papers.runs.image_models import ImageModelArguments
 from papers.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from papers.runs.loss_comparison import train_each_loss

@@ -28,7 +28,7 @@ from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.utils.atomic_write import write_whole
 from papers import checks as check
 from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
-from papers.runs.command import after_start, run_recipe
+from papers.runs.error_handling import after_start, run_recipe
 from papers.runs.output_folders import contents, refuse_other_settings
 
 RECIPES = Path(__file__).resolve().parent

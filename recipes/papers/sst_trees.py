@@ -21,7 +21,7 @@ from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_
 from papers.models import TreeLSTMConfig
 from papers.runs.arguments import DatasetArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.command import run_recipe
+from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 

@@ -40,13 +40,17 @@ from papers import checks as check
 from papers.data.generated_translations import generate_translations
 from papers.data.parallel_corpora import encode_pairs, load_parallel
 from papers.data.tokenizer_training import train_bpe_tokenizer
-from papers.figures.translation_report import write_translation_comparison, write_translation_report
+from papers.figures.translation_report import (
+    translation_summary,
+    write_translation_comparison,
+    write_translation_report,
+)
 from papers.models import transformer_config
 from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
 from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
-from papers.runs.command import run_recipe
+from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.translation_results import measure_translator, translation_summary
+from papers.runs.translation_results import measure_translator
 
 
 @dataclass(kw_only=True)

@@ -38,7 +38,7 @@ import yaml  # noqa: E402
 from huggingface_hub import ModelCard  # noqa: E402
 from papers import text_classification  # noqa: E402
 from papers.figures.ood_report import DetectionResult, write_detection_report  # noqa: E402
-from papers.runs.command import run_recipe  # noqa: E402
+from papers.runs.error_handling import run_recipe  # noqa: E402
 from trained_models import build  # noqa: E402
 
 from hf_focal import fit_temperature  # noqa: E402

@@ -13,7 +13,7 @@ import pytest
 import torch
 from browser import Browser, needs_browser
 from matplotlib.image import imread
-from papers.figures.translation_report import TranslationResult
+from papers.runs.translation_results import TranslationResult
 
 from hf_focal import Temperature
 from hf_focal.metrics import CalibrationMetrics, ReliabilityBins

@@ -18,7 +18,7 @@ from hf_focal.reports.markdown_tables import before_after, columns_table, escape
 from hf_focal.reports.run_results import scaled, write_json
 from hf_focal.validation import Array, check_positive
 
-from .ood_metrics import KINDS, detection_metrics, roc_curve, uncertainty
+from ..metrics.ood_metrics import KINDS, detection_metrics, roc_curve, uncertainty
 
 Numbers = Sequence[float] | np.ndarray
 

@@ -1,12 +1,10 @@
-"""Results of translation runs, with BLEU at several temperatures: table, curves, and report folders.
+"""Reports of translation runs, with BLEU at several temperatures: table, summary, curves, and report folders.
 
 Table 3, figure 5, and section 5.2 of Mukhoti et al. 2020.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -15,32 +13,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped
 from hf_focal.reports.report_folder import write_comparison, write_run_files
 
-
-@dataclass(frozen=True, kw_only=True)
-class TranslationResult(RunResult):
-    """The result of a translation model. `pre` and `post` are measured on the reference tokens (teacher forcing).
-
-    Attributes:
-        bleu: temperature of beam search -> BLEU of the test set, from 0 to 100. The temperatures include 1.0, whose
-            BLEU is also in `pre`, and the fitted T, whose BLEU is also in `post`.
-        signature: sacreBLEU's signature, which identifies how BLEU was computed.
-        validation_ece: each temperature of the grid -> ECE of the validation set's tokens, as a fraction.
-    """
-
-    bleu: dict[float, float]
-    signature: str
-    validation_ece: dict[float, float]
-
-
-def read_result(path: str | Path) -> RunResult:
-    """Read the metrics.json of a report on any kind of run; raise an error as `RunResult.load` does."""
-    values = json.loads(Path(path).read_text(encoding="utf-8"))
-    return (TranslationResult if "bleu" in values else RunResult).load(path)
+from ..runs.translation_results import TranslationResult
 
 
 def translation_table(results: Sequence[TranslationResult]) -> str:
@@ -60,6 +37,25 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
     signatures = dict.fromkeys(" ".join(run.signature.split()) for run in results)
     lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures)
     return f"{columns_table(['Loss', 'ECE % (T)', 'NLL', 'BLEU'], columns)}\n{lines}"
+
+
+def translation_summary(results: Sequence[TranslationResult]) -> str:
+    """Format the table of results, and lines about the true calibration error and the other test set."""
+    lines = [
+        translation_table(results),
+        "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.",
+    ]
+    for result in results:
+        if truth := result.details.get("true_calibration_error"):
+            before, after = (100 * error for error in truth)
+            lines.append(f"true ECE, {result.loss}: {before:.2f} → {after:.2f}% (against the grammar's probabilities)")
+        if other := result.details.get("other_test"):
+            pre, post = other["pre"], other["post"]
+            lines.append(
+                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f}%, "
+                f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
+            )
+    return "\n".join(lines)
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> Figure:

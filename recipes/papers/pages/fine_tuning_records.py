@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 
 from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
-from papers.figures.ood_metrics import detection_metrics, uncertainty
+from papers.metrics.ood_metrics import detection_metrics, uncertainty
 
 from .records import add_records, read_records
 from .tables import RECORDS

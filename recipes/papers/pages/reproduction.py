@@ -22,7 +22,7 @@ from hf_focal.reports.markdown_tables import MISSING
 from hf_focal.reports.reliability_figures import draw_reliability
 from papers import checks as check
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
-from papers.runs import published_mmce  # noqa: F401 (registers the loss)
+from papers.losses import published_mmce  # noqa: F401 (registers the loss)
 
 from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run, write_comparison
 from .records import add_records, bins_of, read_records, record_of

@@ -20,7 +20,7 @@ from hf_focal.trainer import FocalTrainer
 
 from .. import checks as check
 from ..data.long_tails import long_tailed
-from . import published_mmce  # noqa: F401 (registers the loss)
+from ..losses import published_mmce  # noqa: F401 (registers the loss)
 from .class_weights_callback import ClassWeightsCallback
 from .output_folders import files_of
 from .training_dynamics import DynamicsCallback

@@ -11,11 +11,11 @@ from hf_focal.reports.run_results import READ_ERRORS
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
 
-from ..figures.translation_report import read_result
 from .arguments import TemperatureArguments
-from .command import after_start
+from .error_handling import after_start
 from .output_folders import claim_output_dir, run_settings
 from .reports import write_classifier_comparison
+from .translation_results import read_result
 
 
 def train_each_loss(

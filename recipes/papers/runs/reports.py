@@ -13,7 +13,7 @@ from ..data.image_batches import ImageDataset
 from ..figures.class_weight_figures import class_weights_figure, training_loss_figure
 from ..figures.dynamics_figures import write_dynamics_comparison
 from ..figures.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
-from ..figures.shot_recall import has_long_tail, shots_table
+from ..metrics.shot_recall import has_long_tail, shots_table
 
 
 def write_experiment_report(folder: str | Path, result: RunResult) -> None:

@@ -4,28 +4,54 @@ Translations are saved in the run's folder, because beam search takes longer tha
 """
 
 import itertools
+import json
 import logging
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset, DatasetDict
-from sacrebleu.metrics import BLEU
 from transformers.trainer_utils import TrainOutput
 
 from hf_focal.calibration import Temperature, calibrated_generation
+from hf_focal.reports import RunResult
 from hf_focal.reports.run_results import sections_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 
 from ..data.generated_translations import true_translation_errors
-from ..figures.translation_report import TranslationResult, translation_table
+
+if TYPE_CHECKING:  # reports of translations are read where sacreBLEU is not installed, too
+    from sacrebleu.metrics import BLEU
 
 _FOLDER = "translations"
 _NUM_SAMPLES = 10  # translations to show in the report
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationResult(RunResult):
+    """The result of a translation model. `pre` and `post` are measured on the reference tokens (teacher forcing).
+
+    Attributes:
+        bleu: temperature of beam search -> BLEU of the test set, from 0 to 100. The temperatures include 1.0, whose
+            BLEU is also in `pre`, and the fitted T, whose BLEU is also in `post`.
+        signature: sacreBLEU's signature, which identifies how BLEU was computed.
+        validation_ece: each temperature of the grid -> ECE of the validation set's tokens, as a fraction.
+    """
+
+    bleu: dict[float, float]
+    signature: str
+    validation_ece: dict[float, float]
+
+
+def read_result(path: str | Path) -> RunResult:
+    """Read the metrics.json of a report on any kind of run; raise an error as `RunResult.load` does."""
+    values = json.loads(Path(path).read_text(encoding="utf-8"))
+    return (TranslationResult if "bleu" in values else RunResult).load(path)
 
 
 def measure_translator(
@@ -34,7 +60,7 @@ def measure_translator(
     temperature: Temperature,
     encoded: DatasetDict,
     splits: DatasetDict,
-    bleu: BLEU,
+    bleu: "BLEU",
     temperatures: Iterable[float],
     checkpoint: str | None,
 ) -> tuple[TranslationResult, list[dict[str, str]]]:
@@ -98,7 +124,7 @@ def measure_translator(
 
 
 def _measure_other(
-    trainer: FocalSeq2SeqTrainer, temperature: Temperature, encoded: DatasetDict, splits: DatasetDict, bleu: BLEU
+    trainer: FocalSeq2SeqTrainer, temperature: Temperature, encoded: DatasetDict, splits: DatasetDict, bleu: "BLEU"
 ) -> dict[str, dict[str, float]]:
     """Measure token metrics and BLEU on "other_test" before T ("pre") and after T ("post")."""
     references, scores = list(splits["other_test"]["target"]), {}
@@ -135,22 +161,3 @@ def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq
         path.parent.mkdir(exist_ok=True)
         write_whole(path, "\n".join(lines) + "\n")
     return lines
-
-
-def translation_summary(results: Sequence[TranslationResult]) -> str:
-    """Format the table of results, and lines about the true calibration error and the other test set."""
-    lines = [
-        translation_table(results),
-        "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.",
-    ]
-    for result in results:
-        if truth := result.details.get("true_calibration_error"):
-            before, after = (100 * error for error in truth)
-            lines.append(f"true ECE, {result.loss}: {before:.2f} → {after:.2f}% (against the grammar's probabilities)")
-        if other := result.details.get("other_test"):
-            pre, post = other["pre"], other["post"]
-            lines.append(
-                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f}%, "
-                f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
-            )
-    return "\n".join(lines)

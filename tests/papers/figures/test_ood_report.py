@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
-from papers.figures.ood_metrics import detection_metrics, roc_curve, uncertainty
 from papers.figures.ood_report import DetectionResult, detection_table, roc_figure, shift_table, write_detection_report
+from papers.metrics.ood_metrics import detection_metrics, roc_curve, uncertainty
 
 SIDES, KINDS = ("pre", "post"), ("entropy", "confidence")
 

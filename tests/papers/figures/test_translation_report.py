@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 from papers.figures.translation_report import (
-    TranslationResult,
     temperature_curves,
     translation_table,
     write_curves_csv,
     write_translation_report,
 )
+from papers.runs.translation_results import TranslationResult
 
 from hf_focal import LossConfig, Temperature
 from hf_focal.metrics import ReliabilityBins

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from papers.figures.translation_report import TranslationResult
 from papers.pages import reproduction as results
 from papers.pages.paper_tables import TABLES, read_paper_tables, read_rows, row_entry
 from papers.pages.records import add_records, read_records
 from papers.pages.tables import PAPERS
+from papers.runs.translation_results import TranslationResult
 
 from hf_focal import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error

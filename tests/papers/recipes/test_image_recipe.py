@@ -30,7 +30,7 @@ from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.label_options import label_options
 from papers.data.pixel_format import PixelFormat
 from papers.pages.records import record_of
-from papers.runs.command import run_recipe
+from papers.runs.error_handling import run_recipe
 from processes import output_of, start
 
 from hf_focal.cli.recipe_arguments import parse_arguments

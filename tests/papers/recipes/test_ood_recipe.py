@@ -11,7 +11,7 @@ from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
-from papers.runs.command import run_recipe
+from papers.runs.error_handling import run_recipe
 from recipe_modules import import_recipe
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil

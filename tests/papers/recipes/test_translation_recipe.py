@@ -20,7 +20,7 @@ from packaging.version import Version
 from papers.data.generated_topics import true_calibration_error
 from papers.data.generated_translations import Grammar, generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
-from papers.figures.translation_report import TranslationResult
+from papers.runs.translation_results import TranslationResult
 from processes import output_of, start
 from recipe_modules import FOLDER, flags
 from safetensors.torch import load_file

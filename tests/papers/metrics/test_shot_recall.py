@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from papers.figures.shot_recall import shot_recall, shots_table
+from papers.metrics.shot_recall import shot_recall, shots_table
 from papers.runs.reports import write_classifier_comparison, write_experiment_report
 
 from hf_focal.calibration import fit_temperature

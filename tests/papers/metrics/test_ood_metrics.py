@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers.figures import ood_metrics as detection
-from papers.figures.ood_metrics import detection_metrics, roc_curve, uncertainty
+from papers.metrics import ood_metrics as detection
+from papers.metrics.ood_metrics import detection_metrics, roc_curve, uncertainty
 
 KINDS = ("entropy", "confidence")
 CLOSE = {"rel": 1e-12, "abs": 1e-14}

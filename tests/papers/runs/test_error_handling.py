@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from papers.runs.command import after_start, run_recipe
+from papers.runs.error_handling import after_start, run_recipe
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal.trainer import last_complete_checkpoint

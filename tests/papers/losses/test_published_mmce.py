@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from papers.runs import published_mmce  # noqa: F401 (registers the loss)
+from papers.losses import published_mmce  # noqa: F401 (registers the loss)
 
 from hf_focal.losses import build_loss, cross_entropy
 

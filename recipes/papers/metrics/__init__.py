@@ -1,0 +1,1 @@
+"""Metrics of the papers that the library does not have."""
