@@ -38,7 +38,7 @@ OPTIONS = [
     *((fit_correction, {"method": 3}, "method"), (fit_correction, {"num_folds": "a"}, "num_folds")),
     *((fit_correction, {"link": "x"}, "link"), (fit_correction, {"clusters": 3}, "clusters")),
     *((fit_thresholds, {"precision": "a"}, "precision"), (fit_thresholds, {"cost": 3}, "cost")),
-    *((fit_thresholds, {"cost": ("a", 1)}, "cost"), (fit_thresholds, {}, "must be given, just one")),
+    *((fit_thresholds, {"cost": ("a", 1)}, "cost"), (fit_thresholds, {}, "exactly one of")),
     (fit_thresholds, {"precision": 0.5, "confidence": "a"}, "confidence"),
 ]
 
