@@ -274,7 +274,7 @@ def _are_shown(shapes: set[tuple[int, ...]], num_scores: int) -> bool:
     return len(shapes) == 1 and len(next(iter(shapes))) == 1 and num_scores <= MOST_SCORES
 
 
-class Together:
+class CombinedAccumulator:
     """Several accumulators that one pass fills."""
 
     def __init__(self, *parts: Any) -> None:

@@ -55,10 +55,10 @@ from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
 from .accumulators import (
     CollectedLogits,
+    CombinedAccumulator,
     SampleScores,
     StreamedEvaluation,
     TemperatureSums,
-    Together,
     TopConfidences,
     kept_samples,
 )
@@ -506,7 +506,7 @@ class FocalTrainer(Trainer):
 
     def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Any) -> None:
         """Add labeled data, or an evaluation set with a key, to an evaluation and to other accumulators."""
-        self.collect(self._evaluation_set("dataset", dataset), Together(streamed, *others))
+        self.collect(self._evaluation_set("dataset", dataset), CombinedAccumulator(streamed, *others))
         self.confusion = streamed.confusion
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:

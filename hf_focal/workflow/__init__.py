@@ -4,8 +4,8 @@
 tables of scores. None of these imports Transformers until a model is loaded.
 """
 
+from .evaluate_calibrate import calibrate, evaluate
 from .models import calibrate_model, evaluate_model
-from .procedures import calibrate, evaluate
 from .score_tables import calibrate_scores, evaluate_scores
 
 __all__ = ["calibrate", "calibrate_model", "calibrate_scores", "evaluate", "evaluate_model", "evaluate_scores"]

@@ -9,7 +9,7 @@ from ..reports import RunResult
 from ..reports.output_folder import arguments_of
 from ..sources.source import Data
 from ..validation import InputError
-from .procedures import calibrate, evaluate
+from .evaluate_calibrate import calibrate, evaluate
 
 
 def evaluate_model(

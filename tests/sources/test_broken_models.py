@@ -20,7 +20,7 @@ from transformers import AutoModelForSequenceClassification, BertForSequenceClas
 from hf_focal.calibration import CalibrationFit
 from hf_focal.cli.main import main
 from hf_focal.sources import model as trained
-from hf_focal.workflow import procedures
+from hf_focal.workflow import evaluate_calibrate
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,7 @@ def files_of_at_most(size):
 def test_the_table_is_printed_before_the_disk_is_full(
     capsys, texts, tmp_path, monkeypatch, command, write, size, reason
 ):
-    place = trained.ModelSource if write == "save" else procedures
+    place = trained.ModelSource if write == "save" else evaluate_calibrate
     written, printed = getattr(place, write), []
 
     def on_a_full_disk(*arguments, **named):

@@ -1,4 +1,4 @@
-"""The two procedures, in the order in which they run, for every source of scores."""
+"""`evaluate` and `calibrate`: what they do, in its order, for every source of scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
