@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import NotPublishedError
 from ..utils.atomic_write import full_disk
-from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
 from ..validation import InputError, one_line
 from .comparison_html_page import comparison_page
 from .examples import Examples
@@ -23,6 +23,8 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
     if output is None:
         yield
         return
+    if not str(output):
+        raise InputError("output", "must be the name of a folder, got ''")
     folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
     is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
     try:
@@ -33,6 +35,8 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
         raise InputError("output", f"must be the name of a folder, got {str(output)!r}: {one_line(error)}") from error
     if is_file:
         raise InputError("output", f"must be a new folder, got the file {str(output)!r}")
+    if is_locked(folder):
+        raise InputError("output", f"must be a folder that nothing else is writing to, got {str(output)!r}")
     if is_main:
         try:
             lock_folder(folder, "output")

@@ -35,6 +35,11 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
         raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether this process has locked a folder."""
+    return folder.resolve() in _locks
+
+
 def unlock_folder(folder: Path) -> None:
     """Unlock a folder that this process has locked, and remove the lock file."""
     lock = _locks.pop(folder.resolve())

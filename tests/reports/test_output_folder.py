@@ -35,10 +35,19 @@ def test_the_next_steps_on_the_page_keep_folders(table, tmp_path, monkeypatch):
         assert "my data" not in json.dumps(json.loads((tmp_path / folder / "report" / "metrics.json").read_text()))
 
 
-@pytest.mark.parametrize("output", ["a\0b", "x" * 300])
+@pytest.mark.parametrize("output", ["", "a\0b", "x" * 300])
 def test_a_name_that_no_folder_can_have_is_refused(table, output):
     with pytest.raises(InputError, match=r"^output must be the name of a folder, got "):
         evaluate_scores(str(table / "test.npz"), output=output)
+
+
+def test_a_folder_that_this_process_writes_to_is_refused(table, tmp_path):
+    def again(result):
+        with pytest.raises(InputError, match="nothing else is writing to"):
+            calibrate_scores(str(table / "test.npz"), output=tmp_path / "out")
+
+    calibrate_scores(str(table / "fit.npz"), output=tmp_path / "out", on_result=again)
+    assert (tmp_path / "out" / "correction.json").is_file()
 
 
 def test_tables_in_memory_have_no_names():
