@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,57 +88,172 @@ def fit_correction(
         >>> fit.chosen, fit_correction(logits, labels).chosen
         ('temperature', 'none')
     """
+    samples = _checked_samples(logits, labels, method, link, bias, clusters, num_folds, num_bins, ignore_index)
+    tried = _tried_corrections(samples, method, per_label, bias)
+    # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
+    folds = torch.from_numpy(folds_of(len(samples), num_folds, samples.clusters)).to(samples.labels.device)
+    fits, fold_fits = _fit_candidates(samples, tried, folds, num_folds, bias, skips_failures=method == "auto")
+
+    before = samples.scores(samples.logits)
+    scores, nll, changes = {}, {}, {}
+    for name in fold_fits:
+        corrected = _held_out(fold_fits[name], samples.logits, folds)
+        scores[name] = before if name == "none" else samples.scores(corrected)
+        nll[name] = _nll(corrected, samples.labels, link)
+        if method == "auto" and name != "none":
+            changes[name] = _changes(samples, corrected, nll["none"])
+        del corrected
+    chosen, strength, reason = tried[-1], 1.0, ""
+    if method == "auto":
+        temperature = fits["temperature"] if fits else as_correction(samples.fit("temperature", bias))
+        p_value = _p_value(temperature.apply(samples.logits.double()), samples)
+        chosen, strength, reason = _choice(changes, p_value)
+    else:
+        _warn_if_no_better(scores, chosen, tried[0])
+
+    has_fit = chosen in fits and chosen != "temperature"  # whose `Temperature` also has metrics
+    fitted = fits[chosen] if has_fit else samples.fit(chosen, bias)
+    if strength < 1:
+        fitted = _shrunk_fit(fitted, strength, samples)
+    correction = as_correction(fitted)
+    cross_fitted = _between(samples.logits, _held_out(fold_fits[chosen], samples.logits, folds), strength)
+    changed_predictions, changed_top_labels = _count_changes(samples, correction)
+    labels_of_fit, absent = samples.labels, tuple[int, ...]()
+    if link == "sigmoid":
+        labels_of_fit = samples.labels.double().masked_fill(~samples.is_known, torch.nan)
+    else:
+        absent = tuple(absent_classes(samples.labels, samples.logits.shape[1]))
+    return CalibrationFit(
+        correction=correction,
+        before=before,
+        after=scores[chosen] if strength == 1 else samples.scores(cross_fitted),
+        scores=scores,
+        excess_nll=_excess_nll(nll, samples.clusters),
+        reason=reason,
+        changed_predictions=changed_predictions,
+        num_samples=len(samples),
+        num_folds=num_folds,
+        chosen=chosen,
+        strength=strength,
+        changed_top_labels=changed_top_labels,
+        temperature=fitted if isinstance(fitted, Temperature) else None,
+        cross_fitted_logits=cross_fitted,
+        labels=labels_of_fit,
+        clusters=samples.clusters if are_clustered(samples.clusters) else None,
+        absent_classes=absent,
+        link=link,
+    )
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Checked samples, to which corrections are fitted and on which they are measured.
+
+    Attributes:
+        logits: (N, K), without the ignored samples; float64 with a sigmoid.
+        labels: int64, (N,) or, with a sigmoid, (N, K), 0 or 1, or `ignore_index` where unknown.
+        clusters: a key of the cluster of each sample, int64 (N,); None if none are given.
+    """
+
+    logits: Tensor
+    labels: Tensor
+    clusters: np.ndarray | None
+    link: str
+    num_bins: int
+    ignore_index: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def is_known(self) -> Tensor:
+        return self.labels != self.ignore_index
+
+    def without(self, held_out: Tensor) -> "_Samples":
+        """Return the samples that are not held out, without their clusters."""
+        return replace(self, logits=self.logits[~held_out], labels=self.labels[~held_out], clusters=None)
+
+    def metrics(self, logits: Tensor) -> CalibrationMetrics:
+        """Return the metrics of the samples with these logits, (N, K)."""
+        metrics = CalibrationMetrics(self.num_bins, ignore_index=self.ignore_index, classwise=False, link=self.link)
+        metrics.update(logits, self.labels)
+        return metrics
+
+    def scores(self, logits: Tensor) -> dict[str, float]:
+        """Return "nll", "brier", and "ece" of the samples with these logits, (N, K)."""
+        return self.metrics(logits).scores()
+
+    def fit(self, name: str, bias: bool) -> Correction | Temperature:
+        """Fit the correction of a name such as "vector" or "platt per label" to all samples."""
+        kind, suffix, _ = name.partition(PER_LABEL)
+        if kind == "none":
+            return Temperature.unfitted(self.metrics(self.logits).compute(), self.num_bins)
+        options: dict[str, dict[str, Any]] = {
+            "temperature": {
+                "objective": "nll",
+                "num_bins": self.num_bins,
+                "link": self.link,
+                "per_label": bool(suffix),
+            },
+            "platt": {"per_label": bool(suffix)},
+            "vector": {"bias": bias},
+            "matrix": {"bias": bias},
+        }
+        fit = CORRECTION_METHODS[kind].fit
+        return fit(self.logits, self.labels, ignore_index=self.ignore_index, **options.get(kind, {}))
+
+
+def _checked_samples(
+    logits: Array,
+    labels: Array,
+    method: str,
+    link: str,
+    bias: bool,
+    clusters: Any,
+    num_folds: int,
+    num_bins: int,
+    ignore_index: int,
+) -> _Samples:
+    """Return the samples. Raise `InputError` if they, the method, or the number of folds are none that can be."""
     if method not in (*METHODS, "auto"):
         raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
     if method not in OF_LINK.get(link, (*METHODS, "auto")):
         *names, last = map(repr, OF_LINK[link])
         raise InputError("method", f"must be {', '.join(names)}, or {last} with a {link}, got {method!r}")
     if link == "sigmoid":
-        logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
-        labels = one.long().masked_fill(~known, ignore_index)
+        logits, is_one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
+        labels = is_one.long().masked_fill(~known, ignore_index)
         keys = None if clusters is None else cluster_keys(clusters, len(labels))
-        tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
         labeled = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[labeled.cpu().numpy()]
         logits, labels = logits[labeled], labels[labeled]
-        tried = _tried_softmax(method, logits.shape[1], bias, bool(logits.isinf().any()))
     if method == "bias" and not bias:
         raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
     if method != "none" and not (isinstance(num_folds, int) and 2 <= num_folds <= len(labels)):
         raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds!r}")
     if keys is not None and num_folds > (most := len(np.unique(keys))):
         raise InputError("num_folds", f"must be at most the number of clusters, {most}, got {num_folds}")
+    return _Samples(logits, labels, keys, link, num_bins, ignore_index)
 
-    # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
-    folds = torch.from_numpy(folds_of(len(labels), num_folds, keys)).to(labels.device)
+
+def _fit_candidates(
+    samples: _Samples, tried: Sequence[str], folds: Tensor, num_folds: int, bias: bool, *, skips_failures: bool
+) -> tuple[dict[str, Correction], dict[str, list[Correction]]]:
+    """Fit each correction without each fold.
+
+    With `skips_failures`, Platt scaling and a bias correction that have no fit are left out.
+
+    Returns:
+        The fits to all samples of those corrections whose folds are fitted at once, and the fits without each fold,
+        which are small, unlike the logits that they correct.
+    """
     affine = None
-    if link == "softmax" and method != "none" and not logits.isinf().any():
-        affine = AffineFits(CalibrationSamples(logits, labels, ignore_index), folds)
-
-    def fit(name: str, logits: Tensor, labels: Tensor) -> Correction | Temperature:
-        kind, suffix, _ = name.partition(PER_LABEL)
-        if kind == "none":
-            return Temperature.unfitted(metrics_of(logits, labels).compute(), num_bins)
-        options: dict[str, dict[str, Any]] = {
-            "temperature": {"objective": "nll", "num_bins": num_bins, "link": link, "per_label": bool(suffix)},
-            "platt": {"per_label": bool(suffix)},
-            "vector": {"bias": bias},
-            "matrix": {"bias": bias},
-        }
-        return CORRECTION_METHODS[kind].fit(logits, labels, ignore_index=ignore_index, **options.get(kind, {}))
-
-    def metrics_of(logits: Tensor, labels: Tensor) -> CalibrationMetrics:
-        metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, classwise=False, link=link)
-        metrics.update(logits, labels)
-        return metrics
-
-    def scores_of(logits: Tensor) -> dict[str, float]:
-        return metrics_of(logits, labels).scores()
-
+    if samples.link == "softmax" and tuple(tried) != ("none",) and not samples.logits.isinf().any():
+        affine = AffineFits(CalibrationSamples(samples.logits, samples.labels, samples.ignore_index), folds)
     fits: dict[str, Correction] = {}
-    fold_fits: dict[str, list[Correction]] = {}  # small, unlike the logits that they correct
+    fold_fits: dict[str, list[Correction]] = {}
     for name in tried:
         try:
             with warnings.catch_warnings():
@@ -148,53 +263,34 @@ def fit_correction(
                 elif affine is not None and name in AFFINE_METHODS:
                     fits[name], *fold_fits[name] = affine.fit(name, bias)
                 else:
-                    fold_fits[name] = [_without(fit, name, logits, labels, folds == fold) for fold in range(num_folds)]
+                    fold_fits[name] = [_fit_without(samples, name, bias, folds == fold) for fold in range(num_folds)]
         except InputError:  # such as logits that rank backwards, which neither corrects
-            if method != "auto" or not name.startswith(("platt", "bias")):
+            if not skips_failures or not name.startswith(("platt", "bias")):
                 raise
-    del affine  # and its features, as large as the logits
-    before = scores_of(logits)
-    scores, nll, changes = {}, {}, {}
-    for name in fold_fits:
-        corrected = _held_out(fold_fits[name], logits, folds)
-        scores[name] = before if name == "none" else scores_of(corrected)
-        nll[name] = _nll(corrected, labels, link)
-        if method == "auto" and name != "none":
-            changes[name] = _changes(logits, corrected, nll["none"], labels, link, keys)
-        del corrected
-    excess_nll = _excess_nll(nll, keys)
-    chosen, strength, reason = tried[-1], 1.0, ""
-    if method == "auto":
-        temperature = fits["temperature"] if fits else as_correction(fit("temperature", logits, labels))
-        p_value = _p_value(temperature.apply(logits.double()), logits, labels, link, keys)
-        chosen, strength, reason = _choice(changes, p_value)
-    else:
-        _warn_if_no_better(scores, chosen, tried[0])
-    has_fit = chosen in fits and chosen != "temperature"  # whose `Temperature` also has metrics
-    fitted = fits[chosen] if has_fit else fit(chosen, logits, labels)
-    if strength < 1:
-        fitted = _shrunk_fit(fitted, strength, lambda correction: scores_of(correction.apply(logits)))
-    cross_fitted = _between(logits, _held_out(fold_fits[chosen], logits, folds), strength)
-    after = scores[chosen] if strength == 1 else scores_of(cross_fitted)
-    correction = as_correction(fitted)
-    changed, top_changed = 0, 0
-    if link == "sigmoid":
+    return fits, fold_fits
+
+
+def _count_changes(samples: _Samples, correction: Correction) -> tuple[int, int]:
+    """Return how many predictions a correction changes and, with a sigmoid, how many most probable labels.
+
+    The predictions of a sigmoid are the decisions on known labels at a probability of 1/2.
+    """
+    logits = samples.logits
+    if samples.link == "sigmoid":
         corrected = correction.apply(logits)
-        changed = int(((corrected >= 0) != (logits >= 0))[labels != ignore_index].sum())
-        top_changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
-    elif correction.method != "temperature":
-        changed = int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum())
-    size = len(labels)
-    return CalibrationFit(
-        *(correction, before, after, scores, excess_nll, reason, changed, size, num_folds, chosen, strength),
-        changed_top_labels=top_changed,
-        temperature=fitted if isinstance(fitted, Temperature) else None,
-        cross_fitted_logits=cross_fitted,
-        labels=torch.where(known, one.double(), torch.nan) if link == "sigmoid" else labels,
-        clusters=keys if are_clustered(keys) else None,
-        absent_classes=() if link == "sigmoid" else tuple(absent_classes(labels, logits.shape[1])),
-        link=link,
-    )
+        changed_decisions = ((corrected >= 0) != (logits >= 0))[samples.is_known]
+        return int(changed_decisions.sum()), int((corrected.argmax(1) != logits.argmax(1)).sum())
+    if correction.method == "temperature":
+        return 0, 0
+    return int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum()), 0
+
+
+def _tried_corrections(samples: _Samples, method: str, per_label: bool, bias: bool) -> tuple[str, ...]:
+    """Return the names of the corrections to try; the last one is that of a given `method`."""
+    infinite, width = bool(samples.logits.isinf().any()), samples.logits.shape[1]
+    if samples.link == "sigmoid":
+        return _tried_sigmoid(method, per_label, width, infinite)
+    return _tried_softmax(method, width, bias, infinite)
 
 
 def _tried_softmax(method: str, num_classes: int, bias: bool, infinite: bool) -> tuple[str, ...]:
@@ -230,14 +326,15 @@ def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, s
         )
 
 
-def _p_value(scaled: Tensor, logits: Tensor, labels: Tensor, link: str, clusters: np.ndarray | None) -> float:
+def _p_value(scaled: Tensor, samples: _Samples) -> float:
     """Return the p-value of the likelihood-ratio test that logits are calibrated, given those at the fitted T.
 
     The statistic is divided by the design effect of samples, or labels of a sample, that depend on each other: how
     much larger the variance of the gain is than that of independent ones.
     """
+    logits, labels, link = samples.logits, samples.labels, samples.link
     gains = _nll(logits, labels, link) - _nll(scaled, labels, link)
-    gain, error = _mean_and_error(gains, clusters)
+    gain, error = _mean_and_error(gains, samples.clusters)
     if link == "sigmoid":
         known = (labels == 0) | (labels == 1)
         signs = (1 - 2 * labels[known]).double()
@@ -248,14 +345,13 @@ def _p_value(scaled: Tensor, logits: Tensor, labels: Tensor, link: str, clusters
     return math.erfc(math.sqrt(max(0.0, gain * len(gains) / effect)))
 
 
-def _changes(
-    logits: Tensor, corrected: Tensor, before: Tensor, labels: Tensor, link: str, clusters: np.ndarray | None
-) -> dict[float, tuple[float, float]]:
+def _changes(samples: _Samples, corrected: Tensor, before: Tensor) -> dict[float, tuple[float, float]]:
     """Return, by strength, the change of the mean NLL by a correction, and its standard error.
 
     `before` is the NLL of each sample without it, (N,).
     """
-    means, errors = _means_and_errors(_nll_of_strengths(logits, corrected, labels, link).sub_(before), clusters)
+    nll = _nll_of_strengths(samples.logits, corrected, samples.labels, samples.link)
+    means, errors = _means_and_errors(nll.sub_(before), samples.clusters)
     return dict(zip(_STRENGTHS, zip(means, errors, strict=True), strict=True))
 
 
@@ -281,13 +377,11 @@ def _between(logits: Tensor, corrected: Tensor, strength: float) -> Tensor:
     return corrected if strength == 1 else strength * corrected + (1 - strength) * logits  # 0 times -inf is NaN
 
 
-def _shrunk_fit(
-    fitted: Correction | Temperature, strength: float, measured: Callable[[Correction], Mapping[str, float]]
-) -> Correction | Temperature:
+def _shrunk_fit(fitted: Correction | Temperature, strength: float, samples: _Samples) -> Correction | Temperature:
     shrunk = as_correction(fitted).shrunk(strength)
     if not isinstance(fitted, Temperature):
         return shrunk
-    after = measured(shrunk)
+    after = samples.scores(shrunk.apply(samples.logits))
     value = 1 / (strength / fitted.value + 1 - strength)
     values = tuple((1 / shrunk.A).tolist()) if fitted.values else ()
     return replace(fitted, value=value, values=values, ece_after=after["ece"], nll_after=after["nll"])
@@ -352,12 +446,10 @@ def _excess_nll(nll: Mapping[str, Tensor], clusters: np.ndarray | None) -> dict[
     return {name: _mean_and_error(sample_nll - best, clusters) for name, sample_nll in nll.items()}
 
 
-def _without(
-    fit: Callable[..., Correction | Temperature], name: str, logits: Tensor, labels: Tensor, held_out: Tensor
-) -> Correction:
+def _fit_without(samples: _Samples, name: str, bias: bool, held_out: Tensor) -> Correction:
     """Return a fit to the samples that are not held out."""
     try:
-        return as_correction(fit(name, logits[~held_out], labels[~held_out]))
+        return as_correction(samples.without(held_out).fit(name, bias))
     except InputError as error:
         argument, problem = error.args
         raise type(error)(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
