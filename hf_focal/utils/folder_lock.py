@@ -19,11 +19,12 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
         ValueError: another process has locked the folder, or the folder is not writable. The message begins with
             `argument`, the name of the argument that gave the folder.
     """
+    if is_locked(folder):
+        return
+    lock = FileLock(folder / LOCK)
     try:
-        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
         folder.mkdir(parents=True, exist_ok=True)
-        if not lock.is_locked:
-            lock.acquire(timeout=0)
+        lock.acquire(timeout=0)
     except Timeout:
         raise ValueError(
             f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
@@ -33,6 +34,7 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
         _logger.warning("%s cannot be locked: do not start another run there", folder)
     except OSError as error:
         raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+    _locks[folder.resolve()] = lock  # only now: a folder that another process holds is not ours
 
 
 def is_locked(folder: Path) -> bool:

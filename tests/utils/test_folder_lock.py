@@ -3,7 +3,7 @@
 import pytest
 from filelock import FileLock
 
-from hf_focal.utils.folder_lock import LOCK, lock_folder, unlock_all, unlock_folder
+from hf_focal.utils.folder_lock import LOCK, is_locked, lock_folder, unlock_all, unlock_folder
 
 
 def test_a_folder_is_locked_once(tmp_path):
@@ -17,7 +17,9 @@ def test_a_folder_is_locked_once(tmp_path):
         pytest.raises(ValueError, match=r"output must be a folder that no other run is writing to, got .*new"),
     ):
         lock_folder(folder, "output")
+    assert not is_locked(folder)
     lock_folder(folder)
+    assert is_locked(folder)
     unlock_all()
     with FileLock(folder / LOCK, timeout=0):
         pass
@@ -27,3 +29,14 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"output_dir must be a folder to write in, got .*file/x"):
         lock_folder(tmp_path / "file" / "x")
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise NotImplementedError
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    lock_folder(tmp_path)
+    assert is_locked(tmp_path)
+    unlock_folder(tmp_path)
+    assert not is_locked(tmp_path)
