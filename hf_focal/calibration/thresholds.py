@@ -209,7 +209,7 @@ def fit_thresholds(
             clusters, the clusters are.
         link: "softmax" for a threshold on the confidence above which to answer ("answer or abstain"), with a precision
             over all answers.
-        ignore_index: the label to leave out.
+        ignore_index: the label to leave out; with a sigmoid, neither 0 nor 1.
 
     Raises:
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;

@@ -15,7 +15,7 @@ from ..calibration.thresholds import Thresholds, notes_on_yes
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
-from ..reports.output_folder import disk_errors, new_folder, write_results
+from ..reports.output_folder import new_folder, write_results, writing
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.examples import are_few, find_examples
 from ..scores.score_set import ScoreSet, names_of
@@ -24,7 +24,7 @@ from ..sources.source import Data, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import compared_with, group_section, metrics_with_samples, run_result, threshold_section
-from .samples import labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
+from .samples import check_new_scores, labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
 
 
 def evaluate(
@@ -80,6 +80,7 @@ def evaluate(
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
+        check_new_scores(save_scores, opened)
         measured_on = read_samples(opened, data, goal)
         measured = measured_on.scores
         notes: list[str] = []
@@ -195,6 +196,7 @@ def calibrate(
         raise InputError("publish_examples", "must not be given with no_examples, got both")
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
+        check_new_scores(save_scores, opened)
         opened.check_fit(method, per_label, goal, new_prior)
         fitted_on, measured_on, notes = samples_of_fit(opened, data, test, goal)
         fitted, measured = fitted_on.scores, measured_on.scores
@@ -243,7 +245,7 @@ def calibrate(
                 on_result(result)
         if saves_here:
             with folder_to_save(output) as folder:
-                with disk_errors(folder, result):
+                with writing(folder, result):
                     opened.save(folder, fit, fitted, config_entries, result)
                     examples = None
                     if with_examples:
