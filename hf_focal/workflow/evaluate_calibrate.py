@@ -118,6 +118,7 @@ def evaluate(
             examples = None
             if with_examples:
                 examples = find_examples(measured.collected(), partial(opened.inputs, measured_on))
+                examples = replace(examples, hint=opened.inputs_hint(measured_on))
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
             _check_reached(goal, thresholds, chosen_on.scores, result)
@@ -255,6 +256,7 @@ def calibrate(
                     if with_examples:
                         inputs = partial(opened.inputs, measured_on)
                         examples = find_examples(measured.collected(), inputs, fit.correction)
+                        examples = replace(examples, hint=opened.inputs_hint(measured_on))
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
