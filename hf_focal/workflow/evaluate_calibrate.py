@@ -36,6 +36,8 @@ def evaluate(
     precision: float | None = None,
     coverage: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     threshold_data: Any = None,
@@ -55,7 +57,7 @@ def evaluate(
         data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`.
         scores: a table of scores, in place of `source` and `data`, as for `evaluate_scores`.
         reference: earlier data; the result then says whether the calibration has changed since.
-        precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
+        precision, coverage, recall, f1, cost, confidence, simultaneous: as for `evaluate_model`.
         threshold_data: the data to choose thresholds on.
         num_bins, output, on_result: as for `evaluate_model`.
         save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
@@ -76,7 +78,9 @@ def evaluate(
         >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
         (0.81, True)
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    goal = ThresholdGoal.checked(
+        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+    )
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
@@ -115,6 +119,7 @@ def evaluate(
             examples = None
             if with_examples:
                 examples = find_examples(measured.collected(), partial(opened.inputs, measured_on))
+                examples = replace(examples, hint=opened.inputs_hint(measured_on))
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
             _check_reached(goal, thresholds, chosen_on.scores, result)
@@ -127,14 +132,14 @@ def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> No
         raise InputError("threshold_data", f"must be given with {goal.target}, got None")
     if goal is None and threshold_data is not None:
         argument = Data.named("threshold_data", threshold_data).argument
-        raise InputError(argument, "needs precision, recall, or coverage, got none of them")
+        raise InputError(argument, "needs precision, recall, coverage, f1, or cost, got none of them")
 
 
 def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
     """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
     if thresholds.values[0] is None:
         shows = f"must be one that {chosen_on.source} shows with {100 * goal.confidence:g}% confidence"
-        raise NotPublishedError(f"{goal.target} {shows}, got {goal.least:g}: {thresholds.reasons[0]}", result)
+        raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {thresholds.reasons[0]}", result)
 
 
 def calibrate(
@@ -148,6 +153,8 @@ def calibrate(
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     new_prior: float | Sequence[float] | None = None,
@@ -168,7 +175,7 @@ def calibrate(
         source, scores, num_bins, on_result, arguments, **options: as for `evaluate`.
         data: the labeled data to fit the correction to, which the source was not trained on.
         test: the data to measure on; by default `data`, so the results are optimistic.
-        objective, method, per_label, precision, recall, confidence, simultaneous, new_prior: as for
+        objective, method, per_label, precision, recall, f1, cost, confidence, simultaneous, new_prior: as for
             `calibrate_model`.
         output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
             model, if it is one, with the correction folded in.
@@ -188,7 +195,7 @@ def calibrate(
         >>> result.post["ece"] < result.pre["ece"]
         True
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall)
+    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost)
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
@@ -251,6 +258,7 @@ def calibrate(
                     if with_examples:
                         inputs = partial(opened.inputs, measured_on)
                         examples = find_examples(measured.collected(), inputs, fit.correction)
+                        examples = replace(examples, hint=opened.inputs_hint(measured_on))
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:

@@ -42,8 +42,9 @@ def _check_goal(source: Source, samples: Samples, goal: ThresholdGoal | None) ->
     if goal is None:
         return
     check_has_classes(samples.data.argument, samples.scores)
-    if goal.target == "recall" and samples.scores.link != "sigmoid":
-        raise InputError("recall", f"must not be given for scores with a softmax, got {goal.least}")
+    if goal.target in ("recall", "f1", "cost") and samples.scores.link != "sigmoid":
+        expected = "must not be given for scores with a softmax"
+        raise InputError(goal.target, f"{expected}, got {goal.value}: it is for yes or no, and for several labels")
     if goal.target == "coverage" and samples.scores.link == "sigmoid":
         raise InputError("coverage", f"must not be given for {source.name!r}: it has no single confidence")
 
