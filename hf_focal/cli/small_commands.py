@@ -109,9 +109,8 @@ def run_recommend(**arguments: Any) -> None:
 
 
 def add_apply(commands: Any) -> None:
-    parser = commands.add_parser(
-        "apply", help="add calibrated probabilities to a file of scores", argument_default=argparse.SUPPRESS
-    )
+    text = "add calibrated probabilities, and decisions, to a file of scores"
+    parser = commands.add_parser("apply", help=text, argument_default=argparse.SUPPRESS)
     parser.add_argument("correction", metavar="CORRECTION", help="the correction.json that calibrate --scores wrote")
     parser.add_argument(
         "scores", metavar="SCORES", nargs="?", help="a csv, tsv, json, jsonl or parquet file of scores"
@@ -124,6 +123,8 @@ def add_apply(commands: Any) -> None:
 
 def run_apply(**arguments: Any) -> None:
     from ..scores import correct_file, export_correction
+    from ..scores.class_labels import shown
+    from ..scores.correction_files import read_correction
 
     if "onnx" in arguments:
         if others := sorted(arguments.keys() - {"correction", "onnx"}):
@@ -134,7 +135,11 @@ def run_apply(**arguments: Any) -> None:
     if missing := [name for name in ("scores", "output") if name not in arguments]:
         refuse_arguments("apply", f"the following arguments are required: {', '.join(missing)}")
     rows = correct_file(**arguments)
-    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
+    thresholds = read_correction(arguments["correction"]).get("thresholds")
+    decisions = " and decisions" if thresholds else ""
+    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
+    if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):
+        print(f"No threshold reaches the goal for {shown(missing)[1:-1]}: this never gets a yes, or is the answer")
 
 
 def add_report(commands: Any) -> None:

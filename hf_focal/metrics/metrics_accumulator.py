@@ -14,6 +14,7 @@ from ..validation import (
     check_confidences,
     check_count,
     check_fraction,
+    check_ignore_index_of_hits,
     check_shapes,
 )
 from .batch_buffer import BatchBuffer
@@ -95,7 +96,7 @@ class CalibrationMetrics(BatchBuffer):
 
     Args:
         num_bins: M, the number of equal-width, equal-mass, and classwise bins.
-        ignore_index: samples with this label are left out.
+        ignore_index: samples with this label are left out; with a sigmoid, it is neither 0 nor 1.
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
             (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `bootstrap` then takes
@@ -141,6 +142,8 @@ class CalibrationMetrics(BatchBuffer):
     ) -> None:
         super().__init__()
         check_count("num_bins", num_bins)  # `__new__` has already handled the link
+        if self.link == "sigmoid":
+            check_ignore_index_of_hits(ignore_index)
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise

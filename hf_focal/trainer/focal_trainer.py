@@ -259,10 +259,9 @@ class FocalTrainer(Trainer):
         # Trainer looks for this entry, which a checkpoint of a different trainer lacks.
         self.state.stateful_callbacks.setdefault(FocalCheckpoint.__name__, FocalCheckpoint().state())
         saved = self._saved_state
-        if saved is not None and saved["loss"] != str(self.loss_config):
+        if saved is not None and not self.load_loss_state(saved):
             _logger.warning("training goes on with loss %s instead of %s", self.loss_config, saved["loss"])
         elif saved is not None:
-            self.loss.load_state_dict(saved["loss_state"])
             self._gamma_updates.due = saved["gamma_update_due"]
             self._logged_loss = LoggedLoss(**saved["logged_loss"])
             if saved["auxiliary_loss"] is not None:
@@ -314,6 +313,13 @@ class FocalTrainer(Trainer):
         self._auxiliary = AuxiliaryLoss(self.model)
         self.compute_loss_func: Any = LossFunction(self.loss, self.args.loss_reduction, self.head, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
+
+    def load_loss_state(self, saved: dict[str, Any] | None) -> bool:
+        """Load the state of the loss, such as γ, from what `read_state` returned; False if it is of another loss."""
+        if saved is None or saved["loss"] != str(self.loss_config):
+            return False
+        self.loss.load_state_dict(saved["loss_state"])
+        return True
 
     def _count_classes(self, train_dataloader: DataLoader | None = None) -> None:
         """Pass the class counts to the loss if the loss needs them and does not have them yet.

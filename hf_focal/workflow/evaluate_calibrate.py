@@ -18,7 +18,7 @@ from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
-from ..reports.output_folder import disk_errors, new_folder, write_results
+from ..reports.output_folder import new_folder, write_results, writing
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.examples import are_few, find_examples
 from ..scores.score_set import ScoreSet, names_of
@@ -27,7 +27,7 @@ from ..sources.source import Data, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
-from .samples import labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
+from .samples import check_new_scores, labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
 
 
 def evaluate(
@@ -39,6 +39,8 @@ def evaluate(
     precision: float | None = None,
     coverage: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     threshold_data: Any = None,
@@ -58,7 +60,7 @@ def evaluate(
         data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`.
         scores: a table of scores, in place of `source` and `data`, as for `evaluate_scores`.
         reference: earlier data; the result then says whether the calibration has changed since.
-        precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
+        precision, coverage, recall, f1, cost, confidence, simultaneous: as for `evaluate_model`.
         threshold_data: the data to choose thresholds on.
         num_bins, output, on_result: as for `evaluate_model`.
         save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
@@ -79,10 +81,13 @@ def evaluate(
         >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
         (0.81, True)
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    goal = ThresholdGoal.checked(
+        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+    )
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
+        check_new_scores(save_scores, opened)
         measured_on = read_samples(opened, data, goal)
         measured = measured_on.scores
         notes: list[str] = []
@@ -125,14 +130,14 @@ def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> No
         raise InputError("threshold_data", f"must be given with {goal.target}, got None")
     if goal is None and threshold_data is not None:
         argument = Data.named("threshold_data", threshold_data).argument
-        raise InputError(argument, "needs precision, recall, or coverage, got none of them")
+        raise InputError(argument, "needs precision, recall, coverage, f1, or cost, got none of them")
 
 
 def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
     """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
     if thresholds.values[0] is None:
         shows = f"must be one that {chosen_on.source} shows with {100 * goal.confidence:g}% confidence"
-        raise NotPublishedError(f"{goal.target} {shows}, got {goal.least:g}: {thresholds.reasons[0]}", result)
+        raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {thresholds.reasons[0]}", result)
 
 
 def calibrate(
@@ -146,6 +151,8 @@ def calibrate(
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     new_prior: float | Sequence[float] | None = None,
@@ -166,7 +173,7 @@ def calibrate(
         source, scores, num_bins, on_result, arguments, **options: as for `evaluate`.
         data: the labeled data to fit the correction to, which the source was not trained on.
         test: the data to measure on; by default `data`, so the results are optimistic.
-        objective, method, per_label, precision, recall, confidence, simultaneous, new_prior: as for
+        objective, method, per_label, precision, recall, f1, cost, confidence, simultaneous, new_prior: as for
             `calibrate_model`.
         output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
             model, if it is one, with the correction folded in.
@@ -186,7 +193,7 @@ def calibrate(
         >>> result.post["ece"] < result.pre["ece"]
         True
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall)
+    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost)
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
@@ -195,6 +202,7 @@ def calibrate(
     saves = (output or push_to_hub) is not None
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
+        check_new_scores(save_scores, opened)
         opened.check_fit(method, per_label, goal, new_prior)
         fitted_on, measured_on, notes = samples_of_fit(opened, data, test, goal)
         method = method or opened.default_method(fitted_on.scores, objective, per_label)
@@ -218,7 +226,7 @@ def calibrate(
                 on_result(result)
         if saves_here:
             with folder_to_save(output) as folder:
-                with disk_errors(folder, result):
+                with writing(folder, result):
                     opened.save(folder, fit, fitted_on.scores, config_entries, result)
                     examples = _examples(opened, measured_on, fit.correction) if shows_examples else None
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
@@ -328,4 +336,6 @@ def _keep_examples(source: Source, samples: Samples) -> bool:
 
 
 def _examples(source: Source, samples: Samples, correction: Correction | None = None) -> Examples:
-    return find_examples(samples.scores.collected(), partial(source.inputs, samples), correction)
+    """Find samples for the page, ranked after the correction, if there is one."""
+    examples = find_examples(samples.scores.collected(), partial(source.inputs, samples), correction)
+    return replace(examples, hint=source.inputs_hint(samples))

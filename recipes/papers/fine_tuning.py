@@ -1,6 +1,6 @@
 """Fine-tune pretrained encoders on many tasks with several losses, and save the logits of each model.
 
-    python recipes/papers/fine_tuning.py --data ../shared/data --encoders ENCODERS --blocks main --output_dir OUT
+    python recipes/papers/fine_tuning.py --data DATA --encoders ENCODERS --blocks main --output_dir OUT
 
 `ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. `plan` lists the runs of
 each block. Each finished run has a folder with `run.json` (settings and test measures) and `logits.npz` (float16:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from hf_focal.reports.figure_style import COLORS, finished
+from hf_focal.reports.markdown_tables import rows_table
 
 from .fine_tuning_evidence import (
     LOSSES,
@@ -37,7 +38,7 @@ from .fine_tuning_evidence import (
 )
 from .fine_tuning_records import add_runs
 from .records import read_records
-from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
+from .tables import DOCS, RECORDS, fill_page, page_command
 
 OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}

@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from hf_focal.reports import RunResult
+from hf_focal.reports.markdown_tables import rows_table
 from hf_focal.utils.json_values import to_json
 
 from .records import add_records, read_records, record_of, rounded
-from .tables import DOCS, RECORDS, fill_page, page_command, rows_table, seed_rows
+from .tables import DOCS, RECORDS, fill_page, page_command, seed_rows
 
 RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "yes_or_no.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}

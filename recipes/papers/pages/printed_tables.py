@@ -12,7 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from .tables import DOCS, RECORDS, fill_page, rows_table
+from hf_focal.reports.markdown_tables import rows_table
+
+from .tables import DOCS, RECORDS, fill_page
 
 TABLES = RECORDS / "printed_tables"
 

@@ -18,7 +18,7 @@ from hf_focal import losses
 from hf_focal.calibration.calibration_fit import scaling_name
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
-from hf_focal.reports.markdown_tables import MISSING
+from hf_focal.reports.markdown_tables import MISSING, rows_table
 from hf_focal.reports.reliability_figures import draw_reliability
 from papers import checks as check
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
@@ -27,7 +27,7 @@ from papers.losses import published_mmce  # noqa: F401 (registers the loss)
 from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, row_of_run, write_comparison
 from .records import add_records, bins_of, read_records, record_of
 from .seed_statistics import TRANSLATION_CLAIMS, calibration_error_bars, claims_table, temperatures_table
-from .tables import DOCS, RECORDS, fill_page, rows_table
+from .tables import DOCS, RECORDS, fill_page
 
 # Task -> its title, its row in the papers' tables, and the page with its tables.
 CLASSIFICATION = {

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from hf_focal.reports.markdown_tables import rows_table
+
 from .records import add_records, read_records
-from .tables import DOCS, RECORDS, fill_page, page_command, rows_table, seed_rows
+from .tables import DOCS, RECORDS, fill_page, page_command, seed_rows
 
 RUNS, PAGE = RECORDS / "sft.csv", DOCS / "sft.md"
 # Title -> the key in a run's record, a factor, and the number of decimals.

@@ -158,10 +158,8 @@ def describe_runs(runs: list[dict]) -> str:
     seeds = settings.groupby("loss", sort=False)["seed"]
     listed = "; ".join(f"{loss}: {', '.join(map(str, of_loss))}" for loss, of_loss in seeds)
     sizes = sorted({settings["train_samples"].min(), settings["train_samples"].max()})
-    return (
-        f"Runs: seeds of {listed}. {settings['epochs'][0]} epochs of {' to '.join(f'{size:,}' for size in sizes)} "
-        f"samples, PyTorch {settings['torch'][0]}. Numbers of several seeds are means ± standard deviations."
-    )
+    sizes_text = " to ".join(f"{size:,}" for size in sizes)
+    return f"seeds of {listed}; {settings['epochs'][0]} epochs of {sizes_text} samples, PyTorch {settings['torch'][0]}"
 
 
 def add_runs(folders: list[Path]) -> None:

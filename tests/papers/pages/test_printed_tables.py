@@ -7,19 +7,19 @@ import shutil
 import numpy as np
 import pytest
 from papers.pages import printed_tables, yes_or_no
+from written_pages import empty_copy
 
 PAGES = sorted(path.name for path in printed_tables.TABLES.iterdir() if path.is_dir())
 
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A copy of the tables and the pages, in which nothing stands between the comments."""
+    """A copy of the tables and the pages, without the tables."""
     committed = {name: (printed_tables.DOCS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
     shutil.copytree(printed_tables.TABLES, tmp_path / "printed_tables")
-    for name, text in committed.items():
+    for name in PAGES:
         tables = "|".join(path.stem for path in (tmp_path / "printed_tables" / name).glob("*.csv"))
-        emptied = re.sub(rf"(<!-- ({tables}) -->\n).*?(?=<!-- /\2 -->)", r"\1", text, flags=re.DOTALL)
-        (tmp_path / f"{name}.md").write_text(emptied, encoding="utf-8")
+        empty_copy(printed_tables.DOCS / f"{name}.md", tmp_path, tables)
     monkeypatch.setattr(printed_tables, "DOCS", tmp_path)
     monkeypatch.setattr(printed_tables, "TABLES", tmp_path / "printed_tables")
     return tmp_path, committed
@@ -60,7 +60,7 @@ def test_new_runs_of_yes_or_no_replace_their_tables(copy):
     yes_or_no.add_runs([folder / "out"])
     printed_tables.write_page()
     text = (folder / "yes_or_no.md").read_text(encoding="utf-8")
-    assert "<!-- goemotions_runs -->Runs: seeds of brier: 1, 2. 2 epochs of 900 samples" in text
+    assert "<!-- goemotions_runs -->seeds of brier: 1, 2; 2 epochs of 900 samples" in text
     assert re.search(r"^\| brier \| platt per label \| 0\.\d{4} ± 0\.\d{4} \|", text, re.MULTILINE)
     assert re.search(
         r"`auto` takes: <!-- goemotions_auto -->brier, seed 1: [\w ]+; brier, seed 2: [\w ]+<!-- /g", text
