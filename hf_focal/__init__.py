@@ -48,33 +48,47 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .workflow import evaluate_model as evaluate_model
     from .workflow import evaluate_scores as evaluate_scores
 
-_NAMES = {
-    "calibration": (
-        *("Correction", "Temperature", "fit_correction", "fit_temperature", "fold_correction"),
-        *("apply_thresholds", "fit_thresholds", "shift_prior", "calibrated_generation"),
-    ),
-    "cli.recipe_arguments": ("parse_recipe",),
-    "errors": ("InputError", "NotPublishedError"),
-    "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
-    "metrics": ("CalibrationMetrics", "expected_calibration_error"),
-    "recommendation": ("recommend",),
-    "reports": ("RunResult", "reliability_diagram"),
-    "scores": ("Scores", "measure", "read_scores"),
-    "sources.source": ("Source",),
-    "tasks.splits": ("load_splits",),
-    "trainer": (
-        *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
-        "loss_func",
-    ),
-    "trainer.sft_trainer": ("FocalSFTConfig", "FocalSFTTrainer"),
-    "workflow": (
-        *("calibrate", "calibrate_model", "calibrate_scores"),
-        *("evaluate", "evaluate_model", "evaluate_scores"),
-    ),
+_MODULES = {
+    "Correction": "calibration",
+    "Temperature": "calibration",
+    "apply_thresholds": "calibration",
+    "calibrated_generation": "calibration",
+    "fit_correction": "calibration",
+    "fit_temperature": "calibration",
+    "fit_thresholds": "calibration",
+    "fold_correction": "calibration",
+    "shift_prior": "calibration",
+    "parse_recipe": "cli.recipe_arguments",
+    "InputError": "errors",
+    "NotPublishedError": "errors",
+    "LossConfig": "losses",
+    "build_loss": "losses",
+    "gamma_for_threshold": "losses",
+    "CalibrationMetrics": "metrics",
+    "expected_calibration_error": "metrics",
+    "recommend": "recommendation",
+    "RunResult": "reports",
+    "reliability_diagram": "reports",
+    "Scores": "scores",
+    "measure": "scores",
+    "read_scores": "scores",
+    "Source": "sources.source",
+    "load_splits": "tasks.splits",
+    "FocalSeq2SeqTrainer": "trainer",
+    "FocalSeq2SeqTrainingArguments": "trainer",
+    "FocalTrainer": "trainer",
+    "FocalTrainingArguments": "trainer",
+    "loss_func": "trainer",
+    "FocalSFTConfig": "trainer.sft_trainer",
+    "FocalSFTTrainer": "trainer.sft_trainer",
+    "calibrate": "workflow",
+    "calibrate_model": "workflow",
+    "calibrate_scores": "workflow",
+    "evaluate": "workflow",
+    "evaluate_model": "workflow",
+    "evaluate_scores": "workflow",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = sorted({*_MODULES}.difference(_NAMES["trainer.sft_trainer"]))  # the names left out need TRL
+__all__ = sorted(name for name, module in _MODULES.items() if module != "trainer.sft_trainer")  # which needs TRL
 
 
 def __getattr__(name: str) -> Any:

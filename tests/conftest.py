@@ -69,7 +69,7 @@ def pictures_of_one_pixel(request, monkeypatch) -> None:
 
     for name in ("reliability_diagram", "comparison_figure", "group_figure", "gamma_heatmap"):
         monkeypatch.setattr(reports, name, save)
-    monkeypatch.setattr(reports, "risk_coverage_of", lambda result: result.parts.risk_coverage and _Picture())
+    monkeypatch.setattr(reports, "risk_coverage_of", lambda result: result.subsets.risk_coverage and _Picture())
 
 
 class _Picture:

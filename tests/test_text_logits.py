@@ -62,8 +62,8 @@ def test_comparison_of_corrections(tmp_path, monkeypatch):
     assert rows.groupby(["samples", "draw"], observed=True)["method"].nunique().eq(5).all()
     one_of_them = rows.pivot(index=["samples", "draw"], columns="method", values="above_none")
     chosen = one_of_them["auto_0.2"]
-    of_temperature, of_vector = one_of_them["temperature"], one_of_them["vector"]
-    assert ((abs(chosen - of_temperature) < 1e-6) | (abs(chosen - of_vector) < 1e-6)).all()
+    from_temperature, of_vector = one_of_them["temperature"], one_of_them["vector"]
+    assert ((abs(chosen - from_temperature) < 1e-6) | (abs(chosen - of_vector) < 1e-6)).all()
 
 
 def test_a_probability_of_0_counts_as_a_small_one(monkeypatch):

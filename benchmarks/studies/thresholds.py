@@ -22,7 +22,7 @@ from scipy.special import expit, softmax
 
 from hf_focal import fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
-from hf_focal.calibration.clusters import folds_of
+from hf_focal.calibration.clusters import random_folds
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.markdown_tables import rows_table
 
@@ -189,7 +189,7 @@ def of_correction(method: str, classes: int, size: int, goal: float, draws: int)
     for _ in range(draws):
         z, y = drawn(size)
         correction = fits[method](z, y)
-        folds = folds_of(size, 5)  # as `fit_correction` has them
+        folds = random_folds(size, 5)  # as `fit_correction` has them
         cross = np.empty_like(z)
         for fold in range(5):
             cross[folds == fold] = fits[method](z[folds != fold], y[folds != fold]).apply(z[folds == fold])

@@ -12,9 +12,9 @@ from .correction_methods import CORRECTION_METHODS, PER_LABEL
 from .corrections import Correction, Temperature
 from .temperature_grid import TemperatureCurves
 from .temperature_scaling import NO_INFORMATION
-from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, samples_of
+from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, threshold_samples
 
-AS_IT_IS = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
+ALREADY_CALIBRATED = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CalibrationFit:
     dataset: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":
+    def from_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":
         """Return the fit of a temperature that is not cross-fitted, such as one fitted to sums: it has no scores."""
         before = {"nll": temperature.nll_before, "ece": temperature.ece_before}
         after = {"nll": temperature.nll_after, "ece": temperature.ece_after}
@@ -99,7 +99,7 @@ class CalibrationFit:
 
         `are_independent` is False for samples that depend on each other in a way that clusters do not describe.
         """
-        samples = samples_of(self.cross_fitted_logits, self.labels, self.link, clusters=self.clusters)
+        samples = threshold_samples(self.cross_fitted_logits, self.labels, self.link, clusters=self.clusters)
         return replace(samples, are_independent=are_independent)
 
     def notes(self, names: Sequence[str] = ()) -> list[str]:
@@ -153,7 +153,7 @@ class CalibrationFit:
         before, after = self.before, self.after
         if self.method == "none":
             scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
-            verdict = "no correction" if len(self.scores) == 1 else f"no correction: {AS_IT_IS}"
+            verdict = "no correction" if len(self.scores) == 1 else f"no correction: {ALREADY_CALIBRATED}"
             return f"{verdict}, on {self.num_samples:,} samples: {scores}"
         top_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
         trade = score_trade(before, after).rpartition(": ")[2]

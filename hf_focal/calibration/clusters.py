@@ -8,7 +8,7 @@ import numpy as np
 
 from ..validation import InputError
 
-_FEWEST = 10  # with fewer clusters that were found, rather than named, the samples are not cut by them
+_FEWEST_CLUSTERS = 10  # with fewer clusters that were found, rather than named, the samples are not cut by them
 
 
 def cluster_keys(clusters: Any, size: int) -> np.ndarray:
@@ -65,14 +65,14 @@ def usable_clusters(
     if number == len(clusters):
         return clusters, True, ()
     known = f"the {len(clusters):,} {samples} of {source} have {number:,} values of {column!r}"
-    if is_named or number >= _FEWEST:
+    if is_named or number >= _FEWEST_CLUSTERS:
         together = f"{samples} with the same value stay together in folds and for thresholds, but not for intervals"
         return clusters, True, (f"{known}: {together}",)
     advice = "so they may depend on each other: name what is drawn independently as cluster_column"
     return None, False, (f"{known}, {advice}",)
 
 
-def folds_of(size: int, num_folds: int, clusters: np.ndarray | None = None) -> np.ndarray:
+def random_folds(size: int, num_folds: int, clusters: np.ndarray | None = None) -> np.ndarray:
     """Return the number of each sample's fold, (size,): random folds of the same size.
 
     With `clusters`, the `cluster_keys` (size,), whole clusters are dealt to the folds, in the order of their keys, so
@@ -80,7 +80,7 @@ def folds_of(size: int, num_folds: int, clusters: np.ndarray | None = None) -> n
     """
     if clusters is not None:
         keys, numbers = np.unique(clusters, return_inverse=True)
-        return folds_of(len(keys), num_folds)[numbers]
+        return random_folds(len(keys), num_folds)[numbers]
     folds = np.empty(size, np.int64)
     folds[np.random.default_rng(0).permutation(size)] = np.arange(size) % num_folds
     return folds

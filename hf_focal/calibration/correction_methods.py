@@ -32,7 +32,7 @@ CORRECTION_METHODS = {
     "matrix": Method(("softmax",), "matrix scaling", fit_matrix_scaling),
 }
 METHODS = ("none", *CORRECTION_METHODS)
-OF_LINK = {
+METHODS_OF_LINK = {
     link: ("none", *(name for name, method in CORRECTION_METHODS.items() if link in method.links), "auto")
     for link in ("softmax", "sigmoid")
 }

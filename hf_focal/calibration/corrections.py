@@ -125,7 +125,7 @@ class Correction:
 
     def dense(self) -> tuple[np.ndarray, np.ndarray]:
         """Return A and b of the same map without centering, float64: A is (), (K,), or (K, K), and b is () or (K,)."""
-        A = _multiplied_out(self) if self.centered else torch.as_tensor(self.A, dtype=torch.float64)
+        A = _uncentered(self) if self.centered else torch.as_tensor(self.A, dtype=torch.float64)
         return A.numpy(), torch.as_tensor(self.b, dtype=torch.float64).numpy()
 
     def apply(self, logits: ArrayT) -> ArrayT:
@@ -149,11 +149,15 @@ class Correction:
         if not isinstance(other, Correction):
             raise InputError("other", f"must be a Correction, got {type(other).__name__}")
         if other.centered:  # A' (z - mean z) is the same for z + c, so a number in b has no effect
-            b = other.b if not isinstance(self.b, Tensor) else _applied(other.A, self.b - self.b.mean()) + other.b
+            b = (
+                other.b
+                if not isinstance(self.b, Tensor)
+                else _transform_offset(other.A, self.b - self.b.mean()) + other.b
+            )
             if not isinstance(self.A, Tensor):
                 return Correction(other.A * self.A, b, centered=True)
-            return Correction(_product(_multiplied_out(other), self.A), b, centered=self.centered)
-        b = _applied(other.A, self.b) + other.b
+            return Correction(_product(_uncentered(other), self.A), b, centered=self.centered)
+        b = _transform_offset(other.A, self.b) + other.b
         T = None if self.T is None or other.T is None else self.T * other.T
         return Correction(_product(other.A, self.A), b, self.centered, _T=T)
 
@@ -192,13 +196,12 @@ class Correction:
     def __str__(self) -> str:
         method, size = self.method, self.size
         if method == "temperature":
-            return f"T = {self.T:.4g}" if self.T is not None else f"one T for each label, {_span(1 / self.A)}"
+            return f"T = {self.T:.4g}" if self.T is not None else f"one T for each label, {_range(1 / self.A)}"
         if method == "platt":
-            parts = {"slope": self.A, "intercept": self.b}
-            named = (
-                f"{name}s {_span(of)}" if isinstance(of, Tensor) else f"{name} {of:.4g}" for name, of in parts.items()
+            named = {"slope": self.A, "intercept": self.b}.items()
+            return " and ".join(
+                f"{name}s {_range(part)}" if isinstance(part, Tensor) else f"{name} {part:.4g}" for name, part in named
             )
-            return " and ".join(named)
         return (
             f"T = {self.T:.4g} and an offset for each of {size} classes"
             if method == "bias"
@@ -210,8 +213,8 @@ class Correction:
         method, size = self.method, self.size
         if method == "temperature" and self.T is None:
             return (
-                f"Dividing the logits of each of the {size} labels by a T of its own, {_span(1 / self.A)}, changes no "
-                "label's decision at probability 1/2."
+                f"Dividing the logits of each of the {size} labels by a T of its own, {_range(1 / self.A)}, changes "
+                "no label's decision at probability 1/2."
             )
         if method == "temperature":
             if self.T == 1:
@@ -223,7 +226,7 @@ class Correction:
         if method == "bias":
             return (
                 f"Dividing the logits by T = {self.T:.4g} and adding an offset to each of the {size} "
-                f"({_span(self.b)}) may change predictions."
+                f"({_range(self.b)}) may change predictions."
             )
         if method == "matrix":
             factors = f"a {size} x {size} matrix"
@@ -233,8 +236,8 @@ class Correction:
             return f"Giving the logit of each of the {size} classes {factors} may change predictions."
         if size:
             return (
-                f"The logit of each of the {size} labels is multiplied by a slope of its own ({_span(self.A)}), and "
-                f"an intercept of its own is added ({_span(self.b)}). The ranking of samples by one label does not "
+                f"The logit of each of the {size} labels is multiplied by a slope of its own ({_range(self.A)}), and "
+                f"an intercept of its own is added ({_range(self.b)}). The ranking of samples by one label does not "
                 "change; which label of a sample is the most probable may."
             )
         effects = [] if self.A == 1 else [f"the slope makes the model {'less' if self.A < 1 else 'more'} confident"]
@@ -334,20 +337,20 @@ def _product(left: Any, right: Any) -> Any:
     return left[:, None] * right if isinstance(left, Tensor) and getattr(right, "ndim", 0) == 2 else left * right
 
 
-def _applied(A: Any, b: Any) -> Any:
+def _transform_offset(A: Any, b: Any) -> Any:
     """Return A b, of a number b that stands for (b, ..., b), too."""
     if getattr(A, "ndim", 0) == 2:
         return A @ b if isinstance(b, Tensor) else A.sum(1) * b
     return A * b
 
 
-def _multiplied_out(centered: Correction) -> Tensor:
+def _uncentered(centered: Correction) -> Tensor:
     """Return A (I - 11ᵀ/K), (K, K)."""
     A = centered.A if centered.A.ndim == 2 else centered.A.diag()
     return A - A.mean(1, keepdim=True)
 
 
-def _span(values: Any) -> str:
+def _range(values: Any) -> str:
     return " to ".join(f"{float(bound(torch.as_tensor(values))):.4g}" for bound in (torch.min, torch.max))
 
 

@@ -15,21 +15,21 @@ from ..metrics.metrics_accumulator import CalibrationMetrics
 from ..validation import Array, InputError, check_scores, check_sigmoid_scores
 from .affine_scaling import AFFINE_METHODS, AffineFits, absent_classes
 from .calibration_fit import CalibrationFit, scaling_name
-from .clusters import are_clustered, cluster_keys, folds_of
-from .correction_methods import CORRECTION_METHODS, METHODS, OF_LINK, PER_LABEL
+from .clusters import are_clustered, cluster_keys, random_folds
+from .correction_methods import CORRECTION_METHODS, METHODS, METHODS_OF_LINK, PER_LABEL
 from .corrections import Correction, Temperature, as_correction
 from .temperature_grid import CalibrationSamples
 from .temperature_scaling import NoInformationWarning
 
 # What "auto" tries with a softmax, from the simplest on.
-_CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
+_SOFTMAX_CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
 # How far "auto" goes from the logits as they are, 0, to the fitted correction, 1.
 _STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # "auto" leaves logits alone unless the likelihood-ratio test of T rejects at this level that they are calibrated, or a
 # correction lowers the cross-fitted NLL by so many standard errors. It then takes the lowest NLL plus one standard
-# error or, if T is beyond doubt, a quarter of one. docs/results/text_corrections.md compares other rules.
-_LEVEL, _EVIDENCE = 0.05, 2.0
-_BEYOND_DOUBT, _CAUTION, _LITTLE_CAUTION = 0.001, 1.0, 0.25
+# error or, if the p-value is clear, a quarter of one. docs/results/text_corrections.md compares other rules.
+_TEST_LEVEL, _SHOWN_ERRORS = 0.05, 2.0
+_CLEAR_P_VALUE, _NUM_ERRORS, _FEW_ERRORS = 0.001, 1.0, 0.25
 _CPU_BLOCK, _DEVICE_BLOCK = 2**17, 2**24  # logits whose NLL is computed at once
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
 # two classes, where it is the same as vector scaling.
@@ -89,34 +89,36 @@ def fit_correction(
         ('temperature', 'none')
     """
     samples = _checked_samples(logits, labels, method, link, bias, clusters, num_folds, num_bins, ignore_index)
-    tried = _tried_corrections(samples, method, per_label, bias)
+    candidates = _candidates(samples, method, per_label, bias)
     # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
-    folds = torch.from_numpy(folds_of(len(samples), num_folds, samples.clusters)).to(samples.labels.device)
-    fits, fold_fits = _fit_candidates(samples, tried, folds, num_folds, bias, skips_failures=method == "auto")
+    folds = torch.from_numpy(random_folds(len(samples), num_folds, samples.clusters)).to(samples.labels.device)
+    fits, fold_fits = _fit_candidates(samples, candidates, folds, num_folds, bias, skips_failures=method == "auto")
 
     before = samples.scores(samples.logits)
     scores, nll, changes = {}, {}, {}
     for name in fold_fits:
-        corrected = _held_out(fold_fits[name], samples.logits, folds)
+        corrected = _cross_fitted_logits(fold_fits[name], samples.logits, folds)
         scores[name] = before if name == "none" else samples.scores(corrected)
         nll[name] = _nll(corrected, samples.labels, link)
         if method == "auto" and name != "none":
-            changes[name] = _changes(samples, corrected, nll["none"])
+            changes[name] = _nll_changes(samples, corrected, nll["none"])
         del corrected
-    chosen, strength, reason = tried[-1], 1.0, ""
+    chosen, strength, reason = candidates[-1], 1.0, ""
     if method == "auto":
         temperature = fits["temperature"] if fits else as_correction(samples.fit("temperature", bias))
         p_value = _p_value(temperature.apply(samples.logits.double()), samples)
-        chosen, strength, reason = _choice(changes, p_value)
+        chosen, strength, reason = _choose_correction(changes, p_value)
     else:
-        _warn_if_no_better(scores, chosen, tried[0])
+        _warn_if_no_better(scores, chosen, candidates[0])
 
     has_fit = chosen in fits and chosen != "temperature"  # whose `Temperature` also has metrics
     fitted = fits[chosen] if has_fit else samples.fit(chosen, bias)
     if strength < 1:
         fitted = _shrunk_fit(fitted, strength, samples)
     correction = as_correction(fitted)
-    cross_fitted = _between(samples.logits, _held_out(fold_fits[chosen], samples.logits, folds), strength)
+    cross_fitted = _interpolate(
+        samples.logits, _cross_fitted_logits(fold_fits[chosen], samples.logits, folds), strength
+    )
     changed_predictions, changed_top_labels = _count_changes(samples, correction)
     labels_of_fit, absent = samples.labels, tuple[int, ...]()
     if link == "sigmoid":
@@ -217,8 +219,8 @@ def _checked_samples(
     """Return the samples. Raise `InputError` if they, the method, or the number of folds are none that can be."""
     if method not in (*METHODS, "auto"):
         raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
-    if method not in OF_LINK.get(link, (*METHODS, "auto")):
-        *names, last = map(repr, OF_LINK[link])
+    if method not in METHODS_OF_LINK.get(link, (*METHODS, "auto")):
+        *names, last = map(repr, METHODS_OF_LINK[link])
         raise InputError("method", f"must be {', '.join(names)}, or {last} with a {link}, got {method!r}")
     if link == "sigmoid":
         logits, is_one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
@@ -239,7 +241,7 @@ def _checked_samples(
 
 
 def _fit_candidates(
-    samples: _Samples, tried: Sequence[str], folds: Tensor, num_folds: int, bias: bool, *, skips_failures: bool
+    samples: _Samples, candidates: Sequence[str], folds: Tensor, num_folds: int, bias: bool, *, skips_failures: bool
 ) -> tuple[dict[str, Correction], dict[str, list[Correction]]]:
     """Fit each correction without each fold.
 
@@ -250,11 +252,11 @@ def _fit_candidates(
         which are small, unlike the logits that they correct.
     """
     affine = None
-    if samples.link == "softmax" and tuple(tried) != ("none",) and not samples.logits.isinf().any():
+    if samples.link == "softmax" and tuple(candidates) != ("none",) and not samples.logits.isinf().any():
         affine = AffineFits(CalibrationSamples(samples.logits, samples.labels, samples.ignore_index), folds)
     fits: dict[str, Correction] = {}
     fold_fits: dict[str, list[Correction]] = {}
-    for name in tried:
+    for name in candidates:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
@@ -263,7 +265,9 @@ def _fit_candidates(
                 elif affine is not None and name in AFFINE_METHODS:
                     fits[name], *fold_fits[name] = affine.fit(name, bias)
                 else:
-                    fold_fits[name] = [_fit_without(samples, name, bias, folds == fold) for fold in range(num_folds)]
+                    fold_fits[name] = [
+                        _fit_without_fold(samples, name, bias, folds == fold) for fold in range(num_folds)
+                    ]
         except InputError:  # such as logits that rank backwards, which neither corrects
             if not skips_failures or not name.startswith(("platt", "bias")):
                 raise
@@ -285,34 +289,34 @@ def _count_changes(samples: _Samples, correction: Correction) -> tuple[int, int]
     return int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum()), 0
 
 
-def _tried_corrections(samples: _Samples, method: str, per_label: bool, bias: bool) -> tuple[str, ...]:
+def _candidates(samples: _Samples, method: str, per_label: bool, bias: bool) -> tuple[str, ...]:
     """Return the names of the corrections to try; the last one is that of a given `method`."""
     infinite, width = bool(samples.logits.isinf().any()), samples.logits.shape[1]
     if samples.link == "sigmoid":
-        return _tried_sigmoid(method, per_label, width, infinite)
-    return _tried_softmax(method, width, bias, infinite)
+        return _sigmoid_candidates(method, per_label, width, infinite)
+    return _softmax_candidates(method, width, bias, infinite)
 
 
-def _tried_softmax(method: str, num_classes: int, bias: bool, infinite: bool) -> tuple[str, ...]:
+def _softmax_candidates(method: str, num_classes: int, bias: bool, infinite: bool) -> tuple[str, ...]:
     """Return the names of the corrections to try for a softmax; the last one is that of a given `method`."""
     if method != "auto":
-        return _tried(method)
+        return _method_and_temperature(method)
     if infinite:  # masked classes
         return ("none", "temperature")
     left_out = {"bias"} if not bias else set()
     left_out |= {"matrix"} if not 2 < num_classes <= _MOST_CLASSES else set()
-    return tuple(name for name in _CANDIDATES if name not in left_out)
+    return tuple(name for name in _SOFTMAX_CANDIDATES if name not in left_out)
 
 
-def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
+def _sigmoid_candidates(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
     """Return the names of the corrections to try for a sigmoid head; the last one is that of a given `method`."""
     if method != "auto":
-        return _tried(method, PER_LABEL if per_label else "")
+        return _method_and_temperature(method, PER_LABEL if per_label else "")
     kinds = ("temperature", "platt")[: 1 if infinite else 2]
     return ("none", *kinds, *(f"{kind}{PER_LABEL}" for kind in kinds if num_labels > 1))
 
 
-def _tried(method: str, suffix: str = "") -> tuple[str, ...]:
+def _method_and_temperature(method: str, suffix: str = "") -> tuple[str, ...]:
     """Return a method that was asked for, after a temperature, to compare it with."""
     return ("none",) if method == "none" else tuple(dict.fromkeys([f"temperature{suffix}", f"{method}{suffix}"]))
 
@@ -345,7 +349,7 @@ def _p_value(scaled: Tensor, samples: _Samples) -> float:
     return math.erfc(math.sqrt(max(0.0, gain * len(gains) / effect)))
 
 
-def _changes(samples: _Samples, corrected: Tensor, before: Tensor) -> dict[float, tuple[float, float]]:
+def _nll_changes(samples: _Samples, corrected: Tensor, before: Tensor) -> dict[float, tuple[float, float]]:
     """Return, by strength, the change of the mean NLL by a correction, and its standard error.
 
     `before` is the NLL of each sample without it, (N,).
@@ -355,25 +359,29 @@ def _changes(samples: _Samples, corrected: Tensor, before: Tensor) -> dict[float
     return dict(zip(_STRENGTHS, zip(means, errors, strict=True), strict=True))
 
 
-def _choice(
+def _choose_correction(
     changes_of_methods: Mapping[str, Mapping[float, tuple[float, float]]], p_value: float
 ) -> tuple[str, float, str]:
-    """Return the correction that "auto" takes, its strength, and the reason, given `_changes` of each."""
-    changes = {(name, strength): pair for name, of in changes_of_methods.items() for strength, pair in of.items()}
-    is_shown = p_value < _LEVEL or any(
-        change + _EVIDENCE * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
+    """Return the correction that "auto" takes, its strength, and the reason, given `_nll_changes` of each."""
+    changes = {
+        (name, strength): pair
+        for name, by_strength in changes_of_methods.items()
+        for strength, pair in by_strength.items()
+    }
+    is_shown = p_value < _TEST_LEVEL or any(
+        change + _SHOWN_ERRORS * error < 0 for (_, strength), (change, error) in changes.items() if strength == 1
     )
-    caution = _LITTLE_CAUTION if p_value < _BEYOND_DOUBT else _CAUTION
-    name, strength = min(changes, key=lambda key: changes[key][0] + caution * changes[key][1])
+    num_errors = _FEW_ERRORS if p_value < _CLEAR_P_VALUE else _NUM_ERRORS
+    name, strength = min(changes, key=lambda key: changes[key][0] + num_errors * changes[key][1])
     change, error = changes[name, strength]
     best = scaling_name(name, strength)
     text = f"{'lowers' if change < 0 else 'raises'} the cross-fitted NLL by {abs(change):.4f} ± {error:.4f}"
-    if is_shown and change + caution * error < 0:
+    if is_shown and change + num_errors * error < 0:
         return name, strength, f"{'' if strength == 1 else f'at {100 * strength:.0f}% strength, '}it {text}"
     return "none", 1.0, f"no correction clearly lowers the NLL: {best} {text}, and the p-value of T is {p_value:.2g}"
 
 
-def _between(logits: Tensor, corrected: Tensor, strength: float) -> Tensor:
+def _interpolate(logits: Tensor, corrected: Tensor, strength: float) -> Tensor:
     return corrected if strength == 1 else strength * corrected + (1 - strength) * logits  # 0 times -inf is NaN
 
 
@@ -404,14 +412,14 @@ def _nll_of_strengths(logits: Tensor, corrected: Tensor, labels: Tensor, link: s
     """Return the NLL of each sample at each of `_STRENGTHS`, (S, N)."""
     if link == "sigmoid":
         logits = logits.double()
-        return torch.stack([_nll(_between(logits, corrected, strength), labels, link) for strength in _STRENGTHS])
+        return torch.stack([_nll(_interpolate(logits, corrected, strength), labels, link) for strength in _STRENGTHS])
     elements = _CPU_BLOCK if logits.device.type == "cpu" else _DEVICE_BLOCK
     nll = corrected.new_empty(len(_STRENGTHS), len(labels))
     for start in range(0, len(labels), step := max(1, elements // logits.shape[1])):
         part = slice(start, start + step)
         z, fitted = logits[part].T.double().contiguous(), corrected[part].T.contiguous()
         for row, strength in zip(nll[:, part], _STRENGTHS, strict=True):  # with the classes first, sums are faster
-            log_p = _between(z, fitted, strength).log_softmax(0)
+            log_p = _interpolate(z, fitted, strength).log_softmax(0)
             torch.neg(log_p.gather(0, labels[None, part])[0], out=row)
     return nll
 
@@ -446,7 +454,7 @@ def _excess_nll(nll: Mapping[str, Tensor], clusters: np.ndarray | None) -> dict[
     return {name: _mean_and_error(sample_nll - best, clusters) for name, sample_nll in nll.items()}
 
 
-def _fit_without(samples: _Samples, name: str, bias: bool, held_out: Tensor) -> Correction:
+def _fit_without_fold(samples: _Samples, name: str, bias: bool, held_out: Tensor) -> Correction:
     """Return a fit to the samples that are not held out."""
     try:
         return as_correction(samples.without(held_out).fit(name, bias))
@@ -455,7 +463,7 @@ def _fit_without(samples: _Samples, name: str, bias: bool, held_out: Tensor) -> 
         raise type(error)(argument, f"{problem} (without the {int(held_out.sum())} samples of one fold)") from None
 
 
-def _held_out(fold_fits: Sequence[Correction], logits: Tensor, folds: Tensor) -> Tensor:
+def _cross_fitted_logits(fold_fits: Sequence[Correction], logits: Tensor, folds: Tensor) -> Tensor:
     """Return the corrected logits (N, K), float64: those of each fold by the fit without it, if there are fits."""
     if not fold_fits:
         return logits.double()

@@ -26,14 +26,14 @@ _LARGEST_CHANGE = 1e-2  # of a probability by rounding, before a warning
 # How far logits may be off after a fold, as a share of the largest, by bytes of a weight. Some norms of float64 models
 # compute in float32.
 _TOLERANCE = {2: 5e-2, 4: 1e-4, 8: 1e-4}
-_INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
+_ADVICE = "divide its logits by T instead, in generation with apply_calibrated_generation"
 
 
 class RoundingWarning(UserWarning):
     """A fold changes predictions or probabilities because the weights' dtype rounds."""
 
 
-class _Place(NamedTuple):
+class _FoldTarget(NamedTuple):
     """Where a correction goes: `tensors` of `layers`; to the first tensor, its layer adds `offset`."""
 
     layers: list[nn.Module]
@@ -52,20 +52,20 @@ def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None
         if correction.method != "temperature" or correction.T is None:
             name = type(model).__name__
             raise TypeError(f"model must be a classifier for {correction.method} scaling, got {name}")
-        place, trial, probe = _in_language_model(model)
+        target, trial, probe = _language_model_target(model)
     else:
         _check_classifier(model, correction)
-        place, trial, probe = _in_classifier(model, example)
-        if any(correction.size not in (None, len(tensor)) for tensor in place.tensors):
-            size = len(place.tensors[0])
+        target, trial, probe = _classifier_target(model, example)
+        if any(correction.size not in (None, len(tensor)) for tensor in target.tensors):
+            size = len(target.tensors[0])
             raise InputError("correction", f"must have the model's {size} classes, got one of {correction.size}")
-        if correction.method != "temperature" and any(layer.bias is None for layer in place.layers):
-            correction = _without_b(correction, type(model).__name__)
-    _write(place, trial, probe, correction)
+        if correction.method != "temperature" and any(layer.bias is None for layer in target.layers):
+            correction = _drop_bias(correction, type(model).__name__)
+    _fold_into_target(target, trial, probe, correction)
     return correction
 
 
-def _without_b(correction: "Correction", name: str) -> "Correction":
+def _drop_bias(correction: "Correction", name: str) -> "Correction":
     if correction.method in ("bias", "platt"):
         part = "intercept" if correction.method == "platt" else "offset"
         raise TypeError(f"model must have a head with a bias, which takes the {part}, got {name}")
@@ -94,7 +94,9 @@ def is_masked_language_model(model: Any) -> bool:
     return any(kind.__name__.endswith("ForMaskedLM") for kind in type(model).__mro__)
 
 
-def _write(place: _Place, trial: TrialModel, probe: Callable[[], Tensor], correction: "Correction") -> None:
+def _fold_into_target(
+    target: _FoldTarget, trial: TrialModel, probe: Callable[[], Tensor], correction: "Correction"
+) -> None:
     """Correct the tensors in place, and warn if predictions change by rounding.
 
     `probe` returns logits (..., K) of random inputs. If tensors or logits overflow, or if the trial's logits are not
@@ -102,11 +104,11 @@ def _write(place: _Place, trial: TrialModel, probe: Callable[[], Tensor], correc
     """
     if correction.is_identity:
         return
-    tensors, dtype = place.tensors, place.tensors[0].dtype
+    tensors, dtype = target.tensors, target.tensors[0].dtype
     before, probed, originals = trial.logits(), probe(), [tensor.detach().clone() for tensor in tensors]
     expected = correction.apply(before.double().cpu())
     try:
-        _change(tensors, correction.fold_rows, place.offset)
+        _replace_rows(tensors, correction.fold_rows, target.offset)
         after, changed = trial.logits(), probe()
         pairs = zip([probed, before, *originals], [changed, after, *tensors], strict=True)
         if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
@@ -144,7 +146,7 @@ def _write(place: _Place, trial: TrialModel, probe: Callable[[], Tensor], correc
 
 
 @torch.no_grad()
-def _change(tensors: Sequence[Tensor], rows: Callable[[Tensor], Tensor], offset: int) -> None:
+def _replace_rows(tensors: Sequence[Tensor], rows: Callable[[Tensor], Tensor], offset: int) -> None:
     """Replace tensors in place by their `rows`. The layer of the first one adds `offset` to it."""
     for tensor in tensors:
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
@@ -161,20 +163,22 @@ def _restore(tensors: Sequence[Tensor], originals: Sequence[Tensor]) -> None:
 # Classifiers
 
 
-def _in_classifier(model: Any, example: Mapping[str, Any] | None) -> tuple[_Place, TrialModel, Callable[[], Tensor]]:
+def _classifier_target(
+    model: Any, example: Mapping[str, Any] | None
+) -> tuple[_FoldTarget, TrialModel, Callable[[], Tensor]]:
     trial = TrialModel(model, example)
     layers = trial.logit_layers()
     _check_unquantized(model, layers)
     tensors = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, tensors)
-    features = [_features(layer) for layer in layers]
+    features = [_random_features(layer) for layer in layers]
 
     @torch.no_grad()
     def probe() -> Tensor:
         logits = [layer(inputs) for layer, inputs in zip(layers, features, strict=True)]
         return torch.cat([values.flatten(2)[0].T if values.ndim > 2 else values for values in logits])
 
-    return _Place(layers, tensors), trial, probe
+    return _FoldTarget(layers, tensors), trial, probe
 
 
 def _check_classifier(model: Any, correction: "Correction") -> None:
@@ -197,7 +201,7 @@ def _check_classifier(model: Any, correction: "Correction") -> None:
         raise InputError("model", f"must have at least 2 labels, got num_labels {num_labels}")
 
 
-def _features(layer: Any) -> Tensor:
+def _random_features(layer: Any) -> Tensor:
     """Return random inputs for a layer: (N, C) if it is Linear, or an image of N pixels if it is a Conv2d."""
     size = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
     features = torch.randn(_NUM_FEATURES, size, generator=torch.Generator().manual_seed(0)).to(layer.weight)
@@ -207,7 +211,7 @@ def _features(layer: Any) -> Tensor:
 # Language models
 
 
-def _in_language_model(model: Any) -> tuple[_Place, TrialModel, Callable[[], Tensor]]:
+def _language_model_target(model: Any) -> tuple[_FoldTarget, TrialModel, Callable[[], Tensor]]:
     """Find the weights of the head or, if the embeddings share them, of the norm before the head."""
     name = type(model).__name__
     if hasattr(model, "peft_config"):
@@ -219,7 +223,7 @@ def _in_language_model(model: Any) -> tuple[_Place, TrialModel, Callable[[], Ten
     if model.main_input_name != "input_ids" or not isinstance(head, nn.Linear):
         raise TypeError(
             f"model must predict tokens from input_ids, by a Linear head, got {name} with {model.main_input_name} and "
-            f"{type(head).__name__}: {_INSTEAD}"
+            f"{type(head).__name__}: {_ADVICE}"
         )
     trial = TrialModel(model)
     norm = _norm_before(trial, head)
@@ -229,7 +233,7 @@ def _in_language_model(model: Any) -> tuple[_Place, TrialModel, Callable[[], Ten
     elif norm is not None:
         layers, parameters = [norm, head], _parameters(norm) + _parameters(head)[1:]
     else:
-        raise TypeError(f"model must have a norm before a head that shares its weight, got {name}: {_INSTEAD}")
+        raise TypeError(f"model must have a norm before a head that shares its weight, got {name}: {_ADVICE}")
     _check_foldable(model, parameters)
     bias = getattr(model, "final_logits_bias", None)  # a buffer of Marian, BART, and similar
     tensors: list[Tensor] = parameters if bias is None else [*parameters, bias]
@@ -240,30 +244,32 @@ def _in_language_model(model: Any) -> tuple[_Place, TrialModel, Callable[[], Ten
 
     # Halving is exact in every dtype, unlike dividing by T. If halving the weights halves the logits, these are the
     # right weights. The trial is repeated with large head outputs, because a soft cap hardly changes small logits.
-    large: dict[nn.Module, float] = {head: large_power(trial.largest([head]))}
+    large: dict[nn.Module, float] = {head: large_power(trial.largest_output([head]))}
     before, before_large = trial.logits(), trial.logits(large)
     originals = [tensor.detach().clone() for tensor in tensors]
     for offset, tolerance in ((0, 1e-5), (1, 2e-2)):  # Gemma's norms multiply by 1 + weight, which bfloat16 rounds
         try:
-            _change(tensors, lambda tensor: tensor / 2, offset)
+            _replace_rows(tensors, lambda tensor: tensor / 2, offset)
             halves = scaled_alike(trial.logits(), before, 0.5, tolerance)
             halves = halves and scaled_alike(trial.logits(large), before_large, 0.5, tolerance)
         finally:
             _restore(tensors, originals)
         if halves:
-            return _Place(layers, tensors, offset), trial, TrialModel(model, random).logits
+            return _FoldTarget(layers, tensors, offset), trial, TrialModel(model, random).logits
     raise TypeError(
         f"model must have logits that are proportional to its last norm or head, got {name}, whose are not (a "
-        f"soft-cap, or layers between them): {_INSTEAD}"
+        f"soft-cap, or layers between them): {_ADVICE}"
     )
 
 
 def _norm_before(trial: TrialModel, head: nn.Module) -> nn.Module | None:
     """Return the last layer before the head that has a vector as its weight, such as a norm, or None."""
-    ran = [item for item in trial.runs() if item is head or getattr(getattr(item, "weight", None), "ndim", 0) == 1]
+    ran = [
+        item for item in trial.run_order() if item is head or getattr(getattr(item, "weight", None), "ndim", 0) == 1
+    ]
     if ran.count(head) != 1:
         calls = f"{trial.name}, which has {ran.count(head)} calls"
-        raise TypeError(f"model must call its head once, got {calls}: {_INSTEAD}")
+        raise TypeError(f"model must call its head once, got {calls}: {_ADVICE}")
     before = ran[: ran.index(head)]
     return before[-1] if before else None
 

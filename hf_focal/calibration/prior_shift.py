@@ -193,7 +193,7 @@ def check_new_prior(new_prior: Any, objective: str, goal: ThresholdGoal | None) 
         )
 
 
-def shares_of(labels: np.ndarray, size: int, link: str, argument: str, names: Sequence[str]) -> np.ndarray:
+def class_shares(labels: np.ndarray, size: int, link: str, argument: str, names: Sequence[str]) -> np.ndarray:
     """Return the share of each class among labels (N,) or, with a sigmoid, of the ones among labels (N, L).
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..validation import check_fraction
-from .thresholds import GUARANTEED, Thresholds, ThresholdSamples, check_cost, thresholds_of
+from .thresholds import GUARANTEED, Thresholds, ThresholdSamples, check_cost, search_thresholds
 
 
 @dataclass(frozen=True)
@@ -61,4 +61,4 @@ class ThresholdGoal:
         """Choose a threshold for each label or, with a softmax, one for the confidence."""
         least = float(self.value) if self.has_guarantee else math.nan
         cost = self.value if self.target == "cost" else None
-        return thresholds_of(samples, self.target, least, self.confidence, cost, self.simultaneous, link)
+        return search_thresholds(samples, self.target, least, self.confidence, cost, self.simultaneous, link)

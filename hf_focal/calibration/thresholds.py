@@ -124,7 +124,7 @@ class Thresholds:
 
     def measure(self, logits: Array, labels: Array, ignore_index: int = -100) -> tuple[np.ndarray, np.ndarray]:
         """Return the precision and the recall (for a softmax, the coverage) on other data, NaN where undefined."""
-        samples = samples_of(logits, labels, self.link, len(self.values) > 1, ignore_index)
+        samples = threshold_samples(logits, labels, self.link, len(self.values) > 1, ignore_index)
         return self.measure_log_odds(samples.scores, samples.hits)
 
     def measure_log_odds(
@@ -251,8 +251,8 @@ def fit_thresholds(
         goal = float(goals[target])  # type: ignore[arg-type]
     if cost is not None:
         check_cost(cost)
-    samples = samples_of(scores, labels, link, per_label, ignore_index, clusters)
-    return thresholds_of(samples, target, goal, confidence, cost, simultaneous, link)
+    samples = threshold_samples(scores, labels, link, per_label, ignore_index, clusters)
+    return search_thresholds(samples, target, goal, confidence, cost, simultaneous, link)
 
 
 def check_cost(cost: Any) -> None:
@@ -262,7 +262,7 @@ def check_cost(cost: Any) -> None:
         raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
 
 
-def thresholds_of(
+def search_thresholds(
     samples: ThresholdSamples,
     target: str,
     goal: float,
@@ -279,14 +279,14 @@ def thresholds_of(
     unit = "samples" if link == "softmax" else "positives"
     for label_scores, hit, cluster in zip(samples.scores, samples.hits, clusters, strict=True):
         if target == "precision":
-            value, reason = _precise(label_scores, hit, cluster, goal, risk, unit)
+            value, reason = _threshold_for_precision(label_scores, hit, cluster, goal, risk, unit)
         elif target in ("recall", "coverage"):
             positive = hit if target == "recall" else np.ones_like(hit)
-            value, reason = _recalling(
+            value, reason = _threshold_for_recall(
                 label_scores[positive], None if cluster is None else cluster[positive], goal, risk, unit
             )
         else:
-            value, reason = _optimal(label_scores, hit, cost)
+            value, reason = _best_threshold(label_scores, hit, cost)
         log_odds.append(value)
         reasons.append(reason)
     measured = [
@@ -350,7 +350,7 @@ class _Candidates:
     num_clusters: np.ndarray
 
     @classmethod
-    def of(cls, scores: np.ndarray, hits: np.ndarray, clusters: np.ndarray | None) -> "_Candidates":
+    def from_scores(cls, scores: np.ndarray, hits: np.ndarray, clusters: np.ndarray | None) -> "_Candidates":
         order, size = np.argsort(-scores, kind="stable"), len(scores)
         scores, errors = scores[order], ~hits[order]
         quantiles = np.unique(np.ceil(np.arange(1, _NUM_QUANTILES + 1) * size / _NUM_QUANTILES).astype(int))
@@ -382,15 +382,15 @@ class _Candidates:
         if not len(sizes):
             return None
         most = sizes[-1] / _PART
-        has_late = _least(_LATE, goal, risk * _LATE_SHARE) <= most
+        has_late = _least_samples(_LATE, goal, risk * _LATE_SHARE) <= most
         early = risk * (1 - _LATE_SHARE * has_late)
-        first = _least(_EARLY, goal, early)
+        first = _least_samples(_EARLY, goal, early)
         starts = np.zeros(len(sizes) + 1)  # the error probability that is added at each candidate
-        starts[np.searchsorted(sizes, first if first <= most else _least(0, goal, early))] += early
+        starts[np.searchsorted(sizes, first if first <= most else _least_samples(0, goal, early))] += early
         if has_late:
-            starts[np.searchsorted(sizes, _least(_LATE, goal, risk * _LATE_SHARE))] += risk * _LATE_SHARE
+            starts[np.searchsorted(sizes, _least_samples(_LATE, goal, risk * _LATE_SHARE))] += risk * _LATE_SHARE
         effective = self.effective_sizes(risk)
-        p_values = _tail(self.errors / self.counts * effective, effective, 1 - goal)
+        p_values = _binomial_tail(self.errors / self.counts * effective, effective, 1 - goal)
         lowest, passed_on = None, 0.0
         for number, p_value in enumerate(p_values):
             allowed = starts[number] + passed_on
@@ -399,20 +399,22 @@ class _Candidates:
         return lowest
 
 
-def _precise(
+def _threshold_for_precision(
     scores: np.ndarray, hits: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
 ) -> tuple[float | None, str]:
     """Return the lowest threshold whose precision is shown to be at least `goal`, or None and the reason."""
-    candidates = _Candidates.of(scores, hits, clusters)
+    candidates = _Candidates.from_scores(scores, hits, clusters)
     index = candidates.lowest(goal, risk)
     if index is not None:
         return float(candidates.scores[index]), ""
-    return None, _missing(candidates, goal, risk, int(hits.sum()) if unit == "positives" else len(hits), unit)
+    return None, _reason_without_threshold(
+        candidates, goal, risk, int(hits.sum()) if unit == "positives" else len(hits), unit
+    )
 
 
-def _missing(candidates: _Candidates, goal: float, risk: float, present: int, unit: str) -> str:
+def _reason_without_threshold(candidates: _Candidates, goal: float, risk: float, present: int, unit: str) -> str:
     """Say how many more samples would show the precision, if one candidate's share of errors is about the true one."""
-    least = _least(0, goal, risk)
+    least = _least_samples(0, goal, risk)
     if not len(candidates.counts):
         return f"needs about {least:,} more {unit}"
     effective = candidates.effective_sizes(risk)
@@ -423,21 +425,23 @@ def _missing(candidates: _Candidates, goal: float, risk: float, present: int, un
     for factor in 1.05 ** np.arange(1, _MOST_STEPS) if possible.any() else ():
         size = effective[possible] * factor
         errors = np.ceil(scipy.special.bdtrik(_POWER, np.floor(size), shares[possible]))
-        if (_tail(errors, size, 1 - goal) <= risk).any():
-            return f"needs about {max(math.ceil(present * (factor - 1)), 1):,} more {unit}{_shown(candidates, risk)}"
+        if (_binomial_tail(errors, size, 1 - goal) <= risk).any():
+            more = max(math.ceil(present * (factor - 1)), 1)
+            return f"needs about {more:,} more {unit}{_provable_precision(candidates, risk)}"
     most = candidates.sizes[-1]
     if most < least:
         more = max(math.ceil(present * (least / most - 1)), 1)
-        return f"needs about {more:,} more {unit}{_shown(candidates, risk)}"
+        return f"needs about {more:,} more {unit}{_provable_precision(candidates, risk)}"
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
     if right > goal + 1e-9 and not possible.any():  # but by so few errors that they may be luck
-        return f"needs about {max(present, 1):,} more {unit}{_shown(candidates, risk)}"
+        return f"needs about {max(present, 1):,} more {unit}{_provable_precision(candidates, risk)}"
     place = "below the goal" if right < goal - 1e-9 else "too close to the goal to promise it"
-    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}{_shown(candidates, risk)}"
+    provable = _provable_precision(candidates, risk)
+    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}{provable}"
 
 
-def _shown(candidates: _Candidates, risk: float) -> str:
+def _provable_precision(candidates: _Candidates, risk: float) -> str:
     """Say which precision can be shown; "" if that is below ½."""
     low, high = 0.5, 1.0
     if candidates.lowest(low, risk) is None:
@@ -448,7 +452,7 @@ def _shown(candidates: _Candidates, risk: float) -> str:
     return f"; a precision of {math.floor(1000 * low) / 10:g}% can be shown"
 
 
-def _recalling(
+def _threshold_for_recall(
     positive: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
 ) -> tuple[float | None, str]:
     """Return the highest threshold that at least a share of `goal` of the scores `positive` is shown to reach.
@@ -469,29 +473,29 @@ def _recalling(
         squares = square_sums - 2 * share * product_sums + share**2 * size_sum
         effects = _design_effects(squares, share, size, missed, len(sizes), size_sum / max(size, 1))
         effective = _effective_size(size, effects, len(sizes), risk)
-    p_values = _tail(missed / max(size, 1) * effective, effective, 1 - goal)
+    p_values = _binomial_tail(missed / max(size, 1) * effective, effective, 1 - goal)
     num_rejected = int(np.append(p_values <= risk, False).argmin())
     if num_rejected:
         return float(positive[num_rejected - 1]), ""
-    factor = _least(0, goal, risk) / max(np.max(effective, initial=0.0), 1e-9)
-    more = _least(0, goal, risk) if not size else math.ceil(size * (factor - 1) - 1e-6)
+    factor = _least_samples(0, goal, risk) / max(np.max(effective, initial=0.0), 1e-9)
+    more = _least_samples(0, goal, risk) if not size else math.ceil(size * (factor - 1) - 1e-6)
     return None, f"needs about {max(more, 1):,} more {unit}"
 
 
-def _tail(errors: Any, size: Any, share: float) -> np.ndarray:
+def _binomial_tail(errors: Any, size: Any, share: float) -> np.ndarray:
     """Return P(Bin(size, share) <= errors), continued to sizes that are no whole numbers."""
     rest = np.subtract(size, errors)
     return np.where(rest > 0, scipy.special.betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
 
 
-def _least(errors: int, goal: float, risk: float) -> int:
+def _least_samples(errors: int, goal: float, risk: float) -> int:
     """Return the smallest number of samples of which `errors` errors show a precision, or recall, of `goal`."""
     low, high = errors, errors + 1
-    while _tail(errors, high, 1 - goal) > risk:
+    while _binomial_tail(errors, high, 1 - goal) > risk:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _tail(errors, middle, 1 - goal) <= risk else (middle, high)
+        low, high = (low, middle) if _binomial_tail(errors, middle, 1 - goal) <= risk else (middle, high)
     return high
 
 
@@ -520,7 +524,7 @@ def _cluster_sums(clusters: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray,
 def _design_effects(squares: Any, share: Any, counts: Any, errors: Any, num_clusters: Any, largest: Any) -> np.ndarray:
     """Return by how much the variance of a share exceeds that of independent samples, at least 1.
 
-    `squares` is Σ (e - share · m)² over the clusters. The estimate is drawn towards the `largest` possible effect,
+    `squares` is Σ (e - share · m)² over the clusters. The estimate is drawn toward the `largest` possible effect,
     that of clusters whose samples are all alike: few errors say little about the clusters.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -538,7 +542,9 @@ def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: f
     return counts / design_effects * (sample_quantile / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
 
 
-def _optimal(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, float] | None) -> tuple[float | None, str]:
+def _best_threshold(
+    scores: np.ndarray, hits: np.ndarray, cost: tuple[float, float] | None
+) -> tuple[float | None, str]:
     """Return the threshold with the smallest cost or, without costs, with the largest F1."""
     order = np.argsort(-scores, kind="stable")
     scores, hits, ones = scores[order], hits[order], int(hits.sum())
@@ -562,10 +568,10 @@ def _precision_and_recall(above: np.ndarray, hits: np.ndarray, link: str) -> tup
     return right, float(above[hits].mean()) if hits.any() else math.nan
 
 
-def samples_of(
+def threshold_samples(
     scores: Array, labels: Array, link: str, per_label: bool = True, ignore_index: int = -100, clusters: Any = None
 ) -> ThresholdSamples:
-    """Return what `thresholds_of` takes for the arguments of `fit_thresholds`."""
+    """Return what `search_thresholds` takes for the arguments of `fit_thresholds`."""
     shape = tuple(np.shape(labels))
     is_flat = len(shape) == (1 if link == "softmax" else 2)
     size = math.prod(shape if link == "softmax" else shape[:-1])

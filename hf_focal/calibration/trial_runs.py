@@ -83,13 +83,13 @@ class TrialModel:
                     module.training = True
         return _logits(output, self.name)
 
-    def largest(self, layers: Sequence[nn.Module]) -> float:
+    def largest_output(self, layers: Sequence[nn.Module]) -> float:
         """Return the largest absolute output of some layers."""
         peaks: list[float] = []
         self.logits(watch=lambda layer, output: peaks.append(float(output.abs().max())) if layer in layers else None)
         return max(peaks, default=0.0)
 
-    def runs(self) -> list[nn.Module]:
+    def run_order(self) -> list[nn.Module]:
         """Return the modules in the order in which they ran."""
         ran: list[nn.Module] = []
         self.logits(watch=lambda layer, _: ran.append(layer))
@@ -104,13 +104,13 @@ class TrialModel:
         there are no such layers.
         """
         before = self.logits()
-        ran = [layer for layer in self.runs() if isinstance(layer, nn.Linear | nn.Conv2d) or is_quantized(layer)]
+        ran = [layer for layer in self.run_order() if isinstance(layer, nn.Linear | nn.Conv2d) or is_quantized(layer)]
         last = list(dict.fromkeys(reversed(ran)))[:_NEAREST]
         pairs = [[one, other] for index, one in enumerate(last) for other in last[index + 1 :]]
         for candidate in [*([layer] for layer in last), *pairs]:
             if not scaled_alike(self.logits(dict.fromkeys(candidate, 0.5)), before, 0.5):
                 continue
-            large = large_power(self.largest(candidate))
+            large = large_power(self.largest_output(candidate))
             if scaled_alike(self.logits(dict.fromkeys(candidate, large)), before, large):
                 return candidate
         raise TypeError(

@@ -74,7 +74,7 @@ def _after_repeated_prompts(model: Any, prompts: list[Tensor]) -> LogProbabiliti
         inputs = pad_sequence(whole, batch_first=True)
         mask = pad_sequence([torch.ones_like(ids) for ids in whole], batch_first=True)
         steps = torch.arange(-1, max(map(len, continuations)))
-        starts, sizes = (torch.tensor([[len(ids)] for ids in of]) for of in (prompts, whole))
+        starts, sizes = (torch.tensor([[len(ids)] for ids in sequences]) for sequences in (prompts, whole))
         places = torch.minimum(starts + steps, sizes - 1)
         rows = torch.arange(len(prompts)).repeat_interleave(len(steps))
         logits = next_token_logits(model, inputs, mask, rows, places.flatten())

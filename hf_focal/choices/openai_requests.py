@@ -23,7 +23,7 @@ body = saved["request"] | {{"prompt": saved["prompt"].format(**{example})}}
 request = urllib.request.Request("{url}", json.dumps(body).encode(), {{"Content-Type": "application/json"}})
 found = json.load(urllib.request.urlopen(request))["choices"][0]["logprobs"]
 if found.get("content"):  # of llama.cpp
-    top = {{of["token"]: of["logprob"] for of in found["content"][0]["top_logprobs"]}}
+    top = {{token["token"]: token["logprob"] for token in found["content"][0]["top_logprobs"]}}
 else:
     top = found["top_logprobs"][0]
 

@@ -6,7 +6,7 @@ import os
 import sys
 from importlib.metadata import version
 
-from . import measuring_commands, small_commands
+from . import evaluate_calibrate, file_commands, package_commands
 from .parsing import OneLineParser, refuse_arguments, underscored
 from .processes import is_main_process, one_gpu
 
@@ -56,16 +56,16 @@ def command_parser() -> OneLineParser:
     parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_focal')}")
     commands = parser.add_subparsers(dest="command", required=True)
-    small_commands.add_demo(commands)
-    small_commands.add_env(commands)
-    small_commands.add_losses(commands)
-    small_commands.add_gamma(commands)
-    small_commands.add_recipe(commands)
-    small_commands.add_recommend(commands)
-    measuring_commands.add_evaluate(commands)
-    measuring_commands.add_calibrate(commands)
-    small_commands.add_apply(commands)
-    small_commands.add_report(commands)
+    package_commands.add_demo(commands)
+    package_commands.add_env(commands)
+    package_commands.add_losses(commands)
+    package_commands.add_gamma(commands)
+    package_commands.add_recipe(commands)
+    package_commands.add_recommend(commands)
+    evaluate_calibrate.add_evaluate(commands)
+    evaluate_calibrate.add_calibrate(commands)
+    file_commands.add_apply(commands)
+    file_commands.add_report(commands)
     return parser
 
 

@@ -190,7 +190,7 @@ def model_card(
         unit=unit,
         unit_of_fit="labels" if has_sigmoid else unit,
         has_sigmoid=has_sigmoid,
-        label_table=label_table(result) if result.parts.labels else "",
+        label_table=label_table(result) if result.subsets.labels else "",
         divisor=f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}",
         has_options=has_options,
         scoring=_scoring(result) if has_options else "",
@@ -304,8 +304,8 @@ def _verdict(result: RunResult, data: CardData, samples: str, unit: str) -> str:
 
 def _names(result: RunResult) -> list[str]:
     """Return the names of the classes or labels that a result holds, or [] if it holds none or too many to list."""
-    confusion = result.parts.confusion
-    names = result.parts.label_names or (confusion and confusion.names) or []
+    confusion = result.subsets.confusion
+    names = result.subsets.label_names or (confusion and confusion.names) or []
     return [*names] if len(names) <= _MOST_NAMES else []
 
 
@@ -320,7 +320,7 @@ def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
         sentences.append(f"With this number of {unit}, the 95% interval of the ECE is from {low}% to {high}%.")
     if result.link == "softmax" and "error" in result.post:
         sentences.append(f"{format_number(result.post['error'], 100, 1)}% of the predictions are wrong.")
-    if groups := result.parts.groups:
+    if groups := result.subsets.groups:
         name, ece = escaped(groups.name[0]), format_metric("ece", {"ece": groups.ece[0]})
         sentences.append(f"The ECE is largest for the group {name}: {ece}%.")
     return sentences
@@ -365,7 +365,7 @@ def _serving_note(result: RunResult, task: str, generates: bool, has_options: bo
             else "No server applies this correction: apply it to the raw logits that the server returns."
         )
     if result.link == "sigmoid":
-        has_one = len(result.parts.label_names) == 1
+        has_one = len(result.subsets.label_names) == 1
         software = _TAKES_SOFTMAX.get((task, "one" if has_one else "several"), "some software")
         sentences.append(
             f"The probability is the sigmoid of the only logit, but {software} takes a softmax, which is always 1: use"

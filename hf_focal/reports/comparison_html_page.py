@@ -72,7 +72,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
     for run in runs.values():
         fitted_on = _data_name(run.fit.fitted_on) or "the validation data"
         shown.append((run, fitted_on, headline_of(run), decision_lines(run), diagrams(run)))
-        if history := run.parts.gamma_history:
+        if history := run.subsets.gamma_history:
             alt = f"γ of each bin over the training of {run.loss}"
             gammas.append(picture(gamma_heatmap(history), alt, run.loss))
     return (
@@ -171,7 +171,7 @@ def _data_name(name: str | None) -> str:
 
 def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
-    name, balance, task = _data_name(run.data.measured_on), run.parts.class_balance, run.data.task
+    name, balance, task = _data_name(run.data.measured_on), run.subsets.class_balance, run.data.task
     has_samples = balance or (task == "scores" and run.link == "softmax")  # or else labels of tokens or pixels
     unit = unit_of(task, "samples" if has_samples else "labels")
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Colors by Okabe and Ito, distinct under common forms of color blindness. The hatching of bars works without color.
-ACCURACY, GAP, GREY = "#0072B2", "#D55E00", "#595959"
+ACCURACY, GAP, GRAY = "#0072B2", "#D55E00", "#595959"
 OVER, UNDER = GAP, "#009E73"  # confidence above and below the accuracy
 # Okabe and Ito's colors without yellow, which is too pale for lines. 7 colors and 8 markers distinguish 56 runs.
 COLORS = (ACCURACY, GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -112,7 +112,7 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     ]
     first = [title for title in (name, "ECE %", "T") if title in columns]  # what readers look for
     columns = {title: columns[title] for title in first} | columns
-    sizes = [(run.parts.class_balance, run.pre.get("num_samples")) for run in results]
+    sizes = [(run.subsets.class_balance, run.pre.get("num_samples")) for run in results]
     errors = {1 - balance.largest / size for balance, size in sizes if balance and size is not None}
     if len(errors) == 1:  # with several values, the runs have different test sets
         baseline = {name: "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
@@ -170,7 +170,7 @@ def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
     the slope and the intercept. If there are more than `most` labels, only the `most` labels with the largest ECE
     before the correction are listed.
     """
-    labels = result.parts.labels
+    labels = result.subsets.labels
     assert labels is not None
     rows = sorted(np.argsort(-np.nan_to_num(labels.before), kind="stable")[:most])
 

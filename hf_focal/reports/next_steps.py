@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..calibration.calibration_fit import AS_IT_IS
+from ..calibration.calibration_fit import ALREADY_CALIBRATED
 from ..tasks.file_formats import is_file
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
@@ -91,7 +91,7 @@ def _steps_after_evaluate(result: RunResult, rerun: dict[str, Any], data_note: s
 def _steps_after_calibrate(result: RunResult, arguments: Mapping[str, Any], rerun: dict[str, Any]) -> list[str]:
     task, output, repository = result.data.task, arguments.get("output"), arguments.get("push_to_hub")
     if result.method is None:
-        return [f"use the model without a correction: {AS_IT_IS}"]
+        return [f"use the model without a correction: {ALREADY_CALIBRATED}"]
     if not result.has_own_test_data:
         name = "test_scores" if task == "scores" else "test_dataset"
         measuring = command("calibrate", rerun | {name: "test.csv"})
@@ -159,7 +159,7 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
 
 def _threshold_of_rarer_class(result: RunResult, recall_command: str, data_note: str) -> str:
     """Say how to choose a threshold for the rarer one of two classes; `data_note` says what the command's data are."""
-    balance, confusion = result.parts.class_balance, result.parts.confusion
+    balance, confusion = result.subsets.class_balance, result.subsets.confusion
     names = confusion.names if confusion else None
     reason = "to find the rarer class, choose a threshold by what its errors cost"
     # Of a model with one logit, the command's threshold is for the second class.

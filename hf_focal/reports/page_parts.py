@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
 # The figures' colors, and the page's colors that replace them in light and dark mode.
 _PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
-_PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)", "#b3b3b3": "var(--bars)"}
+_PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--gray)", "#b3b3b3": "var(--bars)"}
 _PAGE_COLORS |= {"#0072b2": "var(--blue)", "#d55e00": "var(--orange)", "#009e73": "var(--green)"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..calibration import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..validation import Array, InputError, check_positive
-from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped
+from .figure_style import ACCURACY, GRAY, OVER, UNDER, clean_axes, finished, title_above, wrapped
 from .run_results import scaled
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.bar(left, gap, bottom=accuracy, color=pale, **bars)
     axes.bar(left, gap, bottom=accuracy, color="none", edgecolor=outline, hatch=hatches, **bars)
     axes.vlines(left + width / 2, *wilson_interval(accuracy, count), colors=black, linewidth=1)
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1.2)
     _finish_diagram(axes, f"ECE {100 * bins.ece():.1f}%", font_size)
 
 
@@ -204,7 +204,7 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
     widths = 1 + 4 * np.sqrt(curve.density[seen] / curve.density.max())
     segments = np.stack([points[:-1], points[1:]], 1)
     line = axes.add_collection(LineCollection(segments, linewidths=widths, colors=ACCURACY, capstyle="round"))
-    (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
+    (diagonal,) = axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1.2)
     _finish_diagram(axes, f"smooth ECE {100 * curve.smooth_ece:.1f}%", font_size)
     _legend_above(axes, [line, band, diagonal], ["accuracy", "95% band", "calibrated"])
 
@@ -226,7 +226,7 @@ def _reliability_legend(link: str) -> tuple[list[Any], list[str]]:
         Line2D([], [], color="black", marker="|", linestyle="none", markersize=10),
         Patch(facecolor="none", edgecolor=OVER, hatch="////"),
         Patch(facecolor="none", edgecolor=UNDER, hatch="\\\\\\\\"),
-        Line2D([], [], color=GREY, linestyle="--"),
+        Line2D([], [], color=GRAY, linestyle="--"),
     ]
     _, accuracy, over, under = WORDS[link]
     return handles, [accuracy.lower(), "95% interval", over, under, "calibrated"]

@@ -24,15 +24,15 @@ def write_report(folder: str | Path, result: RunResult, *, pictures: bool = True
     files. For a multi-label model, table.md also has the `label_table`, and
     reliability_labels.png shows the labels with the largest ECE before T. If the result has them, risk_coverage.png
     shows the error rate at each coverage, groups.png the ECE of each group, and gamma.png the updates of AdaFocal's γ
-    in `result.parts.gamma_history`. Diagrams after T are left out if there is no correction, and loss.yaml is
+    in `result.subsets.gamma_history`. Diagrams after T are left out if there is no correction, and loss.yaml is
     left out if `LossConfig.parse` does not know the loss.
 
     Returns:
         The paths of the files. metrics.json is written last: if it exists, the report is complete.
     """
     decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result))
-    labels = f"\n{label_table(result)}" if result.parts.labels else ""
-    groups = f"\n{group_table(result.parts.groups)}" if result.parts.groups else ""
+    labels = f"\n{label_table(result)}" if result.subsets.labels else ""
+    groups = f"\n{group_table(result.subsets.groups)}" if result.subsets.groups else ""
     paths = write_run_files(Path(folder), result, results_table([result]) + labels + groups + decisions, pictures)
     result.save(Path(folder, "metrics.json"))
     return [*paths, Path(folder, "metrics.json")]
@@ -40,7 +40,7 @@ def write_report(folder: str | Path, result: RunResult, *, pictures: bool = True
 
 def diagrams_of(result: RunResult) -> list[str]:
     """Return the file names of the PNG reliability diagrams that `write_report` writes for a result."""
-    drawn = True, result.method is not None, bool(result.parts.worst_labels)
+    drawn = True, result.method is not None, bool(result.subsets.worst_labels)
     return [name for name, is_drawn in zip(_DIAGRAMS, drawn, strict=True) if is_drawn]
 
 
@@ -82,7 +82,7 @@ def _draw(folder: Path, result: RunResult) -> list[Path]:
     for path, bins, title in diagrams:
         reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
         paths.append(path)
-    if worst := result.parts.worst_labels:
+    if worst := result.subsets.worst_labels:
         panels = {"all labels": [result.pre_bins, result.post_bins], **worst}
         sides = 2 if result.method else 1
         comparison_figure({name: bins[:sides] for name, bins in panels.items()}, labels, link=result.link)
@@ -90,10 +90,10 @@ def _draw(folder: Path, result: RunResult) -> list[Path]:
     if (figure := risk_coverage_of(result)) is not None:
         paths.append(folder / "risk_coverage.png")
         figure.savefig(paths[-1], dpi=150)
-    if groups := result.parts.groups:
+    if groups := result.subsets.groups:
         paths.append(folder / "groups.png")
         group_figure(groups, paths[-1])
-    if history := result.parts.gamma_history:
+    if history := result.subsets.gamma_history:
         paths.append(folder / "gamma.png")
         gamma_heatmap(history, title=result.loss, path=paths[-1])
     return paths

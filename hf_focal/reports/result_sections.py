@@ -227,7 +227,7 @@ class FilledBins:
     hits: Any
 
     @classmethod
-    def of(cls, sums: np.ndarray) -> "FilledBins":
+    def from_sums(cls, sums: np.ndarray) -> "FilledBins":
         """Take the numbers of samples and the sums of confidences and hits: (3, K, M)."""
         group, place = np.nonzero(sums[0])
         count, confidence, hits = sums[:, group, place]
@@ -284,8 +284,8 @@ class ClassBins:
 
 
 @dataclass(frozen=True)
-class PartsSection:
-    """The parts of the samples: classes, labels, groups, and the most confident ones; and the updates of γ."""
+class SubsetSection:
+    """Subsets of the samples: classes, labels, groups, and the most confident ones; and the updates of γ."""
 
     class_balance: ClassBalance | None = None
     labels: Labels | None = None

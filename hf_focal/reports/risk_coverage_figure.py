@@ -9,7 +9,7 @@ import numpy as np
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics, RiskCoverageCurve
 from ..validation import InputError
-from .figure_style import COLORS, GREY, LINES, clean_axes, finished
+from .figure_style import COLORS, GRAY, LINES, clean_axes, finished
 from .number_format import format_metric
 from .result_sections import RiskCoverage
 from .run_results import RunResult
@@ -68,7 +68,7 @@ def _drawn(
             coverage, risk = 100 * coverage, 100 * (1 - precision)
             axes.plot(coverage, risk, color=color, marker="o")
             text = f"answer above {threshold:.2f}:\n{coverage:.0f}% answered, {100 - risk:.1f}% right"
-            axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GREY)
+            axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GRAY)
     axes.set_xlim(0, 100)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Coverage: samples that get an answer, %")
@@ -81,7 +81,7 @@ def _drawn(
 def risk_coverage_of(run: RunResult) -> "Figure | None":
     """Draw the curve before and after the correction of a run, with its threshold; None if the run holds no curve."""
     curves: dict[str, CalibrationMetrics | RiskCoverageCurve] = {}
-    sides = run.parts.risk_coverage or RiskCoverage()
+    sides = run.subsets.risk_coverage or RiskCoverage()
     for side, curve, metrics in (("before", sides.before, run.pre), ("after", sides.after, run.post)):
         if curve is not None:
             aurc = format_metric("aurc", metrics)

@@ -40,9 +40,9 @@ def run_page(
     `folder` is the name of the run's folder, `arguments` are those of the command, if they are known, and `examples`
     are samples to show.
     """
-    parts, pictures = run.parts, []
-    if parts.gamma_history:
-        pictures.append(picture(gamma_heatmap(parts.gamma_history), "γ of each bin over the training"))
+    subsets, pictures = run.subsets, []
+    if subsets.gamma_history:
+        pictures.append(picture(gamma_heatmap(subsets.gamma_history), "γ of each bin over the training"))
     classes = _classes(run)
     return (
         environment()
@@ -59,14 +59,14 @@ def run_page(
             metrics=_metrics(run),
             diagrams=diagrams(run),
             risk_coverage=_risk_coverage(run),
-            confusion=_confusion(parts.confusion) if parts.confusion else None,
+            confusion=_confusion(subsets.confusion) if subsets.confusion else None,
             classes=classes,
             worst=_worst(run) if classes else [],
-            has_log=bool(parts.classes and len(parts.classes.edges) > 1),
+            has_log=bool(subsets.classes and len(subsets.classes.edges) > 1),
             threshold=_threshold(run, arguments, folder),
             examples=examples,
-            groups=group_columns(parts.groups) if parts.groups else None,
-            group_picture=drawn(group_chart(parts.groups), "ECE of the groups") if parts.groups else None,
+            groups=group_columns(subsets.groups) if subsets.groups else None,
+            group_picture=drawn(group_chart(subsets.groups), "ECE of the groups") if subsets.groups else None,
             group_diagrams=_group_diagrams(run),
             thresholds=run.thresholds,
             threshold_table=threshold_columns(run.thresholds) if run.thresholds else None,
@@ -127,7 +127,7 @@ def _metrics(run: RunResult) -> list[tuple[str, str, list[Cell]]]:
 
 def _risk_coverage(run: RunResult) -> dict[str, Any] | None:
     """Return a picture of the curves before and after the correction, with the threshold that was chosen."""
-    sides = run.parts.risk_coverage
+    sides = run.subsets.risk_coverage
     if sides is None:
         return None
     lines = {}
@@ -153,7 +153,7 @@ def _threshold(run: RunResult, arguments: Mapping[str, Any] | None, folder: str)
     """Return what the slider needs, "curve", "total", "goal", and "command"; and the "columns" of a table."""
     goal, command = threshold_command(run, arguments, folder)
     slider: dict[str, Any] = {"goal": goal, "command": command}
-    sides = run.parts.risk_coverage
+    sides = run.subsets.risk_coverage
     if sides is not None and (curve := sides.after or sides.before) is not None and curve.confidence is not None:
         points = [*zip(curve.answered, curve.errors, curve.confidence, strict=True)]
         total = curve.answered[-1]
@@ -168,7 +168,7 @@ def _threshold(run: RunResult, arguments: Mapping[str, Any] | None, folder: str)
         }
         text = ";".join(f"{answered},{errors},{confidence:.6g}" for answered, errors, confidence in points)
         return slider | {"curve": text, "total": total, "columns": columns}
-    if run.link == "sigmoid" and run.parts.classes:
+    if run.link == "sigmoid" and run.subsets.classes:
         bins = run.post_bins
         filled = [*np.flatnonzero(bins.count)[::-1].tolist()]
         counts, hits = bins.count[filled], np.round(bins.accuracy[filled] * bins.count[filled]).astype(int)
@@ -190,14 +190,14 @@ def _classes(run: RunResult) -> dict[str, Any] | None:
 
     The largest ECE comes first, after classes with few predictions.
     """
-    classes = run.parts.classes
+    classes = run.subsets.classes
     if classes is None or len(classes.name) < 2:
         return None
     sides = [_class_figures(classes, side) for side in (classes.before, classes.after) if side is not None]
     order = _worst_first(classes, sides[0])
     columns: dict[str, list[Any]]
-    if run.parts.labels:
-        shown = label_columns(run, len(run.parts.label_names))
+    if run.subsets.labels:
+        shown = label_columns(run, len(run.subsets.label_names))
         columns = {title: column for title, column in shown.items() if title != "Label"}
         places = {name: place for place, name in enumerate(shown["Label"])}
         rows = [places[classes.name[index]] for index in order]
@@ -218,13 +218,13 @@ def _classes(run: RunResult) -> dict[str, Any] | None:
         }
     first = [title for title in ("ECE %",) if title in columns]
     columns = {title: columns[title] for title in first} | columns
-    total = run.parts.class_balance.classes if run.parts.class_balance else len(classes.name)
+    total = run.subsets.class_balance.classes if run.subsets.class_balance else len(classes.name)
     texts = [_texts(classes, side) for side in (classes.before, classes.after) if side is not None]
     horizontal, vertical, *_ = WORDS[run.link]
     return {
         "horizontal": horizontal,
         "vertical": vertical,
-        "titles": ["Label" if run.parts.labels else "Class", *columns],
+        "titles": ["Label" if run.subsets.labels else "Class", *columns],
         "edges": json.dumps([[float(f"{edge:.6g}") for edge in edges] for edges in classes.edges]),
         "rest": f"Of {total:,}, these are the {len(order):,} with the largest gaps." if len(order) < total else "",
         "rows": [
@@ -269,7 +269,7 @@ def _texts(classes: ClassBins, side: FilledBins) -> list[str]:
 
 def _worst(run: RunResult) -> list[list[dict[str, Any]]]:
     """Return small pictures of the classes with the largest ECE, before and after the correction."""
-    classes = run.parts.classes
+    classes = run.subsets.classes
     assert classes is not None
     sides = [side for side in (classes.before, classes.after) if side is not None]
     order = _worst_first(classes, _class_figures(classes, sides[0]))[:_NUM_WORST]
@@ -279,7 +279,7 @@ def _worst(run: RunResult) -> list[list[dict[str, Any]]]:
 
 
 def _group_diagrams(run: RunResult) -> list[list[dict[str, Any]]]:
-    groups = run.parts.groups
+    groups = run.subsets.groups
     if groups is None or groups.bins is None:
         return []
     return _small_pictures(dict(zip(groups.name, groups.bins, strict=True)), run)

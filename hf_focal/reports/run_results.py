@@ -33,9 +33,9 @@ from .result_sections import (
     FilledBins,
     FitSection,
     Labels,
-    PartsSection,
     PriorSection,
     RiskCoverage,
+    SubsetSection,
     ThresholdSection,
 )
 
@@ -52,7 +52,7 @@ _CORRECT_COLUMNS = ("correct", "is_correct")  # columns of labels that say wheth
 _NUM_NEVER = 5  # classes without predictions that are named
 
 # Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
-_FLAT: dict[str, Any] = {"data": DataSection, "fit": FitSection, "parts": PartsSection}
+_FLAT: dict[str, Any] = {"data": DataSection, "fit": FitSection, "subsets": SubsetSection}
 _NESTED: dict[str, tuple[str, Any]] = {
     "thresholds": ("thresholds", ThresholdSection),
     "prior": ("prior_shift", PriorSection),
@@ -86,7 +86,7 @@ class RunResult:
         pre, post: the metrics of the test set, before and after T, that `CalibrationMetrics.compute` returned:
             fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams before and after T.
-        data, fit, parts: what was measured, how it was corrected, and its classes, labels, and groups.
+        data, fit, subsets: what was measured, how it was corrected, and its classes, labels, and groups.
         thresholds, prior, drift: None unless thresholds were chosen, the prior shifted, or earlier data compared.
         notes: what a reader should know of the data and the correction, in sentences without their periods.
         details: other JSON values, of experiments.
@@ -111,7 +111,7 @@ class RunResult:
     post_bins: ReliabilityBins
     data: DataSection = field(default_factory=DataSection)
     fit: FitSection = field(default_factory=FitSection)
-    parts: PartsSection = field(default_factory=PartsSection)
+    subsets: SubsetSection = field(default_factory=SubsetSection)
     thresholds: ThresholdSection | None = None
     prior: PriorSection | None = None
     drift: DriftSection | None = None
@@ -234,7 +234,7 @@ class RunResult:
             for name in {"error", "accuracy", "confidence"} & metrics.keys():
                 from_json(Share, metrics[name], f"{side}.{name}")
             from_json(FiniteNumber, metrics.get("num_samples", 0), f"{side}.num_samples")
-        size, balance = result.pre.get("num_samples"), result.parts.class_balance
+        size, balance = result.pre.get("num_samples"), result.subsets.class_balance
         if size is not None and (size < 0 or (balance and balance.largest > size)):
             raise ValueError(f"pre.num_samples must be that of all classes, got {size}")
         return result
@@ -251,14 +251,14 @@ class RunResult:
     ) -> "RunResult":
         """Make a result from a test set's logits (..., K) and labels (...) by applying a correction to the logits.
 
-        Samples with the label -100 are ignored. `options` are keyword arguments of `of`.
+        Samples with the label -100 are ignored. `options` are keyword arguments of `from_metrics`.
         """
         temperature = fit if isinstance(fit, Temperature) else None
         corrected = fit.apply(logits.float()) if isinstance(fit, Correction) else scaled(logits, fit.value)
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
         after.update(corrected, labels)
-        result = cls.of(loss, temperature, before, after, **options)
+        result = cls.from_metrics(loss, temperature, before, after, **options)
         decisions = _decisions(logits, labels)
         return replace(
             result,
@@ -269,7 +269,7 @@ class RunResult:
         )
 
     @classmethod
-    def of(
+    def from_metrics(
         cls,
         loss: str,
         temperature: Temperature | None,
@@ -291,21 +291,21 @@ class RunResult:
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
         sections = sections_of(details or {}) | sections
         data, fit, counts = sections.pop("data"), sections["fit"], before.label_counts
-        parts: dict[str, Any] = {}
+        subsets: dict[str, Any] = {}
         if len(counts):
-            parts["class_balance"] = _balance(label_names, counts, (after or before).confusion)
+            subsets["class_balance"] = _balance(label_names, counts, (after or before).confusion)
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
             correction = fit.cross_fit and fit.cross_fit.correction
-            parts["labels"] = _label_results(label_names, temperature, correction, before, after or before)
-            parts["classes"] = _class_bins(parts["labels"].name, before, after)
+            subsets["labels"] = _label_results(label_names, temperature, correction, before, after or before)
+            subsets["classes"] = _class_bins(subsets["labels"].name, before, after)
         elif pre.get("num_samples"):
             if len(counts) > 1:
-                parts["classes"] = _class_bins(label_names, before, after)
-            parts["risk_coverage"] = RiskCoverage(_points(before), None if after is None else _points(after))
+                subsets["classes"] = _class_bins(label_names, before, after)
+            subsets["risk_coverage"] = RiskCoverage(_points(before), None if after is None else _points(after))
         if len(confusion := (after or before).confusion):
-            parts["confusion"] = _confusion(label_names, confusion)
+            subsets["confusion"] = _confusion(label_names, confusion)
             if not len(counts):  # of one logit
-                parts["class_balance"] = _balance(parts["confusion"].names, confusion.sum(1), confusion)
+                subsets["class_balance"] = _balance(subsets["confusion"].names, confusion.sum(1), confusion)
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -317,7 +317,7 @@ class RunResult:
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
             data=replace(data, date=data.date or datetime.date.today().isoformat()),
-            **sections | {"parts": replace(sections["parts"], **parts)},
+            **sections | {"subsets": replace(sections["subsets"], **subsets)},
         )
 
 
@@ -413,7 +413,7 @@ def _class_bins(names: Sequence[str], before: CalibrationMetrics, after: Calibra
                 for bins in (sums, side.class_sums(edges[1]))
             )
             class_sums = np.where(grid[:, None] == 1, fine, linear)[:, classes]
-        filled.append(FilledBins.of(class_sums))
+        filled.append(FilledBins.from_sums(class_sums))
     return ClassBins(
         [names[index] for index in classes],
         num_samples[classes].astype(int).tolist(),
@@ -479,5 +479,7 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(to_json(value), indent=2)
     # A list of numbers is one line, in which a reader finds more, and which takes a third of the space.
     number = r"\n\s+(?:[-+.\deE]+|null)"
-    text = re.sub(rf"\[{number}(?:,{number})*\n\s+\]", lambda of: "[" + " ".join(of[0][1:-1].split()) + "]", text)
+    text = re.sub(
+        rf"\[{number}(?:,{number})*\n\s+\]", lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text
+    )
     write_whole(path, text + "\n")

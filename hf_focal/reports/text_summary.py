@@ -1,6 +1,6 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
-from ..calibration.calibration_fit import AS_IT_IS, scaling_name
+from ..calibration.calibration_fit import ALREADY_CALIBRATED, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table
@@ -26,8 +26,8 @@ def summary(result: RunResult) -> str:
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
     lines += decision_lines(result)
-    if result.parts.groups:
-        lines += ["", group_table(result.parts.groups).rstrip()]
+    if result.subsets.groups:
+        lines += ["", group_table(result.subsets.groups).rstrip()]
     return "\n".join(lines)
 
 
@@ -54,7 +54,7 @@ def correction_lines(result: RunResult) -> list[str]:
         if fit.description is not None:
             lines.append(fit.description)
         if fit.reason and chosen == "none":
-            lines.append(f"No correction: {AS_IT_IS}. {fit.reason[0].upper()}{fit.reason[1:]}.")
+            lines.append(f"No correction: {ALREADY_CALIBRATED}. {fit.reason[0].upper()}{fit.reason[1:]}.")
         elif fit.reason:
             lines.append(f"Chosen by auto: {chosen}, because {fit.reason}.")
         lines += [
@@ -141,7 +141,7 @@ def threshold_columns(thresholds: ThresholdSection) -> dict[str, list[Cell]]:
 
 def shown_metrics(result: RunResult) -> list[str]:
     """Return the keys of the metrics of a result that tables show; means over labels say nothing new of one label."""
-    has_one = len(result.parts.label_names) == 1
+    has_one = len(result.subsets.label_names) == 1
     shown = [key for key, metric in METRICS.items() if metric.in_tables and key in result.pre]
     return [key for key in shown if not (has_one and key.startswith("macro_"))]
 

@@ -12,7 +12,7 @@ from math import isnan, nan
 import numpy as np
 
 from ..calibration import Correction
-from ..calibration.calibration_fit import AS_IT_IS
+from ..calibration.calibration_fit import ALREADY_CALIBRATED
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .number_format import format_metric, metric_interval
@@ -67,7 +67,7 @@ def is_no_better_than_majority(result: RunResult) -> bool:
 
 def _found_and_lost(result: RunResult) -> tuple[int, int] | None:
     """Return how many samples of other classes than the majority class are right, and how many of that are wrong."""
-    balance = result.parts.class_balance
+    balance = result.subsets.class_balance
     if balance is None or balance.found is None or balance.lost is None:
         return None
     return balance.found, balance.lost
@@ -75,7 +75,7 @@ def _found_and_lost(result: RunResult) -> tuple[int, int] | None:
 
 def _majority_error(result: RunResult) -> float:
     """Return the error of always giving the most frequent answer (of each label), or NaN if it is unknown."""
-    if balance := result.parts.class_balance:
+    if balance := result.subsets.class_balance:
         size = result.pre.get("num_samples", 0)
         return 1 - balance.largest / size if size else nan
     frequencies = _frequencies(result)
@@ -85,7 +85,7 @@ def _majority_error(result: RunResult) -> float:
 def _error_warnings(result: RunResult) -> list[str]:
     if not is_no_better_than_majority(result):
         return []
-    error, base, balance = result.post.get("error", nan), _majority_error(result), result.parts.class_balance
+    error, base, balance = result.post.get("error", nan), _majority_error(result), result.subsets.class_balance
     answer = "always giving each label's more frequent answer"
     if balance:
         answer = f"always answering {balance.majority!r}" if balance.majority else "the more frequent answer"
@@ -100,7 +100,7 @@ def _error_warnings(result: RunResult) -> list[str]:
 
 def _ranking(result: RunResult) -> list[str]:
     """Say how well the scores tell the classes apart, whatever the most probable class is."""
-    parts, balance = [], result.parts.class_balance
+    parts, balance = [], result.subsets.class_balance
     recall, area = result.post.get("macro_recall", nan), result.post.get("auroc", nan)
     if not isnan(recall) and result.link == "sigmoid":
         parts.append(f"its recall is {100 * recall:.1f}%")
@@ -115,7 +115,7 @@ def _ranking(result: RunResult) -> list[str]:
 
 def ranks_classes(result: RunResult) -> bool:
     """Return whether the AUROC of two classes exceeds that of guessing by two of its standard errors."""
-    balance, area = result.parts.class_balance, result.post.get("auroc", nan)
+    balance, area = result.subsets.class_balance, result.post.get("auroc", nan)
     if balance is None or balance.classes != 2:
         return False
     size = result.pre.get("num_samples", 0)
@@ -124,7 +124,7 @@ def ranks_classes(result: RunResult) -> bool:
 
 
 def _never_predicted(result: RunResult) -> list[str]:
-    balance, labels = result.parts.class_balance, result.parts.labels
+    balance, labels = result.subsets.class_balance, result.subsets.labels
     if balance and balance.num_never and balance.never:
         share = 100 * (balance.samples_of_never or 0) / max(result.pre.get("num_samples", 1), 1)
         names = _some(balance.never, balance.num_never, balance.classes, "classes")
@@ -149,7 +149,7 @@ def _frequencies(result: RunResult) -> np.ndarray:
     """Return the frequency of ones of each label, (L,), or of all if the labels are unknown; empty with a softmax."""
     if result.link != "sigmoid" or not result.post_bins.count.sum():
         return np.zeros(0)
-    labels = result.parts.labels
+    labels = result.subsets.labels
     return np.array(labels.frequency if labels else [result.post_bins.means()[1]])
 
 
@@ -166,7 +166,7 @@ def _probability_warnings(result: RunResult) -> list[str]:
             )
         base, unit = float(np.nanmean(entropy_terms(frequencies) + entropy_terms(1 - frequencies))), "label"
     else:
-        balance, unit = result.parts.class_balance, "class"
+        balance, unit = result.subsets.class_balance, "class"
         base = nan if balance is None or balance.base_nll is None else balance.base_nll
     margin = 1 + _NLL_ERRORS / math.sqrt(max(result.pre.get("num_samples", 1), 1))
     if result.post.get("nll", nan) > margin * base:
@@ -293,7 +293,7 @@ def uncorrected_verdict(result: RunResult) -> str:
     fit = result.fit.cross_fit
     if fit is None or fit.method != "none" or not fit.reason:
         return ""
-    return f"No correction: {AS_IT_IS}, as far as {fit.num_samples:,} samples show."
+    return f"No correction: {ALREADY_CALIBRATED}, as far as {fit.num_samples:,} samples show."
 
 
 def headline_of(result: RunResult) -> str:

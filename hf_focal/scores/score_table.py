@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..calibration import CalibrationFit, Correction, fit_correction, fit_temperature
 from ..calibration.clusters import are_clustered, usable_clusters
-from ..calibration.thresholds import ThresholdSamples, samples_of
+from ..calibration.thresholds import ThresholdSamples, threshold_samples
 from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
@@ -154,7 +154,7 @@ class Scores:
         options: Any = {"link": self.link, "per_label": per_label, "num_bins": num_bins}
         if objective == "nll" and (cross_fit or method != "temperature"):
             return fit_correction(self.logits, self.known_labels, method, bias=bias, clusters=self.clusters, **options)
-        return CalibrationFit.of_temperature(
+        return CalibrationFit.from_temperature(
             fit_temperature(self.logits, self.known_labels, objective, **options), self.link
         )
 
@@ -162,7 +162,7 @@ class Scores:
         """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
         check_has_classes("scores", self)
         clusters = self.clusters if are_clustered(self.clusters) else None
-        samples = samples_of(self.logits, self.known_labels, self.link, clusters=clusters)
+        samples = threshold_samples(self.logits, self.known_labels, self.link, clusters=clusters)
         return replace(samples, are_independent=self.are_independent)
 
     def inputs(self, rows: np.ndarray) -> list[str] | None:

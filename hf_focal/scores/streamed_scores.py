@@ -371,5 +371,7 @@ def _key(scores: Any, arguments: Any) -> str:
         raise InputError("cache", f"must come with scores in files, got a {type(scores).__name__}")
     schema, correction, *others = arguments
     _, paths = files_of("scores", scores)
-    parts = [(str(path.resolve()), (of := path.stat()).st_size, of.st_mtime_ns) for path in paths if path.is_file()]
+    parts = [
+        (str(path.resolve()), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in paths if path.is_file()
+    ]
     return repr((parts, schema, None if correction is None else correction.to_dict(), others))

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ..calibration import CalibrationFit, Correction, fold_correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.correction_methods import OF_LINK
+from ..calibration.correction_methods import METHODS_OF_LINK
 from ..calibration.corrections import recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
@@ -234,7 +234,7 @@ class ModelSource(Source):
 
     def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:
         labels, method = self.link == "sigmoid", method or "temperature"
-        if labels and method not in OF_LINK["sigmoid"]:
+        if labels and method not in METHODS_OF_LINK["sigmoid"]:
             kind = "a model with a sigmoid for each label"
             raise InputError("method", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {method!r}")
         if not labels and method == "platt":

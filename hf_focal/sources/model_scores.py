@@ -141,7 +141,7 @@ class ModelScores:
                 sums: Any = TemperatureSums(num_bins)
                 sums = self._collect(sums) if self._has_classes else self.model.trainer.collect(self.encoded, sums)
                 if sums is not None:
-                    return CalibrationFit.of_temperature(sums.compute().fit(objective), self.link)
+                    return CalibrationFit.from_temperature(sums.compute().fit(objective), self.link)
             scores = self.collected()
             if not alone:
                 self._used_clusters()

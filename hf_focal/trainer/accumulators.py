@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..calibration import Correction, TemperatureStream
-from ..calibration.thresholds import ThresholdSamples, samples_of
+from ..calibration.thresholds import ThresholdSamples, threshold_samples
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..scores.examples import MOST_SCORES
@@ -323,7 +323,7 @@ class CollectedHits:
             labels = class_indices(logits, labels)
         size, per_row = len(labels), int(np.prod(labels.shape[1:])) if self.link != "sigmoid" else 1
         numbers = np.repeat(np.arange(size), per_row)
-        samples = samples_of(logits.detach(), labels, self.link)
+        samples = threshold_samples(logits.detach(), labels, self.link)
         known = labels.cpu().reshape(len(numbers), -1).T.numpy()
         rows = [numbers[(column != -100) & (column == column)] for column in known]  # NaN is unknown, too
         self.batches.append((size, rows, samples))

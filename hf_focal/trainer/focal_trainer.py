@@ -644,7 +644,7 @@ class FocalTrainer(Trainer):
             temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
             if (warning := few_samples(objective, temperature.num_samples)) and self.args.should_log:
                 _logger.warning(warning)
-        fit = CalibrationFit.of_temperature(temperature, self.link)
+        fit = CalibrationFit.from_temperature(temperature, self.link)
         self.fit = replace(fit, curves=curves, dataset=dataset)
         return temperature
 

@@ -6,7 +6,7 @@ from typing import Any
 from ..calibration import CalibrationFit
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult
-from ..reports.result_sections import CrossFit, DataSection, FitSection, PartsSection
+from ..reports.result_sections import CrossFit, DataSection, FitSection, SubsetSection
 
 
 def trained_result(
@@ -26,17 +26,17 @@ def trained_result(
     Args:
         confusion: that of words or pixels, whose predictions no temperature changes; None for samples.
         measured_on, fitted_on: the names of the data, if they have one; the same if they are the same samples.
-        **options: as for `RunResult.of`.
+        **options: as for `RunResult.from_metrics`.
     """
     cross_fit = CrossFit(**fit.to_dict()) if fit is not None and fit.is_cross_fitted else None
-    result = RunResult.of(
+    result = RunResult.from_metrics(
         loss,
         None if fit is None else fit.temperature,
         before,
         after,
         data=DataSection(measured_on=measured_on),
         fit=FitSection(fitted_on, cross_fit),
-        parts=PartsSection(gamma_history=gamma_history),
+        subsets=SubsetSection(gamma_history=gamma_history),
         **options,
     )
     if confusion is None:

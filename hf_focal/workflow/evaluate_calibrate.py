@@ -99,7 +99,7 @@ def evaluate(
             write_scores(save_scores, measured, opened)
         shows_examples = output is not None and not no_examples and _keep_examples(opened, measured_on)
 
-        sections: dict[str, Any] = {"parts": group_section(measured, num_bins)}
+        sections: dict[str, Any] = {"subsets": group_section(measured, num_bins)}
         earlier = None
         if reference is not None:
             earlier, sections["drift"] = compared_with(reference, opened, measured, num_bins)
@@ -289,7 +289,7 @@ def _measure(
     """
     fitted, measured = fitted_on.scores, measured_on.scores
     before, after = measured.measure(num_bins, fit.correction)
-    sections: dict[str, Any] = {"parts": group_section(measured, num_bins, fit.correction), "prior": prior}
+    sections: dict[str, Any] = {"subsets": group_section(measured, num_bins, fit.correction), "prior": prior}
     sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
     notes = notes + (fit.notes(fitted.score_names) if fit.is_cross_fitted else [])
     config_entries: dict[str, Any] = {}

@@ -11,18 +11,18 @@ from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds, ThresholdSamples, notes_on_yes, threshold_details
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
-from ..reports.result_sections import DriftSection, Groups, PartsSection, ThresholdSection
+from ..reports.result_sections import DriftSection, Groups, SubsetSection, ThresholdSection
 from ..scores.comparisons import drift, group_metrics
 from ..scores.score_set import ScoreSet
 from ..sources.source import Data, Source
 from ..utils.json_values import from_json
 
 
-def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None = None) -> PartsSection:
+def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None = None) -> SubsetSection:
     """Return the calibration of each group, if the scores have groups, after a correction."""
     if scores.groups is None:
-        return PartsSection()
-    return PartsSection(groups=Groups(**group_metrics(scores.collected(), num_bins, correction)))
+        return SubsetSection()
+    return SubsetSection(groups=Groups(**group_metrics(scores.collected(), num_bins, correction)))
 
 
 def compared_with(reference: Any, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:
@@ -73,7 +73,7 @@ def run_result(
     has_only_confidences = scores.kind == "confidence"
     if has_only_confidences:
         notes = [*notes, "confidences alone give no NLL, Brier score, or classwise error"]
-    result = RunResult.of(
+    result = RunResult.from_metrics(
         source.title(scores),
         temperature,
         before,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration.prior_shift import shares_of
+from ..calibration.prior_shift import class_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports.output_folder import check_new_file
 from ..scores.score_set import ScoreSet
@@ -69,7 +69,9 @@ def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarr
     """Return the share of each class or label in the samples; raise `InputError` if `new_prior` cannot be one."""
     scores = samples.scores
     source.check_prior(scores, new_prior)
-    return shares_of(scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names)
+    return class_shares(
+        scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names
+    )
 
 
 def check_new_scores(path: str | Path | None, source: Source) -> None:

@@ -44,7 +44,7 @@ def evaluate_scores(
             ``report.html``.
         on_result: a function that is called with the result before anything is written.
         **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
-            calibration of each group in `parts.groups`.
+            calibration of each group in `subsets.groups`.
 
     Raises:
         InputError: the table or an argument is wrong; the message is one line.

@@ -7,7 +7,7 @@ from test_cross_fitting import distorted
 from hf_focal import fit_correction, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.calibration.calibration_fit import scaling_name, score_trade
-from hf_focal.calibration.clusters import folds_of
+from hf_focal.calibration.clusters import random_folds
 
 
 def test_without_a_gain_all_of_the_score_is_refinement():
@@ -23,7 +23,7 @@ def test_without_a_gain_all_of_the_score_is_refinement():
 def test_thresholds_are_chosen_on_scores_of_fits_that_have_not_seen_the_sample():
     logits, labels = distorted(300)
     fit = fit_correction(logits, labels, "vector")
-    folds = torch.from_numpy(folds_of(len(labels), 5))
+    folds = torch.from_numpy(random_folds(len(labels), 5))
     for fold in range(5):
         of_others = fit_vector_scaling(logits[folds != fold], labels[folds != fold])
         expected = of_others.apply(logits[folds == fold].double())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_focal.calibration.clusters import folds_of, usable_clusters
+from hf_focal.calibration.clusters import random_folds, usable_clusters
 
 
 @pytest.mark.parametrize(("number", "is_named", "is_used"), [(9, False, False), (9, True, True), (10, False, True)])
@@ -23,5 +23,5 @@ def test_samples_that_all_differ_need_no_note():
 
 def test_a_cluster_is_in_one_fold():
     clusters = np.random.default_rng(0).integers(0, 30, 200)
-    folds = folds_of(np.arange(200) % 3, 5, clusters)
+    folds = random_folds(np.arange(200) % 3, 5, clusters)
     assert all(len({*folds[clusters == key]}) == 1 for key in range(30)) and {*folds} == {*range(5)}

@@ -9,8 +9,8 @@ from peak_memory import peak_bytes
 from scipy.special import chdtrc
 
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature
-from hf_focal.calibration.clusters import cluster_keys, folds_of
-from hf_focal.calibration.correction_methods import METHODS, OF_LINK
+from hf_focal.calibration.clusters import cluster_keys, random_folds
+from hf_focal.calibration.correction_methods import METHODS, METHODS_OF_LINK
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -158,7 +158,7 @@ def test_auto_hardly_ever_changes_logits_that_are_calibrated(num_classes):
     assert added / draws < 0.002
 
 
-@pytest.mark.parametrize(("link", "method"), [(link, method) for link, of in OF_LINK.items() for method in of])
+@pytest.mark.parametrize(("link", "method"), [(link, method) for link, of in METHODS_OF_LINK.items() for method in of])
 def test_every_method_is_cross_fitted(link, method):
     logits, labels = distorted(400)
     labels = torch.nn.functional.one_hot(labels, 3) if link == "sigmoid" else labels
@@ -185,7 +185,7 @@ def test_few_samples_correct_only_what_they_show(link):
 
 
 def test_folds_have_the_same_size_and_are_random():
-    folds = folds_of(65, 5)
+    folds = random_folds(65, 5)
     assert np.bincount(folds).tolist() == [13] * 5 and len({*folds[:13]}) > 1
 
 
@@ -248,10 +248,10 @@ def test_folds_of_clusters_keep_them_whole_and_depend_on_no_order():
     rng = np.random.default_rng(0)
     clusters = rng.integers(40, size=200)
     keys = cluster_keys([f"text {number}" for number in clusters], 200)
-    folds = folds_of(200, 5, keys)
+    folds = random_folds(200, 5, keys)
     assert all(len({*folds[clusters == number]}) == 1 for number in np.unique(clusters))
     order = rng.permutation(200)
-    assert np.array_equal(folds_of(200, 5, keys[order]), folds[order])
+    assert np.array_equal(random_folds(200, 5, keys[order]), folds[order])
     assert np.bincount(folds).min() >= 20 and cluster_keys(np.array(["a"]), 1)[0] == cluster_keys(["a"], 1)[0]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from hf_focal import InputError, fit_thresholds
 from hf_focal.calibration.threshold_goal import ThresholdGoal
-from hf_focal.calibration.thresholds import samples_of
+from hf_focal.calibration.thresholds import threshold_samples
 
 
 def test_the_target_that_is_given():
@@ -52,4 +52,4 @@ def test_it_chooses_as_fit_thresholds_does(link, target, value):
     expected = fit_thresholds(
         logits, labels, confidence=0.9, simultaneous=link == "sigmoid", link=link, **{target: value}
     )
-    assert goal.choose(samples_of(logits, labels, link), link) == expected
+    assert goal.choose(threshold_samples(logits, labels, link), link) == expected

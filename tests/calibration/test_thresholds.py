@@ -116,7 +116,7 @@ def test_design_effects_are_those_of_the_ratio_estimator():
     rng = np.random.default_rng(0)
     scores, clusters = rng.normal(size=300), rng.integers(60, size=300)
     hits = rng.random(300) < expit(scores + np.repeat(rng.normal(size=60), 5)[clusters])
-    candidates = _Candidates.of(scores, hits, clusters)
+    candidates = _Candidates.from_scores(scores, hits, clusters)
     order = np.argsort(-scores)
     for number in (10, 40, 90):
         count = candidates.counts[number]

@@ -21,7 +21,7 @@ from trained_models import error_of
 
 import hf_focal
 from hf_focal import Temperature
-from hf_focal.cli import small_commands
+from hf_focal.cli import package_commands
 from hf_focal.cli.main import command_parser, main
 from hf_focal.hub.hub_publishing import how_to_push
 from hf_focal.reports import RunResult, write_report
@@ -247,7 +247,7 @@ def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp
 def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
     seen = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(small_commands, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    monkeypatch.setattr(package_commands, "listed_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if shown is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -269,7 +269,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(small_commands, "listed_losses", interrupt)
+    monkeypatch.setattr(package_commands, "listed_losses", interrupt)
     assert main(["losses"]) == 130
     assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
 

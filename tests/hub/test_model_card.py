@@ -224,7 +224,9 @@ def sigmoid_run(num_labels):
     for metrics, factor in ((before, 4), (after, 2)):
         metrics.update(factor * labels - factor / 2, labels)
     fitted = Temperature(2.0, "nll", 0.1, 0.05, 0.9, 0.8, 50, 15)
-    return RunResult.of("cross_entropy", fitted, before, after, label_names=[f"l{i}" for i in range(num_labels)])
+    return RunResult.from_metrics(
+        "cross_entropy", fitted, before, after, label_names=[f"l{i}" for i in range(num_labels)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_other_tasks_have_a_card_too():
 def test_a_card_without_a_temperature_says_so():
     before = CalibrationMetrics(15)
     before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
-    result = RunResult.of("flsd53", None, before, None)
+    result = RunResult.from_metrics("flsd53", None, before, None)
     card = card_of(result)
     assert [entry.metric_name for entry in card.data.eval_results] == SIDES
     assert "No temperature was fitted" in card.text and "→" not in card.text and "bibtex" in card.text
@@ -392,7 +394,7 @@ def test_hostile_names_are_shown_as_they_are(name):
 def test_a_card_tells_of_a_temperature_that_was_folded_before():
     before = CalibrationMetrics(15)
     before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
-    card = card_of(RunResult.of("flsd53", None, before, None), folded_temperature=1.7)
+    card = card_of(RunResult.from_metrics("flsd53", None, before, None), folded_temperature=1.7)
     assert "T = 1.7 is folded into the weights; the results above include it." in card.text
     assert "No temperature was fitted" not in card.text
 

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from hf_focal.cli.small_commands import listed_losses
+from hf_focal.cli.package_commands import listed_losses
 from hf_focal.losses import LOSSES
 
 

@@ -254,10 +254,10 @@ def test_the_page_of_many_classes_has_the_most_frequent_errors(tmp_path):
     metrics = CalibrationMetrics()
     metrics.update(4 * logits, labels)
     names = [f"class {index}" for index in range(40)]
-    run = RunResult.of("m", None, metrics, None, label_names=names)
+    run = RunResult.from_metrics("m", None, metrics, None, label_names=names)
     pairs = [ConfusedPair("class 7", "class 8", 50, 50), ConfusedPair("class 0", "class 39", 1, 50)]
-    assert run.parts.confusion == Confusion(pairs=pairs)
-    assert len(run.parts.risk_coverage.before.answered) <= 100
+    assert run.subsets.confusion == Confusion(pairs=pairs)
+    assert len(run.subsets.risk_coverage.before.answered) <= 100
     page = Page(comparison_page([save(run, tmp_path / "run")], tmp_path / "page.html"))
     assert page.rows[-2:] == [["class 7", "class 8", "50", "100.0"], ["class 0", "class 39", "1", "2.0"]]
 
@@ -269,16 +269,16 @@ def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
     for names in (["a", "b", "c"], ["relevant"]):
         metrics = CalibrationMetrics(link="sigmoid")
         metrics.update(logits[:, : len(names)], labels[:, : len(names)])
-        run = RunResult.of("m", None, metrics, None, details={"model": "m"}, label_names=names)
+        run = RunResult.from_metrics("m", None, metrics, None, details={"model": "m"}, label_names=names)
         page = Page(comparison_page([save(run, tmp_path / names[0])], tmp_path / "page.html"))
         if len(names) > 1:
             expected = {row[0]: sorted(row) for row in cells(label_table(run))}
             shown = {row[0]: sorted(row) for row in page.rows if row[0] in expected}
             assert shown == {name: [cell.strip() for cell in row] for name, row in expected.items()}
-            assert run.parts.confusion is None
+            assert run.subsets.confusion is None
         else:
             counts = [[((logits[:, 0] >= 0) == j)[labels[:, 0] == i].sum().item() for j in (0, 1)] for i in (0, 1)]
-            assert run.parts.confusion == Confusion(["not relevant", "relevant"], counts)
+            assert run.subsets.confusion == Confusion(["not relevant", "relevant"], counts)
 
 
 def test_text_is_escaped(tmp_path):
@@ -340,9 +340,9 @@ def test_a_browser_shows_the_page(everything, tmp_path):
                 )
                 right = browser.value(f"Math.max(...{elements}.map(e => e.getBoundingClientRect().right))")
                 assert 0 < right <= width
-            colour = browser.value("getComputedStyle(document.body).backgroundColor")
-            assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
-            assert browser.value("getComputedStyle(document.querySelector('svg text')).fill") != colour
+            color = browser.value("getComputedStyle(document.body).backgroundColor")
+            assert (color == "rgb(255, 255, 255)") == (scheme == "light")
+            assert browser.value("getComputedStyle(document.querySelector('svg text')).fill") != color
             # What people come for is visible without scrolling.
             title = "document.querySelectorAll('thead th')[2]"
             assert browser.value(f"{title}.textContent") == "T"

@@ -124,7 +124,7 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
     before, after = CalibrationMetrics(link="sigmoid"), CalibrationMetrics(link="sigmoid")
     before.update(z, y)
     after.update(fitted.correction.apply(z), y)
-    result = RunResult.of("brier", fitted, before, after, label_names=["a", "b", "c"])
+    result = RunResult.from_metrics("brier", fitted, before, after, label_names=["a", "b", "c"])
     result.save(tmp_path / "metrics.json")
     own, eces = before.per_label(), after.per_label()["ece"]
     for run in (result, RunResult.load(tmp_path / "metrics.json")):
@@ -142,8 +142,8 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
         title, _, row = results_table([run]).splitlines()
         assert "| Macro ECE % |" in title and "classwise" not in title
         assert f"| {min(fitted.values):.2f} to {max(fitted.values):.2f} |" in row
-        assert next(iter(run.parts.worst_labels)) == worst.split(" | ")[0].removeprefix("| ")
-    bins = result.parts.worst_labels["a"][1]
+        assert next(iter(run.subsets.worst_labels)) == worst.split(" | ")[0].removeprefix("| ")
+    bins = result.subsets.worst_labels["a"][1]
     assert bins.count.sum() == 400 and bins.accuracy == pytest.approx(after.bins(0).accuracy, nan_ok=True)
 
 

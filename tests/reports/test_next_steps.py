@@ -128,7 +128,7 @@ def rare(is_one_logit, positives_are_rare=True, **details):
     logits = z[:, None] if is_one_logit else torch.stack([torch.zeros_like(z), z], 1)
     metrics = CalibrationMetrics(link="sigmoid" if is_one_logit else "softmax")
     metrics.update(logits, labels[:, None] if is_one_logit else labels)
-    return RunResult.of("m", None, metrics, None, details=DETAILS | details), logits, labels[:, None]
+    return RunResult.from_metrics("m", None, metrics, None, details=DETAILS | details), logits, labels[:, None]
 
 
 @pytest.mark.parametrize("fitted_on", [None, "dataset 'other.csv'"])

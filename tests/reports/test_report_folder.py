@@ -16,7 +16,7 @@ from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperatur
 from hf_focal.losses import AdaFocalGamma
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 from hf_focal.reports.group_figure import group_figure
-from hf_focal.reports.result_sections import Confusion, DataSection, PartsSection
+from hf_focal.reports.result_sections import Confusion, DataSection, SubsetSection
 
 LABELS = torch.arange(40) % 4
 
@@ -56,16 +56,16 @@ def test_measure_is_before_and_after_the_temperature():
     np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
     assert result.true_calibration_error is None
-    curves = result.parts.risk_coverage
+    curves = result.subsets.risk_coverage
     for curve, metrics in ((curves.before, before), (curves.after, after)):
         whole = metrics.risk_coverage()  # of fewer than 100 samples, so all points are kept
         assert (curve.answered, curve.errors) == (whole.answered.tolist(), whole.errors.tolist())
     counts = confusion_matrix(LABELS, predicted).tolist()
-    balance = result.parts.class_balance
+    balance = result.subsets.class_balance
     assert (balance.classes, balance.smallest, balance.largest) == (4, 10, 10)
     assert balance.predicted == int(predicted.bincount().max())
-    assert result.parts == PartsSection(
-        balance, None, result.parts.classes, curves, Confusion(["0", "1", "2", "3"], counts)
+    assert result.subsets == SubsetSection(
+        balance, None, result.subsets.classes, curves, Confusion(["0", "1", "2", "3"], counts)
     )
     assert result.data == DataSection(date=datetime.date.today().isoformat())
     assert result.details == {}
@@ -107,7 +107,7 @@ def test_the_report_shows_groups_with_their_intervals(tmp_path):
     columns |= {"ece": [0.2, 0.1], "ece_low": [0.1, 0.0], "ece_high": [0.25, 0.2]}
     result, _ = result_of(details={"groups": columns})
     assert tmp_path / "groups.png" in write_report(tmp_path, result)
-    axes = group_figure(result.parts.groups).axes[0]
+    axes = group_figure(result.subsets.groups).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     (dots, _, (bars,)) = axes.containers[0]
     assert dots.get_xdata().tolist() == [20, 10]
@@ -147,7 +147,7 @@ def test_the_report_shows_how_gamma_moved(tmp_path):
     assert [path.name for path in paths[-2:]] == ["gamma.png", "metrics.json"]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     assert imread(tmp_path / "gamma.png").std() > 0.1
-    assert RunResult.load(tmp_path / "metrics.json").parts.gamma_history == history
+    assert RunResult.load(tmp_path / "metrics.json").subsets.gamma_history == history
 
 
 def test_the_comparison_of_runs(tmp_path):
@@ -164,7 +164,7 @@ def test_the_comparison_of_runs(tmp_path):
 def test_the_report_of_a_model_without_temperature_that_was_trained_elsewhere(tmp_path):
     before = CalibrationMetrics(15)
     before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
-    result = RunResult.of("org/model", None, before, None)
+    result = RunResult.from_metrics("org/model", None, before, None)
     assert result.temperature == Temperature.unfitted(before.compute(), 15) and not result.temperature.is_fitted
     assert result.post == result.pre and float(result.temperature) == 1
     names = {path.name for path in write_report(tmp_path, result)}

@@ -26,13 +26,13 @@ def test_whoever_reads_a_section_gets_attributes():
     names = ("drift", "vector", "recall", "trainer")
     drift, vector, recall, trainer = (RunResult.load(FILES[0].with_name(f"{name}.json")) for name in names)
     assert isinstance(drift.drift, DriftSection) and isinstance(drift.drift.bins, ReliabilityBins)
-    assert drift.data.task == "scores" and drift.parts.groups.name and drift.fit.fitted_on is None
+    assert drift.data.task == "scores" and drift.subsets.groups.name and drift.fit.fitted_on is None
     assert isinstance(vector.thresholds, ThresholdSection) and vector.thresholds.share == "coverage"
     assert vector.method == vector.fit.cross_fit.method == "vector" and vector.has_own_test_data
-    assert isinstance(vector.parts.class_balance, ClassBalance) and not vector.details
+    assert isinstance(vector.subsets.class_balance, ClassBalance) and not vector.details
     assert recall.prior == PriorSection(["l0", "l1"], recall.prior.train_prior, [0.3, 0.4])
-    assert not recall.has_own_test_data and recall.parts.worst_labels
-    assert trainer.details == {"epochs": 2, "nested": {"a": [1, None]}} and len(trainer.parts.gamma_history) == 2
+    assert not recall.has_own_test_data and recall.subsets.worst_labels
+    assert trainer.details == {"epochs": 2, "nested": {"a": [1, None]}} and len(trainer.subsets.gamma_history) == 2
     assert trainer.data.model is None and trainer.notes == []
 
 

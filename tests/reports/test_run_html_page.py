@@ -137,14 +137,14 @@ def test_the_page_is_small(measured, tmp_path):
 
 def test_the_bins_of_the_classes_add_up_to_all(measured, tmp_path):
     result = RunResult.load(measured / "out" / "report" / "metrics.json")
-    classes = result.parts.classes
+    classes = result.subsets.classes
     bins = classes.bins(classes.before, [*range(10)])
     np.testing.assert_array_equal(sum(of.count for of in bins), result.pre_bins.count)
     hits = sum(np.nan_to_num(of.count * of.accuracy) for of in bins)
     np.testing.assert_allclose(hits, np.nan_to_num(result.pre_bins.count * result.pre_bins.accuracy))
-    curve = result.parts.risk_coverage.before
+    curve = result.subsets.risk_coverage.before
     assert curve.confidence == sorted(curve.confidence, reverse=True)
-    groups = result.parts.groups
+    groups = result.subsets.groups
     assert [round(of.ece(), 9) for (of,) in groups.bins] == [round(ece, 9) for ece in groups.ece_before]
 
 
@@ -161,7 +161,7 @@ def test_rare_labels_have_logarithmic_axes():
         },
         label_column="label_",
     )
-    classes = result.parts.classes
+    classes = result.subsets.classes
     assert classes.grid == [0, 1] and classes.num_samples == labels.sum(0).tolist()
     (rare,) = classes.bins(classes.before, [1])
     assert (rare.count > 0).sum() >= 4 and rare.count.sum() == 3000
@@ -185,7 +185,7 @@ def test_a_result_is_shown_as_its_verdict(measured):
 def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
     page = measured / "out" / "report.html"
     run = RunResult.load(measured / "out" / "report" / "metrics.json")
-    curve, size = run.parts.risk_coverage.before, 600
+    curve, size = run.subsets.risk_coverage.before, 600
     with contextlib.closing(Browser(tmp_path / "profile")) as browser:
         for width, scheme in ((1280, "light"), (390, "dark")):
             requests, complaints = browser.show(page, width, scheme)
@@ -213,8 +213,8 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
             # The picker draws the bins of a class.
             assert browser.value("document.querySelectorAll('#pick option').length") == 11
             name = browser.value("pick.value = 2, pick.onchange(), table.tBodies[0].rows[2].cells[0].textContent")
-            index = run.parts.classes.name.index(name)
-            (bins,) = run.parts.classes.bins(run.parts.classes.before, [index])
+            index = run.subsets.classes.name.index(name)
+            (bins,) = run.subsets.classes.bins(run.subsets.classes.before, [index])
             assert browser.value("document.querySelectorAll('#picked .bin').length") == (bins.count > 0).sum()
             drawn = browser.value("document.querySelector('#picked .ece').textContent")
             assert drawn == f"ECE {100 * bins.ece():.1f}%, {bins.count.sum()} predictions"

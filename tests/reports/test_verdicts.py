@@ -31,7 +31,7 @@ def measured(logits, labels, link="softmax", temperature=None, names=(), **detai
     before.update(logits, labels)
     after.update(logits if temperature is None else temperature.correction.apply(logits), labels)
     after = None if temperature is None else after
-    return RunResult.of("m", temperature, before, after, details=DETAILS | details, label_names=names)
+    return RunResult.from_metrics("m", temperature, before, after, details=DETAILS | details, label_names=names)
 
 
 def rare(informative: bool, size: int = 500):
@@ -138,7 +138,7 @@ def test_a_slope_of_logits_that_hardly_vary_is_told():
     before.update(logits, labels)
     after.update(platt.apply(logits), labels)
     details = DETAILS | {"calibration": fit_of("platt", platt)}
-    result = RunResult.of("m", None, before, after, details=details)
+    result = RunResult.from_metrics("m", None, before, after, details=details)
     assert "the slope of 188 is unusually large, which suggests that the logits barely vary" in warnings_of(result)[-1]
     assert "an AUROC of" in warnings_of(result)[-1]
 

@@ -106,7 +106,7 @@ def test_test_scores_of_another_kind_are_refused():
 
 
 def test_groups_are_measured_on_their_own(file):
-    groups = evaluate_scores(file, group="language").parts.groups
+    groups = evaluate_scores(file, group="language").subsets.groups
     rows = np.arange(len(LABELS)) % 4 == 0
     for name, mask in (("de", rows), ("en", ~rows)):
         own, at = CalibrationMetrics(), groups.name.index(name)
@@ -145,7 +145,7 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
 def test_only_the_scores_to_measure_need_groups(file, tmp_path):
     pd.read_csv(file).drop(columns="language").to_csv(tmp_path / "held_out.csv", index=False)
     result = calibrate_scores(tmp_path / "held_out.csv", test_scores=file, group="language")
-    assert sorted(result.parts.groups.name) == ["de", "en"]
+    assert sorted(result.subsets.groups.name) == ["de", "en"]
 
 
 def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
@@ -223,10 +223,10 @@ def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
     scores = rng.random(500)
     table = {"score": scores, "label": np.where(rng.random(500) < scores, "yes", "no")}
     result = calibrate_scores(table, classes=("no", "yes"), output=tmp_path / "out", **options)
-    assert result.parts.labels.name == ["yes"]
+    assert result.subsets.labels.name == ["yes"]
     if "new_prior" in options:
         assert result.prior.names == ["yes"]
-    assert evaluate_scores(table, classes=("no", "yes")).parts.labels.name == ["yes"]
+    assert evaluate_scores(table, classes=("no", "yes")).subsets.labels.name == ["yes"]
 
 
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):

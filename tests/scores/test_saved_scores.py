@@ -58,7 +58,7 @@ def test_groups_and_figures_come_back(tmp_path):
     result = evaluate(scores=tmp_path / "s.parquet", group="group")
     before, _ = scores.measure()
     assert result.pre == pytest.approx(before.compute(), rel=1e-12, nan_ok=True)
-    assert sorted(result.parts.groups.name) == ["de", "en"]
+    assert sorted(result.subsets.groups.name) == ["de", "en"]
 
 
 def test_a_full_disk_leaves_no_part_of_the_file(tmp_path):

@@ -55,8 +55,8 @@ def assert_same(streamed, result):
         for name in ("smooth_ece", "aurc"):
             assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
     assert streamed.pre_intervals["ece"] == pytest.approx(result.pre_intervals["ece"], abs=1e-9)
-    assert streamed.parts.confusion == result.parts.confusion
-    assert streamed.parts.class_balance == result.parts.class_balance
+    assert streamed.subsets.confusion == result.subsets.confusion
+    assert streamed.subsets.class_balance == result.subsets.class_balance
 
 
 @pytest.mark.parametrize("sort", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -148,7 +148,7 @@ def test_class_labels_keep_their_names():
     for given in (data, data.to_iterable_dataset()):
         result = evaluate_scores(given)
         assert result.pre["nll"] == pytest.approx(expected.pre["nll"], abs=1e-9)
-        assert result.parts.confusion.names == NAMES
+        assert result.subsets.confusion.names == NAMES
 
 
 @pytest.mark.usefixtures("small")
@@ -182,7 +182,7 @@ def test_the_only_positive_label_may_come_first(tmp_path):
     expected = evaluate_scores(rows[::3])
     assert result.pre["num_samples"] == 3000
     assert result.pre["ece"] == pytest.approx(expected.pre["ece"], abs=0.01)
-    assert result.parts.confusion.names == expected.parts.confusion.names
+    assert result.subsets.confusion.names == expected.subsets.confusion.names
 
 
 @pytest.mark.usefixtures("small")
@@ -250,7 +250,7 @@ def test_groups_thresholds_and_drift_come_from_the_sample(tmp_path, monkeypatch)
         threshold_scores=tmp_path / "reference.parquet",
         coverage=0.5,
     )
-    assert sum(result.parts.groups.num_samples) == 2000
+    assert sum(result.subsets.groups.num_samples) == 2000
     assert result.drift.p_value > 0.01
     assert result.thresholds.labels[0].value is not None
     fitted = calibrate_scores(

@@ -265,7 +265,7 @@ def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_p
 
     def tiny(scores, *given, **options):
         temperature = dataclasses.replace(fit(scores, *given, **options).temperature, value=1e-6)
-        return CalibrationFit.of_temperature(temperature)
+        return CalibrationFit.from_temperature(temperature)
 
     monkeypatch.setattr(trained.ModelScores, "fit", tiny)
     capsys.readouterr()

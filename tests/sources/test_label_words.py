@@ -237,7 +237,7 @@ def test_calibration_keeps_the_correction_and_the_prompt_but_not_the_model(case,
         **OPTIONS,
     )
     assert result.fit.cross_fit.method in ("bias", "vector", "matrix")
-    assert result.post["nll"] < result.pre["nll"] - 0.1 and len(result.parts.groups.name) == 2
+    assert result.post["nll"] < result.pre["nll"] - 0.1 and len(result.subsets.groups.name) == 2
     assert not [*(tmp_path / "out").glob("*.safetensors")]
     saved = json.loads((tmp_path / "out" / "correction.json").read_text(encoding="utf-8"))
     assert saved["classes"] == [*LABELS] and saved["label_words"]["prompt"] == PROMPT

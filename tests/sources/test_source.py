@@ -83,7 +83,7 @@ def test_groups_drift_and_thresholds_on_other_data():
     source = SimpleNamespace(link="softmax", classes=CLASSES, scores=lambda data: data)
     scores, others = Scores(logits, labels, classes=CLASSES, groups=groups), Scores(*other, classes=CLASSES)
     result = evaluate(source, scores, reference=others, precision=0.5, threshold_data=others)
-    assert sorted(result.parts.groups.name) == ["de", "en"]
+    assert sorted(result.subsets.groups.name) == ["de", "en"]
     assert 0 < result.drift.p_value <= 1
     (threshold,) = result.thresholds.labels
     assert threshold.name == "confidence" and threshold.precision >= 0.5

@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
-from trained_models import COLOURS, build
+from trained_models import COLORS, build
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -152,7 +152,7 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
         expected = trainer.fit.correction.apply(model.eval()(**inputs).logits)
         torch.testing.assert_close(saved(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
     result = trainer.report(encoded(test))
-    assert result.method == "platt" and result.parts.labels.slope == found.correction.A.tolist()
+    assert result.method == "platt" and result.subsets.labels.slope == found.correction.A.tolist()
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_grades_and_other_numbers_are_told_apart(tmp_path):
     rows = Dataset.from_parquet(data)
     Dataset.from_dict({"text": rows["text"], "label": [row % 4 for row in range(40)]}).to_parquet(data)
     result = evaluate_model(model, data, positive_from=2)
-    assert result.parts.labels.frequency == [0.5]
+    assert result.subsets.labels.frequency == [0.5]
     with pytest.raises(InputError, match=r"must hold 0 and 1 for a model with one logit, got 0.0, 1.0, 2.0, 3.0 in"):
         evaluate_model(model, data)
 
@@ -421,14 +421,14 @@ def test_the_classes_of_a_softmax_are_shifted(tmp_path):
     )
     rows = Dataset.from_parquet(str(trained.validation))
     labels = [rows.features["label"].int2str(label) for label in rows["label"]]  # in another order than the model's
-    old = [labels.count(name) / len(labels) for name in COLOURS.values()]
+    old = [labels.count(name) / len(labels) for name in COLORS.values()]
     assert shifted.prior.train_prior == pytest.approx(old)
     pair = {"text": "ba be", "text_pair": "bi"}
     before, after = (
         {item["label"]: item["score"] for item in pipeline("text-classification", str(folder), top_k=None)(pair)}
         for folder in (tmp_path / "plain", tmp_path / "shifted")
     )
-    odds = {name: before[name] * to / of for name, to, of in zip(COLOURS.values(), new, old, strict=True)}
+    odds = {name: before[name] * to / of for name, to, of in zip(COLORS.values(), new, old, strict=True)}
     expected = {name: value / sum(odds.values()) for name, value in odds.items()}
     assert after == pytest.approx(expected, abs=1e-5)
     card = (tmp_path / "shifted" / "README.md").read_text(encoding="utf-8")

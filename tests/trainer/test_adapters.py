@@ -43,7 +43,7 @@ class Fitted(FocalTrainer):
 
     def fit_temperature(self, *args, **kwargs):
         temperature = replace(super().fit_temperature(*args, **kwargs), value=T)
-        self.fit = CalibrationFit.of_temperature(temperature)
+        self.fit = CalibrationFit.from_temperature(temperature)
         return temperature
 
 

@@ -106,7 +106,7 @@ def test_correction_json_names_the_classes_if_there_are_any(model, head, classes
 
 def test_a_fit_from_elsewhere_is_measured_and_ends_with_training(tmp_path):
     trainer = trainer_of(tmp_path, max_steps=1)
-    trainer.fit = CalibrationFit.of_temperature(Temperature(2.0))
+    trainer.fit = CalibrationFit.from_temperature(Temperature(2.0))
     assert trainer.evaluate(EVAL)["eval_temperature"] == 2
     trainer.model.config.calibration = {"temperature": 3.0, "folded": False}  # in the config, not in the weights
     assert trainer.fit.correction.T == 2

@@ -169,7 +169,7 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
     for parameter in [*fitted.model.parameters()][-2:]:  # the head, whose weights in float64 then overflow
         parameter.data.mul_(1e20)
     temperature = replace(fitted.fit.temperature, value=1e-300)
-    fitted.fit = CalibrationFit.of_temperature(temperature)
+    fitted.fit = CalibrationFit.from_temperature(temperature)
     fitted.save_calibrated()
     assert "T = 1e-300 is not in the saved weights" in caplog.text and "weights and logits finite" in caplog.text
     assert Temperature.load(tmp_path / "model" / "temperature.json") == temperature
@@ -179,7 +179,7 @@ def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, mon
 
     monkeypatch.setattr(saved_model_folding, "fold_correction", fail)
     temperature = replace(temperature, value=1.5)
-    fitted.fit = CalibrationFit.of_temperature(temperature)
+    fitted.fit = CalibrationFit.from_temperature(temperature)
     fitted.save_calibrated()
     assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text
     config = json.loads((tmp_path / "model" / "config.json").read_text())

@@ -134,7 +134,7 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
     # The words of a sentence and the tokens of a text are not independent, so a bootstrap over them would mislead.
     independent = kind not in ("words", "causal", "seq2seq")
     assert ("ece" in result.pre_intervals) is independent and ("[low, high]" in summary(result)) is independent
-    assert (result.parts.class_balance is not None) is (kind in CLASSIFIERS)  # which needs no intervals
+    assert (result.subsets.class_balance is not None) is (kind in CLASSIFIERS)  # which needs no intervals
 
 
 def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
@@ -244,7 +244,7 @@ def test_what_is_saved(cases, kind, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert ('<img src="data:image/jpeg;base64,' in page) == (kind == "images")
     loaded = RunResult.load(report / "metrics.json")
-    assert loaded.temperature == result.temperature and loaded.parts == result.parts and loaded.data == result.data
+    assert loaded.temperature == result.temperature and loaded.subsets == result.subsets and loaded.data == result.data
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "trained on" not in card.partition("## Results")[0]
@@ -434,7 +434,7 @@ def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
     case = cases["images"]
     rows = load_dataset("parquet", data_files=str(case.validation), split="train")
     logits, _ = logits_of("images", case.folder, case.validation)
-    names = [trained_models.COLOURS[number] for number in logits.argmax(-1).tolist()]
+    names = [trained_models.COLORS[number] for number in logits.argmax(-1).tolist()]
     rows.remove_columns("label").add_column("label", names).to_parquet(tmp_path / "right.parquet")
     with pytest.warns(UserWarning, match="no T can be fitted, so T = 1"):
         result = calibrate_model(case.folder, str(tmp_path / "right.parquet"))
@@ -581,9 +581,9 @@ def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
     result = evaluate_model(case.folder, str(tmp_path / "test.parquet"), **options, **case.options)
     assert len(passes) == 2  # one for each data set
     table = evaluate_scores(tmp_path / "s.parquet", group="group")
-    assert result.parts.groups.name == table.parts.groups.name
-    assert result.parts.groups.ece == pytest.approx(table.parts.groups.ece, rel=1e-5)
-    assert sorted(result.parts.groups.name) == ["de", "en"]
+    assert result.subsets.groups.name == table.subsets.groups.name
+    assert result.subsets.groups.ece == pytest.approx(table.subsets.groups.ece, rel=1e-5)
+    assert sorted(result.subsets.groups.name) == ["de", "en"]
     assert result.drift.reference == f"reference {case.validation.name!r}"
     fitted = calibrate_model(
         case.folder,
@@ -592,7 +592,7 @@ def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
         group="language",
         **case.options,
     )
-    assert sorted(fitted.parts.groups.name) == ["de", "en"]
+    assert sorted(fitted.subsets.groups.name) == ["de", "en"]
     with pytest.raises(InputError, match=r"group must be a column of dataset .*, got 'month'"):
         evaluate_model(case.folder, str(case.test), group="month", **case.options)
     with pytest.raises(InputError, match=r"group must not be given for .*, of the task causal-lm, got 'language'"):

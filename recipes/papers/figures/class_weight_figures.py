@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from hf_focal.reports.figure_style import GREY, LINES, clean_axes, finished, title_above
+from hf_focal.reports.figure_style import GRAY, LINES, clean_axes, finished, title_above
 
 
 def normalized_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +54,7 @@ def class_weights_figure(
         highest = np.nanmax(ratio if values is ratio else [focal, recall], initial=0)
         axes.set_ylim(0, 1.05 * highest or 1)
         clean_axes(axes)
-    panels[2].axhline(1, color=GREY, linewidth=0.9, linestyle="--")
+    panels[2].axhline(1, color=GRAY, linewidth=0.9, linestyle="--")
     figure.colorbar(ScalarMappable(norm, colors), ax=panels, label="Training samples of the class", pad=0.02)
     if title:
         title_above(figure, title)

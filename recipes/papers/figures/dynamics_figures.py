@@ -17,7 +17,7 @@ from hf_focal.reports.figure_style import (
     ACCURACY,
     COLORS,
     GAP,
-    GREY,
+    GRAY,
     LINES,
     clean_axes,
     finished,
@@ -102,7 +102,7 @@ def dynamics_figure(history: History, title: str | None = None) -> Figure:
     figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     panel = axes[1, 0]
     for split, style in (("train", "--"), ("test", "-")):
-        for measure, words, color in (("error", "error", GREY), ("ece", "ECE", GAP)):
+        for measure, words, color in (("error", "error", GRAY), ("ece", "ECE", GAP)):
             _draw(panel, history, f"{split}_{measure}", color, style, 100, label=f"{split} {words}")
     panel.set_ylabel("Error and ECE, %")
     _from_0(panel)
@@ -156,7 +156,7 @@ def equal_mass_figure(histories: Mapping[str, History], measure: str) -> Figure:
                 entries = [entry | {measure: value} for entry, value in zip(history, values, strict=True)]
                 _draw(panel, entries, measure, *_look(number), 100, label=wrapped(run, 40))
             if measure == "gap":
-                panel.axhline(0, color=GREY, linewidth=0.8)
+                panel.axhline(0, color=GRAY, linewidth=0.8)
         row[0].set_ylabel(f"Bin {index + 1} of {num_bins}")
     for panel, title in zip(axes[0], ("Training samples", "Test samples"), strict=True):
         panel.set_title(title, fontsize=11)
@@ -274,7 +274,7 @@ def _finish(axes: np.ndarray) -> None:
         panel.xaxis.get_major_locator().set_params(integer=True)
         clean_axes(panel)
         if not panel.lines:
-            panel.text(0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=GREY)
+            panel.text(0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=GRAY)
     for panel in axes[-1]:
         panel.set_xlabel("Epoch")
 

@@ -13,7 +13,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hf_focal.reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
+from hf_focal.reports.figure_style import COLORS, GRAY, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
 from hf_focal.reports.run_results import scaled, write_json
 from hf_focal.validation import Array, check_positive
@@ -138,7 +138,7 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
             # Markers are a tenth of the diagonal apart, at different places for each run.
             marks = (0.1 * (number + 0.5) / len(results), 0.1)
             _draw_line(axes, number, *run.curves[out_set][side], markevery=marks)
-        axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
+        axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1.2, zorder=1)
         axes.set_title(f"{title} temperature scaling", fontsize=11)
         axes.set_xlabel("False positive rate (in distribution)")
         axes.set(xlim=(0, 1), ylim=(0, 1.02))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from hf_focal.calibration import Temperature
 from hf_focal.metrics.sample_scores import read_samples
 from hf_focal.reports import RunResult
-from hf_focal.reports.figure_style import ACCURACY, GREY, finished, wrapped
+from hf_focal.reports.figure_style import ACCURACY, GRAY, finished, wrapped
 from hf_focal.reports.markdown_tables import columns_table, format_number
 from hf_focal.reports.run_results import scaled
 from hf_focal.validation import Array
@@ -124,8 +124,8 @@ def examples_figure(
 
     indent, room = _MARGIN + 0.08, left - _MARGIN - 0.14
     cell: dict[str, Any] = {"room": _COLUMN - 0.04, "ha": "center"}
-    write(indent, _MARGIN + head_height / 2, "True label", room, color=GREY)
-    write(indent, bottom - 1.5 * _LINE, corner, room, color=GREY)
+    write(indent, _MARGIN + head_height / 2, "True label", room, color=GRAY)
+    write(indent, bottom - 1.5 * _LINE, corner, room, color=GRAY)
     # Pixels of small images are shown as squares; large images are smoothed.
     interpolation = "nearest" if images.shape[2] <= 100 else "antialiased"
     centers = [left + _COLUMN * (column + 0.5) for column in range(len(samples))]

@@ -25,7 +25,7 @@ def add_runs(folders: list[Path]) -> None:
     records = []
     for path in sorted(path for folder in folders for path in folder.rglob("report/metrics.json")):
         result = RunResult.load(path)
-        more = {"labels": to_json(replace(result.parts.labels, worst=None))}
+        more = {"labels": to_json(replace(result.subsets.labels, worst=None))}
         more["one_temperature"] = result.details["one_temperature"]
         records.append(record_of(path.parents[1]) | rounded(more))
     add_records(RUNS, records, lambda record: (record["loss"], record["seed"]))

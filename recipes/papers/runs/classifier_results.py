@@ -124,7 +124,7 @@ def _measure_labels(
         details["true_errors"], true = errors, (errors[0]["ece"], errors[2]["ece"])
     before, _, after = measured
     options: dict[str, Any] = {"details": details, "label_names": label_names_of(trainer.model)}
-    return RunResult.of(str(trainer.loss_config), temperature, before, after, true, **options)
+    return RunResult.from_metrics(str(trainer.loss_config), temperature, before, after, true, **options)
 
 
 def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:

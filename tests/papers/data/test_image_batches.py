@@ -77,23 +77,23 @@ def test_the_middle_square_of_what_is_not_square():
 
 
 def test_modes():
-    colour, grey, alpha = noise(6, 6), noise(6, 6, 1), noise(6, 6, 4)
+    color, gray, alpha = noise(6, 6), noise(6, 6, 1), noise(6, 6, 4)
     deep = RNG.integers(0, 2**16, (6, 6)).astype(np.uint16)
-    palette = PILImage.fromarray(colour).quantize(8)
-    black_and_white = PILImage.fromarray(grey).convert("1")
+    palette = PILImage.fromarray(color).quantize(8)
+    black_and_white = PILImage.fromarray(gray).convert("1")
     # Lying on its side, as cameras store it.
     orientation = PILImage.Exif()
     orientation[0x0112] = 6
-    turned = png(colour, exif=orientation)
-    files = [png(grey), png(alpha), png(deep), png(palette), png(black_and_white), turned]
+    turned = png(color, exif=orientation)
+    files = [png(gray), png(alpha), png(deep), png(palette), png(black_and_white), turned]
     decoded = decode_images(split_of(files), 6).numpy()
     expected = [
-        grey[..., None].repeat(3, 2),
+        gray[..., None].repeat(3, 2),
         alpha[..., :3],
         (deep // 256)[..., None].repeat(3, 2),
         palette.convert("RGB"),
         np.asarray(black_and_white)[..., None].repeat(3, 2) * 255,
-        np.rot90(colour, -1),
+        np.rot90(color, -1),
     ]
     for result, wanted in zip(decoded, expected, strict=True):
         np.testing.assert_array_equal(result, wanted)

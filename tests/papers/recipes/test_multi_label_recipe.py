@@ -74,7 +74,7 @@ def test_files_with_unknown_labels_and_no_known_posterior(tmp_path):
     (result,) = run(tmp_path / "out", **files, label_column="t0,t1", temperature_objective="ece", max_length=120)
     assert result.true_calibration_error is None and result.pre["num_entries"] == 90 + 81
     assert result.temperature.objective == "ece" and result.temperature.values == ()
-    assert result.parts.labels.name == ["t0", "t1"]
+    assert result.subsets.labels.name == ["t0", "t1"]
     scores = pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)("ba be")[0]
     assert {score["label"] for score in scores} == {"t0", "t1"}
     assert AutoTokenizer.from_pretrained(tmp_path / "out").model_max_length == 120

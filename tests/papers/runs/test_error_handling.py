@@ -18,7 +18,7 @@ recipe = import_recipe("text_classification")
 
 
 def command_line(folder, **options):
-    """Of a network of which a checkpoint has 21 kB of weights, and 48 kB of its optimiser."""
+    """Of a network of which a checkpoint has 21 kB of weights, and 48 kB of its optimizer."""
     sizes = {
         "variant": "strided",
         "vocab_size": 300,

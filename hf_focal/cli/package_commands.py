@@ -1,15 +1,13 @@
-"""The commands that need no model: each function that adds one's arguments is followed by the one that runs it.
+"""The commands about what comes with the package: its demo, losses, recipes, advice, and environment.
 
-Modules are imported only in the command that needs them, because importing takes seconds.
+Each function that adds the arguments of one is followed by the one that runs it. Modules are imported only in the
+command that needs them, because importing takes seconds.
 """
 
-import argparse
 import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from .parsing import refuse_arguments
 
 
 def add_demo(commands: Any) -> None:
@@ -106,56 +104,3 @@ def run_recommend(**arguments: Any) -> None:
     from ..recommendation import recommend
 
     print(recommend(**arguments))
-
-
-def add_apply(commands: Any) -> None:
-    text = "add calibrated probabilities, and decisions, to a file of scores"
-    parser = commands.add_parser("apply", help=text, argument_default=argparse.SUPPRESS)
-    parser.add_argument("correction", metavar="CORRECTION", help="the correction.json that calibrate --scores wrote")
-    parser.add_argument(
-        "scores", metavar="SCORES", nargs="?", help="a csv, tsv, json, jsonl or parquet file of scores"
-    )
-    parser.add_argument("--output", metavar="FILE", help="a new csv, tsv, jsonl or parquet file")
-    parser.add_argument("--score_column", metavar="COLUMN", help="as for evaluate")
-    parser.add_argument("--onnx", metavar="FILE", help="instead, write the correction as an ONNX graph to this file")
-    parser.set_defaults(run=run_apply)
-
-
-def run_apply(**arguments: Any) -> None:
-    from ..scores import correct_file, export_correction
-    from ..scores.class_labels import shown
-    from ..scores.correction_files import read_correction
-
-    if "onnx" in arguments:
-        if others := sorted(arguments.keys() - {"correction", "onnx"}):
-            refuse_arguments("apply", f"with --onnx, {others[0]} must not be given")
-        export_correction(arguments["correction"], arguments["onnx"])
-        print(f"Written to {arguments['onnx']}: a graph from scores to calibrated probabilities")
-        return
-    if missing := [name for name in ("scores", "output") if name not in arguments]:
-        refuse_arguments("apply", f"the following arguments are required: {', '.join(missing)}")
-    rows = correct_file(**arguments)
-    thresholds = read_correction(arguments["correction"]).get("thresholds")
-    decisions = " and decisions" if thresholds else ""
-    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
-    if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):
-        print(f"No threshold reaches the goal for {shown(missing)[1:-1]}: this never gets a yes, or is the answer")
-
-
-def add_report(commands: Any) -> None:
-    parser = commands.add_parser("report", help="put several runs on one page")
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
-    parser.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")
-    parser.set_defaults(run=run_report)
-
-
-def run_report(folders: list[str], output: str) -> None:
-    from ..reports import comparison_page, read_runs, results_table
-    from ..reports.markdown_tables import RESULTS_LEGEND
-
-    verb = "Replaced" if Path(output).exists() else "Written to"
-    page = comparison_page(folders, output)  # which names the file if one is broken
-    runs = [*read_runs(folders).values()]
-    print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
-    print("\n".join(run.describe() for run in runs))
-    print(f"{verb} {page}")
