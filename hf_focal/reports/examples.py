@@ -37,5 +37,5 @@ class Examples:
     """Samples, and a `hint`: a sentence on how to see more of their inputs, or ""."""
 
     mistakes: list[Example]
-    doubtful: list[Example]
+    least_confident: list[Example]
     hint: str = ""

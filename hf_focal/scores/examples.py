@@ -43,8 +43,8 @@ def find_examples(scores: Scores, inputs: Inputs, correction: Correction | None 
     else:
         return _label_examples(scores, inputs, correction)
     mistakes = _largest(np.where(known & ~right, rank, -np.inf))
-    doubtful = _largest(np.where(known & right, -rank, -np.inf))
-    shown = _shown_inputs(inputs, np.concatenate([mistakes, doubtful]))
+    least_confident = _largest(np.where(known & right, -rank, -np.inf))
+    shown = _shown_inputs(inputs, np.concatenate([mistakes, least_confident]))
 
     def listed(rows: np.ndarray) -> list[Example]:
         return [
@@ -58,7 +58,7 @@ def find_examples(scores: Scores, inputs: Inputs, correction: Correction | None 
             for row in rows.tolist()
         ]
 
-    return Examples(listed(mistakes), listed(doubtful))
+    return Examples(listed(mistakes), listed(least_confident))
 
 
 def _sigmoid(log_odds: Any) -> Any:
@@ -91,9 +91,9 @@ def _label_examples(scores: Scores, inputs: Inputs, correction: Correction | Non
     predicted, known = used >= 0, ~np.isnan(labels)
     right = predicted == (labels == 1)
     mistakes = _largest(np.where(known & ~right, np.abs(used), -np.inf).ravel())
-    doubtful = _largest(np.where(known & right, -np.abs(used), -np.inf).ravel())
+    least_confident = _largest(np.where(known & right, -np.abs(used), -np.inf).ravel())
     width = logits.shape[1]
-    shown = _shown_inputs(inputs, np.concatenate([mistakes, doubtful]) // width)
+    shown = _shown_inputs(inputs, np.concatenate([mistakes, least_confident]) // width)
     names = names_of(scores)
 
     def listed(entries: np.ndarray) -> list[Example]:
@@ -113,7 +113,7 @@ def _label_examples(scores: Scores, inputs: Inputs, correction: Correction | Non
             )
         return examples
 
-    return Examples(listed(mistakes), listed(doubtful))
+    return Examples(listed(mistakes), listed(least_confident))
 
 
 def _largest(values: np.ndarray) -> np.ndarray:

@@ -83,21 +83,21 @@ def large_table(argument: str, value: Any, text: Sequence[str] = ()) -> Any:
     if isinstance(value, ScoreRows):
         return value
     if isinstance(value, str | Path) or _is_files(value):
-        return _of_files(argument, *files_of(argument, value), text)
+        return _open_files(argument, *files_of(argument, value), text)
     datasets = sys.modules.get("pyarrow.dataset")  # already imported if the table is one of its datasets
     if datasets is not None and isinstance(value, datasets.Dataset):
 
         def scan(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
             return value.to_batches(columns=None if columns is None else [*columns], batch_size=size)
 
-        return _of_stream(argument, scan)
+        return _open_stream(argument, scan)
     if hasattr(value, "collect_batches"):  # a LazyFrame
 
         def collect(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[Any]:
             frame = value if columns is None else value.select(columns)
             return frame.collect_batches(chunk_size=size, maintain_order=True)
 
-        return _of_stream(argument, collect)
+        return _open_stream(argument, collect)
     if hasattr(value, "with_format") and not hasattr(value, "__len__"):  # an IterableDataset
 
         def iterate(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.Table]:
@@ -106,20 +106,20 @@ def large_table(argument: str, value: Any, text: Sequence[str] = ()) -> Any:
             for batch in selected.with_format("arrow").iter(batch_size=size):
                 yield batch.replace_schema_metadata(metadata or batch.schema.metadata)
 
-        return _of_stream(argument, iterate)
+        return _open_stream(argument, iterate)
     if hasattr(value, "with_format") and hasattr(value, "features"):  # a Dataset
-        if len(value) <= MOST_ROWS and _scores_of(value.with_format("arrow")[:1], len(value)) <= MOST_SCORES:
+        if len(value) <= MOST_ROWS and _num_scores(value.with_format("arrow")[:1], len(value)) <= MOST_SCORES:
             return value
 
         def select(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[pa.Table]:
             selected = value if columns is None else value.select_columns([*columns])
             return selected.with_format("arrow").iter(batch_size=size)
 
-        return _of_stream(argument, select, is_large=True)
+        return _open_stream(argument, select, is_large=True)
     if isinstance(value, pa.RecordBatchReader):
-        return _of_one_pass(argument, value)
+        return _open_reader(argument, value)
     rows = load(argument, value)
-    return _of_table(argument, rows)
+    return _open_rows(argument, rows)
 
 
 def _is_files(value: Any) -> bool:
@@ -130,16 +130,16 @@ def files_of(argument: str, value: Any) -> tuple[str, list[Path]]:
     """Return the name of a table and its files: one, those of a folder, those that match a pattern, or a list."""
     if not isinstance(value, str | Path):
         paths = [Path(part) for part in value]
-        return f"{paths[0].name} to {paths[-1].name}", _of_one_format(argument, value, paths)
+        return f"{paths[0].name} to {paths[-1].name}", _check_format(argument, value, paths)
     path = Path(value)
     if path.is_dir():
         files = sorted(part for part in path.rglob("*") if part.suffix.lower() in FORMATS and _is_visible(part, path))
-        return path.name, _of_one_format(argument, value, files)
+        return path.name, _check_format(argument, value, files)
     if any(mark in str(value) for mark in _GLOB) and not path.exists():
         root = Path(path.anchor or ".")
         pattern = str(path.relative_to(path.anchor)) if path.anchor else str(path)
         files = sorted(part for part in root.glob(pattern) if part.is_file() and part.suffix.lower() in FORMATS)
-        return path.name, _of_one_format(argument, value, files)
+        return path.name, _check_format(argument, value, files)
     return path.name, [path]
 
 
@@ -148,7 +148,7 @@ def _is_visible(path: Path, folder: Path) -> bool:
     return not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
 
 
-def _of_one_format(argument: str, value: Any, paths: list[Path]) -> list[Path]:
+def _check_format(argument: str, value: Any, paths: list[Path]) -> list[Path]:
     if not paths:
         raise InputError(argument, f"must have files that end in {', '.join(FORMATS)}, got none in {str(value)!r}")
     kinds = sorted({path.suffix.lower() for path in paths})
@@ -157,7 +157,7 @@ def _of_one_format(argument: str, value: Any, paths: list[Path]) -> list[Path]:
     return paths
 
 
-def _of_files(argument: str, name: str, paths: list[Path], text: Sequence[str]) -> Any:
+def _open_files(argument: str, name: str, paths: list[Path], text: Sequence[str]) -> Any:
     kind = paths[0].suffix.lower()
     if len(paths) == 1 and (kind not in FORMATS or not paths[0].is_file()):
         return paths[0]  # `read_scores` says what is wrong
@@ -168,9 +168,9 @@ def _of_files(argument: str, name: str, paths: list[Path], text: Sequence[str]) 
     else:
         is_large = sum(path.stat().st_size for path in paths) > _MOST_TEXT
     if not is_large:
-        return paths[0] if len(paths) == 1 else _joined(argument, name, paths, text)
+        return paths[0] if len(paths) == 1 else _read_files(argument, name, paths, text)
     if kind in (".json", ".npz", ".npy") and len(paths) == 1:
-        return _of_table(argument, load(argument, paths[0]))
+        return _open_rows(argument, load(argument, paths[0]))
 
     def read(columns: Sequence[str] | None, scores: Sequence[str], size: int) -> Iterator[ScoreRows]:
         return chain.from_iterable(
@@ -188,12 +188,12 @@ def _is_large_parquet(argument: str, paths: list[Path]) -> bool:
             return True
         first = next((file for file in files if file.metadata.num_rows), None)
         batch = None if first is None else next(first.iter_batches(1))
-        return batch is not None and _scores_of(pa.Table.from_batches([batch]), rows) > MOST_SCORES
+        return batch is not None and _num_scores(pa.Table.from_batches([batch]), rows) > MOST_SCORES
     except (pa.ArrowException, OSError):
         return False  # `read_scores` says what is wrong
 
 
-def _scores_of(first: pa.Table, rows: int) -> int:
+def _num_scores(first: pa.Table, rows: int) -> int:
     """Return how many numbers the columns of numbers, or of lists of these, have in so many rows."""
     return rows * sum(
         _width(column)
@@ -202,7 +202,7 @@ def _scores_of(first: pa.Table, rows: int) -> int:
     )
 
 
-def _joined(argument: str, name: str, paths: list[Path], text: Sequence[str]) -> ScoreRows:
+def _read_files(argument: str, name: str, paths: list[Path], text: Sequence[str]) -> ScoreRows:
     tables = [load(argument, path, text).table for path in paths]
     try:
         return ScoreRows(argument, name, pa.concat_tables(tables, promote_options="permissive"))
@@ -214,17 +214,17 @@ def _joined(argument: str, name: str, paths: list[Path], text: Sequence[str]) ->
 def in_batches(argument: str, value: Any, text: Sequence[str] = ()) -> TableBatches:
     """Return a table in batches, whatever its size. The arguments are those of `large_table`."""
     large = large_table(argument, value, text)
-    return large if isinstance(large, TableBatches) else _slices(argument, load(argument, large, text))
+    return large if isinstance(large, TableBatches) else _in_slices(argument, load(argument, large, text))
 
 
-def _of_table(argument: str, rows: ScoreRows) -> Any:
+def _open_rows(argument: str, rows: ScoreRows) -> Any:
     table = rows.table
-    if not len(table) or (len(table) <= MOST_ROWS and _scores_of(table.slice(0, 1), len(table)) <= MOST_SCORES):
+    if not len(table) or (len(table) <= MOST_ROWS and _num_scores(table.slice(0, 1), len(table)) <= MOST_SCORES):
         return rows
-    return _slices(argument, rows)
+    return _in_slices(argument, rows)
 
 
-def _slices(argument: str, rows: ScoreRows) -> TableBatches:
+def _in_slices(argument: str, rows: ScoreRows) -> TableBatches:
     table = rows.table
 
     def slices(columns: Sequence[str] | None, _: Sequence[str], size: int) -> Iterator[ScoreRows]:
@@ -235,14 +235,14 @@ def _slices(argument: str, rows: ScoreRows) -> TableBatches:
     return TableBatches(argument, rows.source, slices, paths=() if rows.path is None else (rows.path,))
 
 
-def _of_stream(argument: str, batches: Callable[..., Iterator[Any]], is_large: bool = False) -> Any:
+def _open_stream(argument: str, batches: Callable[..., Iterator[Any]], is_large: bool = False) -> Any:
     """Return a table that gives batches of something that Arrow takes; small ones are read at once."""
 
     def read(columns: Sequence[str] | None, scores: Sequence[str], size: int) -> Iterator[ScoreRows]:
         return _rows(argument, batches(columns, scores, size), size)
 
     table = TableBatches(argument, argument, read)
-    return table if is_large else _whole_or(argument, table)
+    return table if is_large else _read_if_small(argument, table)
 
 
 def _rows(argument: str, batches: Iterator[Any], size: int) -> Iterator[ScoreRows]:
@@ -260,27 +260,27 @@ def _table(batch: Any) -> pa.Table:
     return pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else pa.table(batch)
 
 
-def _whole_or(argument: str, table: TableBatches) -> Any:
+def _read_if_small(argument: str, table: TableBatches) -> Any:
     """Return the rows of a small table, or the table itself if it is large."""
     parts, rows = [], 0
     for part in table.read(None, (), 2**12):
         parts.append(part.table)
         rows += len(part.table)
-        if rows > MOST_ROWS or _scores_of(part.table.slice(0, 1), rows) > MOST_SCORES:
+        if rows > MOST_ROWS or _num_scores(part.table.slice(0, 1), rows) > MOST_SCORES:
             return table
     if not parts:
         raise InputError(argument, f"must have rows, got none in {table.source}")
     return ScoreRows(argument, argument, pa.concat_tables(parts))
 
 
-def _of_one_pass(argument: str, reader: pa.RecordBatchReader) -> Any:
+def _open_reader(argument: str, reader: pa.RecordBatchReader) -> Any:
     """Return the rows of a stream that can be read once; the first ones are kept until `read` is called for all."""
     first_tables: list[pa.Table] = []
     rows = 0
     for batch in reader:
         first_tables.append(_table(batch))
         rows += len(batch)
-        if len(batch) and (rows > MOST_ROWS or _scores_of(first_tables[-1].slice(0, 1), rows) > MOST_SCORES):
+        if len(batch) and (rows > MOST_ROWS or _num_scores(first_tables[-1].slice(0, 1), rows) > MOST_SCORES):
             break
     else:
         if not rows:
@@ -291,12 +291,12 @@ def _of_one_pass(argument: str, reader: pa.RecordBatchReader) -> Any:
         if columns is None:  # the first rows only, from which the meaning of the columns is decided
             yield from _rows(argument, iter(first_tables), size)
             return
-        for part in _rows(argument, chain(_emptied(first_tables), reader), size):
+        for part in _rows(argument, chain(_pop_all(first_tables), reader), size):
             yield replace(part, table=part.table.select([*columns]))
 
     return TableBatches(argument, argument, read, can_repeat=False)
 
 
-def _emptied(parts: list[Any]) -> Iterator[Any]:
+def _pop_all(parts: list[Any]) -> Iterator[Any]:
     while parts:
         yield parts.pop(0)

@@ -56,7 +56,7 @@ def test_the_samples_are_those_of_an_independent_computation():
     right = np.flatnonzero(predicted == scores.labels)
     for found, rows in (
         (examples.mistakes, wrong[np.argsort(-confidence[wrong])][:20]),
-        (examples.doubtful, right[np.argsort(confidence[right])][:20]),
+        (examples.least_confident, right[np.argsort(confidence[right])][:20]),
     ):
         assert [of.input for of in found] == table["message"].to_numpy()[rows].tolist()
         assert [of.label for of in found] == table["label"].to_numpy()[rows].tolist()
