@@ -9,7 +9,7 @@ from papers.data import newsgroups
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.pages import multi_label as page
 from papers.pages.records import read_records
-from recipe_modules import flags, import_recipe
+from recipe_modules import ON_CPU, TINY_TEXTS, flags, import_recipe
 from transformers import AutoConfig, AutoTokenizer, pipeline
 
 from hf_focal import Temperature
@@ -22,25 +22,8 @@ recipe = import_recipe("text_classification")
 
 def run(folder, **options):
     """The recipe with a tiny network; an option that is None is left out."""
-    values = {
-        "output_dir": folder,
-        "variant": "strided",
-        "multi_label": "true",
-        "num_generated": 120,
-        "validation_size": 60,
-        "max_length": 40,
-        "vocab_size": 300,
-        "embedding_size": 8,
-        "num_filters": 8,
-        "num_layers": 1,
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": 32,
-        "learning_rate": "1e-2",
-        "save_strategy": "no",
-        "use_cpu": "true",
-        "disable_tqdm": "true",
-    } | options
-    return recipe.main(flags(values))
+    training = {"multi_label": "true", "num_train_epochs": 1, "save_strategy": "no"}
+    return recipe.main(flags({"output_dir": folder} | TINY_TEXTS | training | ON_CPU | options))
 
 
 def test_a_run_reports_what_each_temperature_changes(tmp_path, capsys):
