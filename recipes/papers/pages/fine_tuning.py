@@ -37,8 +37,8 @@ from .fine_tuning_evidence import (
     uncorrected_after_long_training,
 )
 from .fine_tuning_records import add_runs
+from .page import DOCS, RECORDS, fill_page, page_command
 from .records import read_records
-from .tables import DOCS, RECORDS, fill_page, page_command
 
 OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}

@@ -24,8 +24,8 @@ from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_tempera
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.metrics.ood_metrics import detection_metrics, uncertainty
 
+from .page import RECORDS
 from .records import add_records, read_records
-from .tables import RECORDS
 
 RUNS = RECORDS / "fine_tuning.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")

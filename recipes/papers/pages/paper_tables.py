@@ -11,7 +11,7 @@ import yaml
 
 from hf_focal.reports.markdown_tables import MISSING, columns_table
 
-from .tables import PAPERS, mean_and_deviation
+from .page import PAPERS, mean_and_deviation
 
 TABLES = PAPERS / "tables"
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables

@@ -12,8 +12,8 @@ import pandas as pd
 
 from hf_focal.reports.markdown_tables import rows_table
 
+from .page import DOCS, RECORDS, fill_page, page_command, seed_rows
 from .records import add_records, read_records
-from .tables import DOCS, RECORDS, fill_page, page_command, seed_rows
 
 RUNS, PAGE = RECORDS / "sft.csv", DOCS / "sft.md"
 # Title -> the key in a run's record, a factor, and the number of decimals.

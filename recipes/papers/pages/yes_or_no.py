@@ -2,7 +2,7 @@
 
     python -m papers.pages.yes_or_no out/yes_or_no
 
-The tables go to recipes/papers/records/printed_tables, and from there into the page.
+The tables go to recipes/papers/records/finished_tables, and from there into the page.
 """
 
 import json
@@ -19,8 +19,8 @@ from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_p
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.markdown_tables import MISSING
 
-from . import printed_tables
-from .tables import fill_page, page_command, seed_rows
+from . import finished_tables
+from .page import fill_page, page_command, seed_rows
 
 # The texts of a page by name, and its tables: their titles and rows.
 Contents = tuple[dict[str, str], dict[str, tuple[list[str], Iterable[list[str]]]]]
@@ -175,9 +175,9 @@ def add_runs(folders: list[Path]) -> None:
             continue
         texts, tables = contents(own)
         for title, (titles, rows) in tables.items():
-            printed_tables.write_table(printed_tables.TABLES / "yes_or_no" / f"{name}_{title}.csv", titles, list(rows))
-        fill_page(printed_tables.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
+            finished_tables.write_table("yes_or_no", f"{name}_{title}", titles, rows)
+        fill_page(finished_tables.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
 
 
 if __name__ == "__main__":
-    page_command(__doc__, printed_tables.write_page, add_runs)
+    page_command(__doc__, finished_tables.write_page, add_runs)
