@@ -38,7 +38,7 @@ def write_page() -> None:
         columns |= {f"{title}, {name}": (f"{stage}/{key}", 100, 2) for stage, name in STAGES.items()}
     seeds = ", ".join(f"{loss}: {count}" for loss, count in runs["loss"].value_counts(sort=False).items())
     table = rows_table(["Loss", *columns], seed_rows(runs, ["loss"], columns.values()))
-    fill_page(PAGE, {"multi_label": f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n{table}"})
+    fill_page(PAGE, {"multi_label_seeds": seeds, "multi_label": table})
 
 
 if __name__ == "__main__":
