@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from peak_memory import peak_bytes
 from scipy.special import chdtrc
 
+from benchmarks.measuring import peak_bytes
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature
 from hf_focal.calibration.clusters import cluster_keys, folds_of
 from hf_focal.calibration.correction_methods import METHODS, OF_LINK
