@@ -185,11 +185,11 @@ def check_new_prior(new_prior: Any, objective: str, goal: ThresholdGoal | None) 
         return
     if objective != "nll":
         raise InputError("objective", f"must be 'nll' with new_prior, got {objective!r}")
-    if goal is not None and goal.target == "precision":
+    if goal is not None and goal.target in ("precision", "f1", "cost"):
         raise InputError(
-            "precision",
+            goal.target,
             f"must not be given with new_prior: it would hold only for the share of positives in dataset, "
-            f"got {goal.least}",
+            f"got {goal.value}",
         )
 
 

@@ -1,50 +1,64 @@
-"""What thresholds must reach, as the arguments of `evaluate` and `calibrate` say it."""
+"""What thresholds must reach, or make best, as the arguments of `evaluate` and `calibrate` say it."""
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import InputError
 from ..validation import check_fraction
-from .thresholds import Thresholds, ThresholdSamples, thresholds_of
+from .thresholds import GUARANTEED, Thresholds, ThresholdSamples, check_cost, thresholds_of
 
 
 @dataclass(frozen=True)
 class ThresholdGoal:
-    """A precision, recall, or coverage that thresholds must reach.
+    """A precision, recall, or coverage that thresholds must reach, or an F1 or a cost that they make best.
 
     Attributes:
-        target: "precision", "recall", or "coverage".
-        least: the least value of it, in (0, 1).
-        confidence: the probability, over draws of the samples that thresholds are chosen on, with which it holds.
+        target: "precision", "recall", "coverage", "f1", or "cost".
+        value: the least precision, recall, or coverage, in (0, 1); the costs of a false positive and of a false
+            negative; True for "f1".
+        confidence: the probability, over draws of the samples that thresholds are chosen on, with which a precision,
+            recall, or coverage holds.
         simultaneous: whether the guarantees of all labels hold together, rather than each by itself.
     """
 
     target: str
-    least: float
+    value: Any
     confidence: float = 0.95
     simultaneous: bool = False
 
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether the target can be promised for other samples."""
+        return self.target in GUARANTEED
+
     @classmethod
-    def checked(cls, confidence: float, simultaneous: bool, **targets: float | None) -> "ThresholdGoal | None":
-        """Return the goal of the one target that is not None; None if there is none.
+    def checked(cls, confidence: float, simultaneous: bool, **targets: Any) -> "ThresholdGoal | None":
+        """Return the goal of the one target that is neither None nor False; None if there is none.
 
         Raises:
-            InputError: there are several targets; the target or `confidence` is outside (0, 1); `simultaneous` is
-                given without a target.
+            InputError: there are several targets; a share or `confidence` is outside (0, 1); the costs are not two
+                numbers; `simultaneous` is given without a target that can be guaranteed.
         """
-        named = {name: value for name, value in targets.items() if value is not None}
+        named = {name: value for name, value in targets.items() if value is not None and value is not False}
         if len(named) > 1:
             (first, value), (second, other), *_ = named.items()
             raise InputError(first, f"must not be given if {second} is given, got {value} and {other}")
         for name, value in (named | {"confidence": confidence}).items():
-            check_fraction(name, value)
-        if simultaneous and not named:
-            raise InputError("simultaneous", f"needs {' or '.join(targets)}, got none of them")
-        for target, least in named.items():
-            return cls(target, least, confidence, simultaneous)
+            if name == "cost":
+                check_cost(value)
+            elif name != "f1":
+                check_fraction(name, value)
+        guaranteed = [name for name in targets if name in GUARANTEED]
+        if simultaneous and not named.keys() & {*guaranteed}:
+            got = next(iter(named), "none of them")
+            raise InputError("simultaneous", f"needs {' or '.join(guaranteed)}, got {got}")
+        for target, value in named.items():
+            return cls(target, value, confidence, simultaneous)
         return None
 
     def choose(self, samples: ThresholdSamples, link: str) -> Thresholds:
         """Choose a threshold for each label or, with a softmax, one for the confidence."""
-        return thresholds_of(
-            samples, self.target, self.least, self.confidence, simultaneous=self.simultaneous, link=link
-        )
+        least = float(self.value) if self.has_guarantee else math.nan
+        cost = self.value if self.target == "cost" else None
+        return thresholds_of(samples, self.target, least, self.confidence, cost, self.simultaneous, link)

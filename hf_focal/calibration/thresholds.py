@@ -18,6 +18,7 @@ docs/research/thresholds.md simulates all of this.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -40,6 +41,8 @@ _PRIOR_ERRORS = 2
 _NEARLY_ALL = 0.95  # the share of samples to which a threshold says yes, from which on a note warns of it
 _POWER = 0.8  # of the test after as many more samples as a reason names
 _MOST_STEPS = 96  # of 5%: a reason names at most about 100 times as many samples; more would be a guess
+# What to change if a threshold says yes to nearly all samples.
+_ADVICE = {"recall": "ask for a lower recall", "f1": "ask for a precision", "cost": "check the costs"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Thresholds:
         simultaneous: whether the guarantees of all labels hold together, rather than each by itself.
         num_clusters: the number of clusters in which the samples come, whose draws the guarantee is over; None if each
             sample is a draw of its own.
+        cost: for the target "cost", the costs of a false positive and of a false negative.
     """
 
     target: str
@@ -75,6 +79,7 @@ class Thresholds:
     num_samples: tuple[int, ...]
     simultaneous: bool = False
     num_clusters: int | None = None
+    cost: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         lines = []
@@ -89,8 +94,10 @@ class Thresholds:
 
     def describe(self) -> str:
         """Say what the thresholds are for, such as "precision >= 90% with 95% confidence, each label by itself"."""
-        if self.target not in GUARANTEED:
-            return "the largest F1" if self.target == "f1" else "the smallest cost"
+        if self.target == "f1":
+            return "the largest F1"
+        if self.cost is not None:
+            return f"the smallest cost ({self.cost[0]:g} a false positive, {self.cost[1]:g} a false negative)"
         goal = f"{self.target} >= {100 * self.goal:g}%"
         if math.isnan(self.confidence):
             return f"{goal}, without a guarantee"
@@ -146,6 +153,8 @@ class Thresholds:
             goal = {"goal": self.goal, "guarantee": self.describe(), "conditions": self.conditions()}
             if not math.isnan(self.confidence):
                 goal["confidence"] = self.confidence
+        if self.cost is not None:
+            goal = {"cost": [*self.cost]}
         return {"target": self.target, **goal, "link": self.link, "labels": list(names), "values": label_values}
 
 
@@ -209,7 +218,7 @@ def fit_thresholds(
             clusters, the clusters are.
         link: "softmax" for a threshold on the confidence above which to answer ("answer or abstain"), with a precision
             over all answers.
-        ignore_index: the label to leave out.
+        ignore_index: the label to leave out; with a sigmoid, neither 0 nor 1.
 
     Raises:
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
@@ -241,15 +250,17 @@ def fit_thresholds(
         check_fraction(target, goals[target])
         check_fraction("confidence", confidence)
         goal = float(goals[target])  # type: ignore[arg-type]
-    if cost is not None and not _are_costs(cost):
-        raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
+    if cost is not None:
+        check_cost(cost)
     samples = samples_of(scores, labels, link, per_label, ignore_index, clusters)
-    return thresholds_of(samples, target, goal, confidence, cost or (1.0, 1.0), simultaneous, link)
+    return thresholds_of(samples, target, goal, confidence, cost, simultaneous, link)
 
 
-def _are_costs(cost: Any) -> bool:
+def check_cost(cost: Any) -> None:
+    """Raise `InputError` unless `cost` has the cost of a false positive and that of a false negative."""
     is_pair = isinstance(cost, Sequence) and len(cost) == 2 and all(isinstance(value, Real) for value in cost)
-    return is_pair and min(cost) >= 0 and max(cost) > 0
+    if not (is_pair and all(map(math.isfinite, cost)) and min(cost) >= 0 and max(cost) > 0):
+        raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
 
 
 def thresholds_of(
@@ -257,7 +268,7 @@ def thresholds_of(
     target: str,
     goal: float,
     confidence: float,
-    cost: tuple[float, float] = (1.0, 1.0),
+    cost: tuple[float, float] | None = None,
     simultaneous: bool = False,
     link: str = "sigmoid",
 ) -> Thresholds:
@@ -276,7 +287,7 @@ def thresholds_of(
                 label_scores[positive], None if cluster is None else cluster[positive], goal, risk, unit
             )
         else:
-            value, reason = _optimal(label_scores, hit, target, cost)
+            value, reason = _optimal(label_scores, hit, cost)
         log_odds.append(value)
         reasons.append(reason)
     measured = [
@@ -297,6 +308,7 @@ def thresholds_of(
         tuple(len(label_scores) for label_scores in samples.scores),
         simultaneous,
         None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
+        None if cost is None else (float(cost[0]), float(cost[1])),
     )
 
 
@@ -313,7 +325,7 @@ def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Seque
             notes.append(
                 f"the threshold of {name!r} says yes to {100 * yes:.0f}% of the samples that it was chosen on, "
                 f"{100 * hits.mean():.0f}% of which are positives: it hardly tells them apart, so "
-                + ("ask for a lower recall" if thresholds.target == "recall" else "ask for a higher precision")
+                + _ADVICE.get(thresholds.target, "ask for a higher precision")
             )
     return notes
 
@@ -473,6 +485,7 @@ def _tail(errors: Any, size: Any, share: float) -> np.ndarray:
     return np.where(rest > 0, scipy.special.betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
 
 
+@lru_cache(maxsize=10_000)  # the labels of a model ask for the same ones
 def _least(errors: int, goal: float, risk: float) -> int:
     """Return the smallest number of samples of which `errors` errors show a precision, or recall, of `goal`."""
     low, high = errors, errors + 1
@@ -527,15 +540,15 @@ def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: f
     return counts / design_effects * (sample_quantile / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
 
 
-def _optimal(scores: np.ndarray, hits: np.ndarray, target: str, cost: tuple[float, float]) -> tuple[float | None, str]:
-    """Return the threshold with the largest F1 or the smallest cost."""
+def _optimal(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, float] | None) -> tuple[float | None, str]:
+    """Return the threshold with the smallest cost or, without costs, with the largest F1."""
     order = np.argsort(-scores, kind="stable")
     scores, hits, ones = scores[order], hits[order], int(hits.sum())
     if not ones:
         return None, "needs positives"
     num_hits, count = np.cumsum(hits), np.arange(1, len(scores) + 1)
     last = np.append(scores[:-1] != scores[1:], True)  # a threshold cannot split ties
-    if target == "f1":
+    if cost is None:
         value = 2 * num_hits / (count + ones)
     else:
         value = -(cost[0] * (count - num_hits) + cost[1] * (ones - num_hits))
@@ -675,6 +688,24 @@ def _decided(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], name
             "pipeline_output", f"must have the scores of all {needed} labels, got {len(items)}: pass top_k=None"
         )
     return [item["label"] for item in items if item["score"] >= values.get(item["label"], math.inf)]
+
+
+def decide(probabilities: np.ndarray, record: Mapping[str, Any]) -> np.ndarray:
+    """Decide by the thresholds of a record, as `apply_thresholds` does for the output of a pipeline.
+
+    Args:
+        probabilities: of each label, (N, L); of each class, for a softmax. Floats of any width.
+        record: what `Thresholds.record` returned for these labels or classes.
+
+    Returns:
+        Whether each label applies, (N, L), never one without a threshold; for a softmax, whether the most probable
+        class is the answer, (N,).
+    """
+    bounds = np.array([record["values"].get(name, math.inf) for name in record["labels"]])
+    is_reached = probabilities >= bounds
+    if record["link"] != "softmax":
+        return is_reached
+    return np.take_along_axis(is_reached, probabilities.argmax(1)[:, None], 1)[:, 0]
 
 
 def threshold_details(

@@ -177,6 +177,9 @@ def _add_output_and_thresholds(groups: dict[str, Any]) -> None:
     output.add_argument("--no_examples", action="store_true", help="leave samples of the data out of report.html")
     thresholds.add_argument("--precision", type=float, metavar="P", help="choose thresholds above which P are right")
     thresholds.add_argument("--recall", type=float, metavar="R", help="or thresholds that find R of the positives")
+    thresholds.add_argument("--f1", action="store_true", help="or, without a promise, thresholds of the largest F1")
+    costs = "or of the least cost: that of a false positive, and of a false negative, such as 1,5"
+    thresholds.add_argument("--cost", type=numbers, metavar="FP,FN", help=costs)
     thresholds.add_argument("--confidence", type=float, metavar="C", help="the confidence level of these [0.95]")
     thresholds.add_argument(
         "--simultaneous", action="store_true", help="let them hold for all labels together, not each by itself"

@@ -92,10 +92,13 @@ def run_recipe(action: str, name: str = "", output_dir: str = ".") -> None:
 
 
 def add_recommend(commands: Any) -> None:
-    parser = commands.add_parser("recommend", help="a loss and a correction for fine-tuning an encoder, and why")
-    parser.add_argument("--num_classes", type=int, metavar="N", required=True, help="the number of classes")
-    parser.add_argument("--train_samples", type=int, metavar="N", required=True, help="the number of training samples")
-    parser.add_argument("--epochs", type=float, metavar="N", default=3.0, help="epochs of training [%(default)g]")
+    text = "a loss and a correction for fine-tuning an encoder or a language model, and why"
+    parser = commands.add_parser("recommend", help=text, argument_default=argparse.SUPPRESS)
+    task = "text-classification, or causal-lm for a language model (SFT) [text-classification]"
+    parser.add_argument("--task", metavar="TASK", help=task)
+    parser.add_argument("--num_classes", type=int, metavar="N", help="of classification: the number of classes")
+    parser.add_argument("--train_samples", type=int, metavar="N", help="and the number of training samples")
+    parser.add_argument("--epochs", type=float, metavar="N", help="and epochs of training [3]")
     parser.add_argument(
         "--held_out_samples", type=int, metavar="N", required=True, help="labeled samples to correct on"
     )
@@ -109,9 +112,8 @@ def run_recommend(**arguments: Any) -> None:
 
 
 def add_apply(commands: Any) -> None:
-    parser = commands.add_parser(
-        "apply", help="add calibrated probabilities to a file of scores", argument_default=argparse.SUPPRESS
-    )
+    text = "add calibrated probabilities, and decisions, to a file of scores"
+    parser = commands.add_parser("apply", help=text, argument_default=argparse.SUPPRESS)
     parser.add_argument("correction", metavar="CORRECTION", help="the correction.json that calibrate --scores wrote")
     parser.add_argument(
         "scores", metavar="SCORES", nargs="?", help="a csv, tsv, json, jsonl or parquet file of scores"
@@ -124,6 +126,8 @@ def add_apply(commands: Any) -> None:
 
 def run_apply(**arguments: Any) -> None:
     from ..scores import correct_file, export_correction
+    from ..scores.class_labels import shown
+    from ..scores.correction_files import read_correction
 
     if "onnx" in arguments:
         if others := sorted(arguments.keys() - {"correction", "onnx"}):
@@ -134,7 +138,11 @@ def run_apply(**arguments: Any) -> None:
     if missing := [name for name in ("scores", "output") if name not in arguments]:
         refuse_arguments("apply", f"the following arguments are required: {', '.join(missing)}")
     rows = correct_file(**arguments)
-    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
+    thresholds = read_correction(arguments["correction"]).get("thresholds")
+    decisions = " and decisions" if thresholds else ""
+    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
+    if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):
+        print(f"No threshold reaches the goal for {shown(missing)[1:-1]}: this never gets a yes, or is the answer")
 
 
 def add_report(commands: Any) -> None:

@@ -34,5 +34,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
+    """Samples, and a `hint`: a sentence on how to see more of their inputs, or ""."""
+
     mistakes: list[Example]
     doubtful: list[Example]
+    hint: str = ""

@@ -130,7 +130,7 @@ def threshold_command(
     if result.data.model is None or (arguments is None and result.data.options is None):
         return goal, f"fit_thresholds(logits, labels, {goal}=GOAL, link={result.link!r})"
     arguments = _recorded(result) | {"output": folder} if arguments is None else dict(arguments)
-    old = ("precision", "coverage", "recall", "push_to_hub", "private", "reference", "save_scores")
+    old = ("precision", "coverage", "recall", "f1", "cost", "push_to_hub", "private", "reference", "save_scores")
     choosing = {key: value for key, value in arguments.items() if key not in old} | {goal: "GOAL"}
     if not calibrated:
         held_out = "threshold_scores" if "scores" in arguments else "threshold_dataset"

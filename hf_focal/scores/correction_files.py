@@ -1,9 +1,7 @@
 """Files with corrections, ``correction.json``, and the correction of files of scores."""
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,14 @@ from tqdm.auto import tqdm
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import FILE_VERSIONS
-from ..reports.output_folder import check_new_file
+from ..calibration.thresholds import decide
+from ..reports.output_folder import check_new_file, file_errors
 from ..reports.run_results import write_json
+from ..utils.atomic_write import whole_file
 from ..validation import InputError
 from .column_names import KINDS
 from .schema import LINKS, Schema
+from .score_set import names_of
 from .score_table import read_scores
 from .table_files import score_batches
 
@@ -59,7 +60,11 @@ def correct_file(
 ) -> int:
     """Correct the scores in a file, in batches, and write the file with the calibrated probabilities added.
 
-    The new columns are ``calibrated_<class>``, or one column ``calibrated`` for one score or unnamed classes.
+    The new columns are ``calibrated_<class>``, or one column ``calibrated`` for one score or unnamed classes. If
+    ``correction.json`` has thresholds, there are decisions by them, too. With a softmax, ``decision`` is the most
+    probable class, or null (in a csv file, empty) where its probability is below the threshold, or there is none. With
+    one score, ``decision`` is true or false, and with several labels, so is ``decision_<label>``; a label without a
+    threshold never applies.
 
     Args:
         correction: the file ``correction.json``.
@@ -89,9 +94,8 @@ def correct_file(
     check_new_file("output", target)
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
-    # Each process writes to a file of its own, so that two processes do not mix their rows.
-    count, writer, part = 0, None, target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    count, writer = 0, None
+    with whole_file(target) as part:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
             columns_of_scores = () if score_column or schema is None else schema.columns
             for batch in score_batches(source, _ROWS, columns_of_scores, suffix in (".csv", ".tsv")):
@@ -110,30 +114,21 @@ def correct_file(
                     where = batch.where(int(infinite.argmax()))
                     raise InputError("scores", f"must be finite for {fitted.method} scaling, got -inf in {where}")
                 logits = torch.from_numpy(fitted.apply(table.logits))
-                probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
-                corrected = _with_columns(batch.table, probabilities.numpy(), saved["classes"], suffix)
-                with _writing(target):
+                probabilities = (logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)).numpy()
+                corrected = _with_probabilities(batch.table, probabilities, saved["classes"], suffix)
+                if "thresholds" in saved:
+                    thresholds = _checked_thresholds(saved["thresholds"], names_of(table), saved["link"])
+                    corrected = _with_decisions(corrected, probabilities, thresholds, saved["classes"], suffix)
+                with file_errors("output", target):
                     writer = _writer(part, suffix, corrected.schema) if writer is None else writer
                     writer(corrected)
                 count += len(corrected)
                 progress.update(len(corrected))
         if writer is None:
             raise InputError("scores", f"must have rows, got none in {str(source)!r}")
-        with _writing(target):
+        with file_errors("output", target):
             writer(None)
-            part.rename(target)
-    finally:
-        part.unlink(missing_ok=True)
     return count
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """Raise `InputError` for what the system says of a file in writing, such as that the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError("output", f"must be a file that can be written, got {str(target)!r}: {error}") from error
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:
@@ -195,20 +190,62 @@ def _without_schema(saved: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:
-    names = ["calibrated", *(f"calibrated_{name}" for name in classes or range(probabilities.shape[1]))]
-    if taken := {*names} & {*batch.column_names}:
-        raise InputError("scores", f"must have no calibrated probabilities yet, got a column {min(taken)!r}")
-    if probabilities.shape[1] == 1:
-        return batch.append_column("calibrated", pa.array(probabilities[:, 0]))
+def _named_columns(name: str, values: np.ndarray, classes: list[str], suffix: str) -> dict[str, pa.Array]:
+    """Return a column for each class, or one of lists or of single values, with what values (N, K) hold."""
+    if values.shape[1] == 1:
+        return {name: pa.array(values[:, 0])}
     if not classes and suffix in (".parquet", ".jsonl"):
-        flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
-        lists = pa.FixedSizeListArray.from_arrays(flat, probabilities.shape[1]).cast(pa.list_(pa.float64()))
-        return batch.append_column("calibrated", lists)
-    for number, column in enumerate(probabilities.T):
-        name = classes[number] if classes else str(number)
-        batch = batch.append_column(f"calibrated_{name}", pa.array(np.ascontiguousarray(column)))
-    return batch
+        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        return {name: pa.FixedSizeListArray.from_arrays(flat, values.shape[1]).cast(pa.list_(flat.type))}
+    names = classes or range(values.shape[1])
+    return {
+        f"{name}_{class_name}": pa.array(np.ascontiguousarray(column))
+        for class_name, column in zip(names, values.T, strict=True)
+    }
+
+
+def _with_probabilities(table: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:
+    names = {"calibrated", *(f"calibrated_{name}" for name in classes or range(probabilities.shape[1]))}
+    if taken := names & {*table.column_names}:
+        raise InputError("scores", f"must have no calibrated probabilities yet, got a column {min(taken)!r}")
+    return _with_columns(table, _named_columns("calibrated", probabilities, classes, suffix))
+
+
+def _with_decisions(
+    table: pa.Table, probabilities: np.ndarray, thresholds: Mapping[str, Any], classes: list[str], suffix: str
+) -> pa.Table:
+    """Add what the thresholds decide: the class of each row or, with a sigmoid, whether each label applies."""
+    decisions = decide(probabilities, thresholds)
+    if thresholds["link"] == "sigmoid":
+        columns = _named_columns("decision", decisions, classes, suffix)
+    else:
+        names = pa.array(thresholds["labels"], pa.string())
+        columns = {"decision": names.take(pa.array(probabilities.argmax(1), mask=~decisions))}
+    if taken := columns.keys() & {*table.column_names}:
+        expected = "must have no column for the decisions by the thresholds in correction.json"
+        raise InputError("scores", f"{expected}, got a column {min(taken)!r}: rename it")
+    return _with_columns(table, columns)
+
+
+def _with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return table
+
+
+def _checked_thresholds(record: Any, names: list[str], link: str) -> dict[str, Any]:
+    """Return a record of thresholds that is complete; raise `InputError` unless it is one of these labels."""
+    complete = {"labels": names, **record} if isinstance(record, Mapping) else {}  # before 0.3 without labels
+    values = complete.get("values")
+    is_valid = (
+        isinstance(values, Mapping)
+        and (complete["labels"], complete.get("link")) == (names, link)
+        and values.keys() <= {*names}
+        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values.values())
+    )
+    if not is_valid:
+        raise InputError("correction", "must have thresholds of its own classes or labels, as calibrate writes them")
+    return complete
 
 
 def _writer(path: Path, suffix: str, schema: pa.Schema) -> Callable[[pa.Table | None], None]:

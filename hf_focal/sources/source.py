@@ -118,6 +118,10 @@ class Source:
         """Return what the page shows of some rows of the scores: texts, or PIL images; None shows their numbers."""
         return samples.scores.inputs(rows)
 
+    def inputs_hint(self, samples: Samples) -> str:
+        """Return a sentence on how the page can show more of the inputs than `inputs` gives; "" if it cannot."""
+        return ""
+
     def title(self, scores: ScoreSet) -> str:
         """Return the name of a result in tables and figures; `scores` are those that were measured."""
         return self.name
@@ -165,12 +169,10 @@ class Source:
         self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
+        # Those of a model that cannot take the correction are for its own probabilities.
+        thresholds = config_entries.get("thresholds") if self.can_fold(fit.correction) else None
         write_correction(
-            folder / "correction.json",
-            fit,
-            classes=fitted_on.classes,
-            schema=fitted_on.schema,
-            thresholds=config_entries.get("thresholds"),
+            folder / "correction.json", fit, classes=fitted_on.classes, schema=fitted_on.schema, thresholds=thresholds
         )
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:

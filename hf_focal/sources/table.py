@@ -1,16 +1,21 @@
 """Tables of scores, from files or in memory, whatever model they come from and however large they are."""
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..reports.result_sections import DataSection
+from ..scores.class_labels import is_text_type, shown
+from ..scores.column_names import PREDICTIONS
 from ..scores.schema import Schema
 from ..scores.score_set import ScoreSet
 from ..scores.score_statistics import ScoreStatistics, check_same_schema
-from ..scores.score_table import Scores, read_scores
+from ..scores.score_table import Scores, cluster_column_of, read_scores
 from ..scores.streamed_scores import StreamedScores, text_columns
 from ..scores.table_batches import TableBatches, large_table
 from ..scores.table_files import ScoreRows, load
@@ -30,6 +35,7 @@ class TableSource(Source):
     def __init__(self, text_column: str | None = None, **columns: Any) -> None:
         self.columns, self.text_column = columns, text_column
         self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
+        self.text_names: dict[str, list[str]] = {}  # argument -> names of columns of texts that nothing reads
         self.schema: Schema | None = None
 
     def scores(self, data: Any) -> Scores:
@@ -60,7 +66,10 @@ class TableSource(Source):
             table = self._with_texts(data, needed)
         if isinstance(table, TableBatches):
             return StreamedScores(table, self.schema, columns | needed)
-        return read_scores(table, name=data.argument, schema=self.schema, **columns | needed)
+        rows = load(data.argument, table, text_columns(columns | needed))
+        scores = read_scores(rows, name=data.argument, schema=self.schema, **columns | needed)
+        self.text_names[data.argument] = _unread_texts(rows.table, scores.schema, needed)
+        return scores
 
     def _with_texts(self, data: Data, needed: dict[str, Any]) -> ScoreRows:
         """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""
@@ -76,6 +85,14 @@ class TableSource(Source):
         texts = self.texts[samples.data.argument].take(rows).to_pylist()
         return ["" if text is None else text for text in texts]
 
+    def inputs_hint(self, samples: Samples) -> str:
+        names = self.text_names.get(samples.data.argument, [])
+        if self.text_column is not None or not names:
+            return ""
+        if len(names) == 1:
+            return f"To see the texts in {names[0]!r} here, add --text_column {shlex.quote(names[0])}."
+        return f"To see texts here, name their column with --text_column: {shown(names)[1:-1]}."
+
     def title(self, scores: ScoreSet) -> str:
         return Path(scores.source).stem
 
@@ -83,3 +100,13 @@ class TableSource(Source):
         options = {key: value for key, value in self.columns.items() if key != "floor"}  # those of the command
         options |= {} if self.text_column is None else {"text_column": self.text_column}
         return replace(super().data_section(scores), options=options)
+
+
+def _unread_texts(table: pa.Table, schema: Schema | None, columns: Mapping[str, str | None]) -> list[str]:
+    """Return the columns of texts that hold no scores, labels, predictions, or JSON, and are none of `columns`."""
+    names = table.column_names
+    read = {*columns.values(), cluster_column_of(names, columns["cluster_column"]), *PREDICTIONS}
+    if schema is not None:
+        read |= {*schema.columns, *schema.label_columns, schema.prediction_column, schema.correct_column}
+    texts = [field.name for field in table.schema if is_text_type(field.type) and field.name not in read]
+    return [name for name in texts if not str(table.column(name)[0].as_py()).lstrip().startswith(("[", "{"))]

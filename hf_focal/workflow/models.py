@@ -25,6 +25,8 @@ def evaluate_model(
     precision: float | None = None,
     coverage: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     threshold_dataset: str | None = None,
@@ -51,6 +53,8 @@ def evaluate_model(
             label, or for the only logit, `precision` or `recall` chooses a threshold of each label. See
             `fit_thresholds`, whose clusters are those of `cluster_column` or, without one, of samples with the same
             (first) text or other input.
+        f1, cost: for the same models, choose the thresholds with the largest F1, or with the smallest cost of errors,
+            given that of a false positive and that of a false negative. Nothing is guaranteed for other data.
         confidence: the probability, over draws of the data for the threshold, with which the goal holds. Tokens of
             texts depend on each other and get no such guarantee.
         simultaneous: let the guarantees of all labels hold together, rather than each by itself.
@@ -71,7 +75,9 @@ def evaluate_model(
         60.0
     """
     arguments = arguments_of(evaluate_model, locals())
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    goal = ThresholdGoal.checked(
+        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+    )
     measured = Data("dataset", dataset, split, "test")
     chosen_on = None
     if goal is not None:
@@ -80,7 +86,7 @@ def evaluate_model(
             raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
     elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(argument, f"needs precision, recall, or coverage, got {alone!r} without them")
+        raise InputError(argument, f"needs precision, recall, coverage, f1, or cost, got {alone!r} without them")
     return evaluate(
         model,
         measured,
@@ -88,6 +94,8 @@ def evaluate_model(
         precision=precision,
         coverage=coverage,
         recall=recall,
+        f1=f1,
+        cost=cost,
         confidence=confidence,
         simultaneous=simultaneous,
         threshold_data=chosen_on,
@@ -111,6 +119,8 @@ def calibrate_model(
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     new_prior: float | Sequence[float] | None = None,
@@ -144,10 +154,11 @@ def calibrate_model(
             thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is
             fitted to, with the cross-fitted scores: each fold is corrected by a fit on the others. They are saved in
             the model's config, for `apply_thresholds`. Words of texts depend on each other and get no guarantee.
+        f1, cost: as in `evaluate_model`; chosen and saved as those for a precision.
         simultaneous: let the guarantees of all labels hold together, rather than each by itself.
         new_prior: the share of positives, or of each label or class, in the data in which the model will be used, if
             it differs from that in `dataset`. The fitted correction is shifted to it (see `shift_prior`). A recall
-            holds there, too; a precision does not, and must not be given.
+            holds there, too; the other goals of thresholds do not, and must not be given.
         onnx: an ONNX file, as in `evaluate_model`, for example a quantized one. The correction is fitted to its
             logits, and `output` gets a ``model.onnx`` that computes corrected logits, in place of the model's weights
             and the model card.
@@ -190,6 +201,8 @@ def calibrate_model(
         per_label=per_label,
         precision=precision,
         recall=recall,
+        f1=f1,
+        cost=cost,
         confidence=confidence,
         simultaneous=simultaneous,
         new_prior=new_prior,

@@ -42,8 +42,9 @@ def _check_goal(source: Source, samples: Samples, goal: ThresholdGoal | None) ->
     if goal is None:
         return
     check_has_classes(samples.data.argument, samples.scores)
-    if goal.target == "recall" and samples.scores.link != "sigmoid":
-        raise InputError("recall", f"must not be given for scores with a softmax, got {goal.least}")
+    if goal.target in ("recall", "f1", "cost") and samples.scores.link != "sigmoid":
+        expected = "must not be given for scores with a softmax"
+        raise InputError(goal.target, f"{expected}, got {goal.value}: it is for yes or no, and for several labels")
     if goal.target == "coverage" and samples.scores.link == "sigmoid":
         raise InputError("coverage", f"must not be given for {source.name!r}: it has no single confidence")
 
@@ -71,10 +72,15 @@ def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarr
     return shares_of(scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names)
 
 
+def check_new_scores(path: str | Path | None, source: Source) -> None:
+    """Raise `InputError`, before anything is measured, for a parquet file that exists or cannot be written."""
+    if path is not None and Path(path).suffix == ".parquet" and source.is_main:
+        check_new_file("save_scores", path)
+
+
 def write_scores(path: str | Path, scores: ScoreSet, source: Source) -> None:
     """Write the scores to a new parquet file, or to a folder of shards."""
-    if Path(path).suffix != ".parquet":
+    if Path(path).suffix == ".parquet":
+        scores.save_rows(path, is_main=source.is_main)
+    else:
         scores.save_shards(path)
-        return
-    check_new_file("save_scores", path)
-    scores.save_rows(path, is_main=source.is_main)

@@ -19,6 +19,8 @@ def evaluate_scores(
     precision: float | None = None,
     coverage: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     threshold_scores: Any = None,
@@ -35,7 +37,7 @@ def evaluate_scores(
             statistics that `measure` gave. A table with more than a million rows is read in batches.
         reference: an earlier table of the same model; the result then says whether the calibration has changed since,
             and the page shows both in one diagram. The subfolder ``reference`` has the earlier one's report.
-        precision, coverage, recall, confidence, simultaneous: as for `evaluate_model`.
+        precision, coverage, recall, f1, cost, confidence, simultaneous: as for `evaluate_model`.
         threshold_scores: the table to choose the threshold on, which must not have the same samples as `scores`.
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
@@ -53,7 +55,9 @@ def evaluate_scores(
         1.0
     """
     arguments = arguments_of(evaluate_scores, locals())
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, coverage=coverage)
+    goal = ThresholdGoal.checked(
+        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+    )
     if goal is not None and threshold_scores is None:
         raise InputError("threshold_scores", f"must be given with {goal.target}, got None")
     return evaluate(
@@ -62,6 +66,8 @@ def evaluate_scores(
         precision=precision,
         coverage=coverage,
         recall=recall,
+        f1=f1,
+        cost=cost,
         confidence=confidence,
         simultaneous=simultaneous,
         threshold_data=None if threshold_scores is None else Data("threshold_scores", threshold_scores),
@@ -81,6 +87,8 @@ def calibrate_scores(
     per_label: bool = False,
     precision: float | None = None,
     recall: float | None = None,
+    f1: bool = False,
+    cost: tuple[float, float] | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
     new_prior: float | Sequence[float] | None = None,
@@ -96,7 +104,7 @@ def calibrate_scores(
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
         method, per_label: as for `fit_correction`.
-        precision, recall, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
+        precision, recall, f1, cost, confidence, simultaneous: as for `calibrate_model`. The thresholds are in
             ``correction.json``, for `apply_thresholds`.
         new_prior: as for `calibrate_model`.
         output: a new or empty folder for ``correction.json``, which `Correction.load` and `correct_file` read, the
@@ -120,6 +128,8 @@ def calibrate_scores(
         per_label=per_label,
         precision=precision,
         recall=recall,
+        f1=f1,
+        cost=cost,
         confidence=confidence,
         simultaneous=simultaneous,
         new_prior=new_prior,

@@ -11,7 +11,8 @@ from hf_focal.calibration.thresholds import samples_of
 def test_the_target_that_is_given():
     goal = ThresholdGoal.checked(0.9, True, precision=None, recall=0.8, coverage=None)
     assert goal == ThresholdGoal("recall", 0.8, 0.9, True)
-    assert ThresholdGoal.checked(0.9, False, precision=None, recall=None) is None
+    assert ThresholdGoal.checked(0.9, False, precision=None, recall=None, f1=False, cost=None) is None
+    assert ThresholdGoal.checked(0.9, False, recall=None, f1=True, cost=None) == ThresholdGoal("f1", True, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,10 @@ def test_the_target_that_is_given():
         (0.9, False, {"precision": 1.2}, "precision must be between 0 and 1, got 1.2"),
         (1.0, False, {"precision": None}, "confidence must be between 0 and 1, got 1.0"),
         (0.9, True, {"precision": None, "recall": None}, "simultaneous needs precision or recall, got none"),
+        (0.9, True, {"precision": None, "f1": True}, "simultaneous needs precision, got f1"),
+        (0.9, False, {"f1": True, "cost": (1, 5)}, r"f1 must not be given if cost is given, got True and \(1, 5\)"),
+        (0.9, False, {"cost": (1,)}, r"cost must be two costs of at least 0, .* got \(1,\)"),
+        (0.9, False, {"cost": (1, float("nan"))}, r"cost must be two costs of at least 0, .* got \(1, nan\)"),
     ],
 )
 def test_what_is_no_goal(confidence, simultaneous, targets, message):
@@ -29,15 +34,22 @@ def test_what_is_no_goal(confidence, simultaneous, targets, message):
 
 
 @pytest.mark.parametrize(
-    ("link", "target"), [("softmax", "coverage"), ("sigmoid", "recall"), ("sigmoid", "precision")]
+    ("link", "target", "value"),
+    [
+        ("softmax", "coverage", 0.7),
+        ("sigmoid", "recall", 0.7),
+        ("sigmoid", "precision", 0.7),
+        ("sigmoid", "f1", True),
+        ("sigmoid", "cost", (1, 5)),
+    ],
 )
-def test_it_chooses_as_fit_thresholds_does(link, target):
+def test_it_chooses_as_fit_thresholds_does(link, target, value):
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(400, 2))
     labels = (logits + rng.gumbel(size=(400, 2))).argmax(1)
     labels = labels if link == "softmax" else np.stack([labels == 0, labels == 1], 1).astype(float)
-    goal = ThresholdGoal(target, 0.7, 0.9, link == "sigmoid")
+    goal = ThresholdGoal(target, value, 0.9, link == "sigmoid")
     expected = fit_thresholds(
-        logits, labels, confidence=0.9, simultaneous=link == "sigmoid", link=link, **{target: 0.7}
+        logits, labels, confidence=0.9, simultaneous=link == "sigmoid", link=link, **{target: value}
     )
-    assert goal.choose(samples_of(logits, labels, link), link).to_dict() == expected.to_dict()
+    assert goal.choose(samples_of(logits, labels, link), link) == expected

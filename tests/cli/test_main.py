@@ -135,7 +135,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
         (["--label_map", "red=pink"], "label_map must map to labels of the model, .*, got 'pink'"),
         (["--label_map", "rot=red", "--label_map", "rot=blue"], "label_map must .* once, got 'rot=red rot=blue'"),
-        (["--threshold_split", "dev"], "threshold_split needs precision, recall, or coverage, got 'dev' without them"),
+        (["--threshold_split", "dev"], "threshold_split needs precision, .* f1, or cost, got .dev. without them"),
         (["--split", "test"], "dataset must be a dataset with splits if a split is given, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
         (["--task", "token-classification"], "token_column must be one of"),

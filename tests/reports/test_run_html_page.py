@@ -68,7 +68,21 @@ def test_the_samples_are_those_of_an_independent_computation():
 def test_samples_without_texts_have_the_numbers_of_their_rows(tmp_path):
     table = table_of(100, 3, texts=False)
     evaluate_scores(table, output=tmp_path / "out")
-    assert re.search('<th scope="row">row [0-9]+</th>', (tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert re.search('<th scope="row">row [0-9]+</th>', page)
+    assert "To see texts" not in page and "--text_column language" in page  # the only column of texts
+
+
+def test_the_page_says_how_to_show_texts_that_a_table_has(tmp_path):
+    table = table_of(100, 3).assign(answer="a text", prediction="m1", id=range(100), extra='["json"]')
+    for name, options, hints in (
+        ("two", {"group": "language"}, ["To see texts here, name their column with --text_column: &#39;message&#39;"]),
+        ("one", {"group": "language", "cluster_column": "answer"}, ["here, add --text_column message"]),
+        ("none", {"text_column": "message"}, []),
+    ):
+        evaluate_scores(table, output=tmp_path / name, **options)
+        page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
+        assert [hint for hint in hints if hint in page] == hints and page.count("To see ") == len(hints), name
 
 
 @pytest.mark.parametrize("text_column", ["message", pytest.param(None, marks=pytest.mark.slow)])

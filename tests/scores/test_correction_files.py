@@ -450,6 +450,26 @@ def test_recall_of_several_labels_from_scores(tmp_path):
         calibrate_scores({"logits": LOGITS, "label": LABELS}, precision=0.9, new_prior=[0.2, 0.3, 0.5])
 
 
+@pytest.mark.parametrize(("option", "value"), [("f1", True), ("cost", (1.0, 5.0))])
+def test_the_best_thresholds_by_f1_and_by_cost(option, value, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(-1, 2, 600)
+    labels = rng.random(600) < 1 / (1 + np.exp(-logits))
+    pd.DataFrame({"logit": logits, "label": labels.astype(int)}).to_csv(tmp_path / "s.csv", index=False)
+    options = ["--f1"] if option == "f1" else ["--cost", "1,5"]
+    arguments = ["--scores", str(tmp_path / "s.csv"), *options]
+    assert main(["calibrate", *arguments, "--output", str(tmp_path / "out")]) == 0
+    description = "the largest F1" if option == "f1" else "the smallest cost (1 a false positive, 5 a false negative)"
+    assert f"Thresholds for {description}, chosen on" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "out" / "correction.json").read_text())["thresholds"]
+    fit = fit_correction(logits[:, None], labels[:, None].astype(float), link="sigmoid")
+    assert saved["values"]["1"] == pytest.approx(fit.fit_thresholds(**{option: value}).values[0], rel=1e-5)
+    assert saved["target"] == option and saved.get("cost") == ([1.0, 5.0] if option == "cost" else None)
+    assert description in (tmp_path / "out" / "README.md").read_text()
+    assert main(["evaluate", *arguments, "--threshold_scores", str(tmp_path / "s.csv")]) == 0
+    assert f"Thresholds for {description}, chosen on" in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def correction_text(tmp_path_factory):
     """A table of scores of three classes, and its correction.json."""
@@ -468,6 +488,71 @@ def corrected(correction_text, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "correction.json").write_text(text)
     return tmp_path / "scores.csv", tmp_path / "out" / "correction.json"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("form", ["classes", "yes or no", "labels"])
+def test_decisions_are_those_of_apply_thresholds(form, suffix, tmp_path, capsys):
+    goal, table = ["--precision", "0.9"], {f"logit_{name}": LOGITS[:, number] for number, name in enumerate(NAMES)}
+    if form == "classes":
+        table["label"] = [NAMES[number] for number in LABELS]
+    elif form == "labels":
+        table |= {f"label_{name}": (number == LABELS).astype(int) for number, name in enumerate(NAMES)}
+        goal = ["--recall", "0.8", "--link", "sigmoid"]
+    else:
+        goal, table = ["--f1"], {"logit": LOGITS[:, 0] - 1, "label": (LABELS == 0).astype(int)}
+    pd.DataFrame(table).to_csv(tmp_path / "s.csv", index=False)
+    main(["calibrate", "--scores", str(tmp_path / "s.csv"), *goal, "--output", str(tmp_path / "out")])
+    correction, written = tmp_path / "out" / "correction.json", tmp_path / f"d{suffix}"
+    saved = json.loads(correction.read_text())
+    if form == "labels":  # one label without a threshold
+        del saved["thresholds"]["values"]["dog"]
+        correction.write_text(json.dumps(saved))
+    assert main(["apply", str(correction), str(tmp_path / "s.csv"), "--output", str(written)]) == 0
+    printed = capsys.readouterr().out
+    assert "2,000 rows with calibrated probabilities and decisions" in printed
+    assert ("No threshold reaches the goal for 'dog'" in printed) == (form == "labels")
+    read = {".csv": pd.read_csv, ".jsonl": lambda path: pd.read_json(path, lines=True), ".parquet": pd.read_parquet}
+    rows = read[suffix](written)
+    names = saved["thresholds"]["labels"]
+    columns = [f"calibrated_{name}" for name in names] if len(names) > 1 else ["calibrated"]
+    outputs = [
+        [{"label": name, "score": score} for name, score in zip(names, scores, strict=True)]
+        for scores in rows[columns].to_numpy().tolist()
+    ]
+    expected = apply_thresholds(outputs, saved["thresholds"])
+    if form == "classes":
+        answers = [answer if isinstance(answer, str) else None for answer in rows["decision"]]
+        assert answers == expected and 0 < answers.count(None) < len(answers)
+    elif form == "yes or no":
+        assert rows["decision"].tolist() == [decided == ["1"] for decided in expected]
+        assert rows["decision"].nunique() == 2
+    else:
+        for name in names:
+            assert rows[f"decision_{name}"].tolist() == [name in decided for decided in expected], name
+        assert not rows["decision_dog"].any() and rows["decision_cat"].any()
+
+
+def test_decisions_need_thresholds_of_the_same_labels_and_free_columns(corrected, tmp_path):
+    scores, correction = corrected
+    correct_file(correction, scores, tmp_path / "plain.csv")
+    assert not [name for name in pd.read_csv(tmp_path / "plain.csv") if name.startswith("decision")]
+    saved = json.loads(correction.read_text())
+    valid = {"target": "precision", "link": "softmax", "labels": [*"abc"], "values": dict.fromkeys("abc", 0.5)}
+    for wrong in (
+        *("high", {}, valid | {"values": {"d": 0.5}}, valid | {"values": dict.fromkeys("abc", "0.5")}),
+        *(valid | {"labels": [*"abd"]}, valid | {"link": "sigmoid"}, valid | {"values": dict.fromkeys("abc", 1.5)}),
+    ):
+        correction.write_text(json.dumps(saved | {"thresholds": wrong}))
+        with pytest.raises(InputError, match="correction must have thresholds of its own classes or labels"):
+            correct_file(correction, scores, tmp_path / "c.csv")
+    correction.write_text(json.dumps(saved | {"thresholds": valid | {"values": {}}}))  # no threshold reaches the goal
+    correct_file(correction, scores, tmp_path / "none.csv")
+    assert pd.read_csv(tmp_path / "none.csv")["decision"].isna().all()
+    correction.write_text(json.dumps(saved | {"thresholds": valid}))
+    pd.read_csv(scores).assign(decision="mine").to_csv(scores, index=False)
+    with pytest.raises(InputError, match=r"scores must have no column for the decisions .*, got a column 'decision'"):
+        correct_file(correction, scores, tmp_path / "c.csv")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from hf_focal import InputError, NotPublishedError, calibrate, evaluate
     ("options", "message"),
     [
         ({"precision": 0.9}, "threshold_data must be given with precision"),
-        ({"threshold_data": sampled()}, "threshold_data needs precision, recall, or coverage, got none of them"),
+        ({"threshold_data": sampled()}, "threshold_data needs precision, .* f1, or cost, got none of them"),
         ({"recall": 0.9, "threshold_data": sampled()}, "recall must not be given for scores with a softmax, got 0.9"),
+        ({"f1": True, "threshold_data": sampled()}, "f1 must not be given for scores with a softmax, got True: it is"),
         ({"save_scores": "s.csv"}, r"save_scores must end in \.parquet"),
     ],
 )
@@ -31,6 +32,8 @@ def test_arguments_of_evaluate_that_exclude_each_other(options, message):
         ({"method": "isotonic"}, "method must be one of none, temperature, .*, got 'isotonic'"),
         ({"per_label": True, "method": "vector"}, "per_label must come with objective 'nll' and method 'temperature'"),
         ({"precision": 0.5, "new_prior": 0.5}, "precision must not be given with new_prior: .* in dataset, got 0.5"),
+        ({"cost": (1, 5), "new_prior": 0.5}, r"cost must not be given with new_prior: .* in dataset, got \(1, 5\)"),
+        ({"objective": "ece", "f1": True}, "objective must be .nll. with f1, got .ece."),
     ],
 )
 def test_arguments_of_calibrate_that_exclude_each_other(options, message):

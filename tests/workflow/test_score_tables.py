@@ -41,7 +41,7 @@ def test_a_threshold_that_says_yes_to_nearly_all_samples_has_a_note():
 def test_errors_name_their_arguments():
     with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
         evaluate_scores(table(0), coverage=0.5)
-    with pytest.raises(InputError, match="threshold_scores needs precision, recall, or coverage"):
+    with pytest.raises(InputError, match="threshold_scores needs precision, recall, coverage, f1, or cost"):
         evaluate_scores(table(0), threshold_scores=table(1))
 
 
