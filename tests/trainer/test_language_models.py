@@ -137,9 +137,9 @@ def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
 
 
 def test_rows_without_labels_are_refused(tmp_path):
-    unlabelled = [{"input_ids": row["input_ids"]} for row in texts(11)]
+    unlabeled = [{"input_ids": row["input_ids"]} for row in texts(11)]
     with pytest.raises(ValueError, match="labels must be in the batch, got None"):
-        trainer_of(build("gpt2"), tmp_path, train_dataset=unlabelled).train()
+        trainer_of(build("gpt2"), tmp_path, train_dataset=unlabeled).train()
 
 
 # Two real processes

@@ -125,7 +125,7 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="x", color="#E0E0E0", linewidth=0.6)
         axis.set_xscale("log")
-    figure.supxlabel("NLL regret: mean, 95% interval, and (grey) each task; 0.001 means at most 0.001", fontsize=9)
+    figure.supxlabel("NLL regret: mean, 95% interval, and (gray) each task; 0.001 means at most 0.001", fontsize=9)
     finished(figure, path)
     plt.close(figure)
 

@@ -10,7 +10,8 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 
-from ..fine_tuning import LOSSES, TASKS
+from ..data.fine_tuning_tasks import TASKS
+from ..fine_tuning import LOSSES
 from .fine_tuning_records import RUNS
 from .records import read_records
 
