@@ -36,6 +36,7 @@ ELSEWHERE = (
     "own_source",
     "prediction_sets",
     "scores",
+    "sft",  # needs TRL, and is tested below
 )
 # These guides build their own model and data; the others continue from an existing model and splits.
 COMPLETE = (*("csv_to_hub", "losses", "reliability_diagram", "train_with_trainer", "translation"),)
@@ -65,7 +66,6 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
         hub = request.getfixturevalue("hub")
     if find_spec("peft") is None:
         examples = [example for example in examples if "peft" not in example]
-    examples = [example for example in examples if "FocalSFTTrainer" not in example]  # needs TRL, and is tested below
     if page.stem == "decisions":
         sides = torch.randn(1000, 1, generator=torch.Generator().manual_seed(0)) * 3
         arrays = {f"{part}_logits": torch.cat([sides, -sides], 1).numpy() for part in ("validation", "test")}
@@ -106,8 +106,8 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
 def test_the_example_of_supervised_fine_tuning_runs(tmp_path, monkeypatch):
     pytest.importorskip("trl")
     monkeypatch.chdir(tmp_path)
-    page = DOCS / "guides" / "translation.md"
-    (example,) = [example for example in examples_of(page) if "FocalSFTTrainer" in example]
+    page = DOCS / "guides" / "sft.md"
+    (example,) = examples_of(page)
     answers_and_language_model(tmp_path)
     names: dict = {}
     run_example(example, page, names)

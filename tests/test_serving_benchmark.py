@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from packaging.version import Version
-from papers.pages.tables import fill_page
+from papers.pages.page import fill_page
 from transformers import BertConfig, BertForSequenceClassification
 from written_pages import empty_copy
 

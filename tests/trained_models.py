@@ -1,7 +1,10 @@
 """Tiny models of every kind that `hf-focal` takes, with files of rows on which each is overconfident, by T = 3."""
 
+import json
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,6 +73,14 @@ def build(kind: str, folder: Path) -> Trained:
     for number, file in enumerate(files):
         rows.select(range(number * third, (number + 1) * third)).to_parquet(file)
     return Trained(folder / "model", *files, options)
+
+
+def copy_with_config(folder: Path, copy: Path, **fields: Any) -> Path:
+    """Copy a model's folder, with other fields in its config.json."""
+    shutil.copytree(folder, copy)
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps(config | fields), encoding="utf-8")
+    return copy
 
 
 def _texts(random: np.random.Generator):

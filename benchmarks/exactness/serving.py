@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 import torch
 from datasets import Dataset
-from papers.pages.tables import fill_page
+from papers.pages.page import fill_page
 from PIL import Image
 from transformers import (
     AutoModelForImageClassification,

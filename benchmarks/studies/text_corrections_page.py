@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
-from papers.pages.tables import DOCS, fill_page
+from papers.pages.page import DOCS, fill_page
 
 from benchmarks.measuring import RESULTS
 from benchmarks.text_logits.load import sets

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from papers.pages.tables import DOCS, fill_page
+from papers.pages.page import DOCS, fill_page
 
 from benchmarks.studies.zero_shot import FIGURES, MAIN_SIZE, MEASURED, SIZES, TITLES
 from hf_focal.reports.markdown_tables import rows_table

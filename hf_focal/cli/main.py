@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from . import evaluate_calibrate, file_commands, package_commands
 from .parsing import OneLineParser, refuse_arguments, underscored
-from .processes import is_main_process, one_gpu
+from .processes import hide_progress_bars_in_logs, is_main_process, one_gpu
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,6 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     if argv is None:  # nothing else runs in this process
         _collect_less_garbage()
+        hide_progress_bars_in_logs()
         argv = sys.argv[1:]
     known, unknown = command_parser().parse_known_args([underscored(token) for token in argv])
     arguments = vars(known)

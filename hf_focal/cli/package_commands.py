@@ -4,6 +4,7 @@ Each function that adds the arguments of one is followed by the one that runs it
 command that needs them, because importing takes seconds.
 """
 
+import argparse
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -90,10 +91,13 @@ def run_recipe(action: str, name: str = "", output_dir: str = ".") -> None:
 
 
 def add_recommend(commands: Any) -> None:
-    parser = commands.add_parser("recommend", help="a loss and a correction for fine-tuning an encoder, and why")
-    parser.add_argument("--num_classes", type=int, metavar="N", required=True, help="the number of classes")
-    parser.add_argument("--train_samples", type=int, metavar="N", required=True, help="the number of training samples")
-    parser.add_argument("--epochs", type=float, metavar="N", default=3.0, help="epochs of training [%(default)g]")
+    text = "a loss and a correction for fine-tuning an encoder or a language model, and why"
+    parser = commands.add_parser("recommend", help=text, argument_default=argparse.SUPPRESS)
+    task = "text-classification, or causal-lm for a language model (SFT) [text-classification]"
+    parser.add_argument("--task", metavar="TASK", help=task)
+    parser.add_argument("--num_classes", type=int, metavar="N", help="of classification: the number of classes")
+    parser.add_argument("--train_samples", type=int, metavar="N", help="and the number of training samples")
+    parser.add_argument("--epochs", type=float, metavar="N", help="and epochs of training [3]")
     parser.add_argument(
         "--held_out_samples", type=int, metavar="N", required=True, help="labeled samples to correct on"
     )

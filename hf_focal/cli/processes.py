@@ -1,6 +1,7 @@
-"""The process of a command: its GPU, and its place among those of a launcher."""
+"""The process of a command: its GPU, its progress bars, and its place among those of a launcher."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,6 +21,16 @@ def one_gpu() -> Iterator[None]:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         if shown is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = shown
+
+
+def hide_progress_bars_in_logs() -> None:
+    """Let no library of this process draw progress bars into a file or a pipe.
+
+    They read these variables when they are imported, so no command may have imported them yet.
+    """
+    if not sys.stderr.isatty():
+        for name in ("TQDM_DISABLE", "HF_DATASETS_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_PROGRESS_BARS"):
+            os.environ.setdefault(name, "1")
 
 
 def is_main_process() -> bool:

@@ -13,7 +13,7 @@ from .kernel_smoothing import SmoothReliability
 from .metric_table import binned_errors, ranked_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
 from .packed_samples import pack, sum_ties, tie_starts, unpack
-from .ranking import auroc
+from .ranking import auroc, average_precision
 from .selective_prediction import RiskCoverageCurve
 
 _UNKNOWN = -1  # in place of the packed probability and label of an entry whose label is unknown
@@ -25,7 +25,7 @@ class LabelMetrics(CalibrationMetrics):
     An entry is a logit z with its label. Calibration errors compare the σ(z) of the entries with their labels. Labels
     of -100 or NaN are unknown and left out. Binned errors are computed over all entries; with the prefix ``macro_``,
     they are means over the L labels. ``nll``, ``brier``, and ``accuracy`` (with 1 predicted where σ(z) >= ½) are means
-    over entries; ``macro_recall``, ``auroc``, and, if scikit-learn is installed, ``map`` are means over labels.
+    over entries; ``macro_recall``, ``auroc``, and ``map`` are means over labels.
     ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known labels.
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
@@ -120,8 +120,8 @@ class LabelMetrics(CalibrationMetrics):
         """Return the metrics of the L labels, each metric as an array (L,) with NaN where it is undefined.
 
         These are count, frequency (of ones), confidence (the mean probability), ece, mce, ace, rmsce, nll, brier, and
-        f1 and recall (at the threshold ½). If samples are kept, there are also adaece, auroc, and, if scikit-learn is
-        installed, average_precision.
+        f1 and recall (at the threshold ½). If samples are kept, there are also adaece, auroc, and
+        average_precision.
         """
         count, confidence, ones = self._label_bins()
         size = count.sum(-1)
@@ -138,15 +138,7 @@ class LabelMetrics(CalibrationMetrics):
         values |= {name: np.array([errors[name] for errors in ranked]) for name in ranked[0]}
         pairs = [unpack(column) for column in columns]
         values["auroc"] = np.array([auroc(p, one) for p, one in pairs])
-        try:
-            from sklearn.metrics import average_precision_score
-        except ImportError:
-            return values
-        mixed = [one.any() and not one.all() for _, one in pairs]
-        precisions = (
-            average_precision_score(one, p) if both else np.nan for (p, one), both in zip(pairs, mixed, strict=True)
-        )
-        values["average_precision"] = np.array([*precisions], float)
+        values["average_precision"] = np.array([average_precision(p, one) for p, one in pairs])
         return values
 
     def best_threshold(self) -> float:

@@ -85,7 +85,8 @@ class ProgressAndLines(ProgressCallback):
 
     def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         super().on_prediction_step(args, state, control, **kwargs)
-        if self.prediction_bar is not None and not self.prediction_bar.desc:
+        # A bar that TQDM_DISABLE hides has no name.
+        if self.prediction_bar is not None and not getattr(self.prediction_bar, "desc", None):
             self.prediction_bar.set_description(self.pass_name)
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:

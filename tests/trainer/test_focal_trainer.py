@@ -1,13 +1,12 @@
 """What FocalTrainer computes while it trains, evaluates and fits a temperature."""
 
-import json
 import logging
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from files import strict_json
 from tiny_models import (
     EVAL,
     BagOfWords,
@@ -31,13 +30,6 @@ from hf_focal.trainer.accumulators import RefinedNLL
 from hf_focal.trainer.training_callbacks import log_line
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]
-
-
-def strict_json(path):
-    def refuse(constant):
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 def reference_metrics(logits, samples, num_bins=15):

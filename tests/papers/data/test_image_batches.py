@@ -40,7 +40,7 @@ def formatted(size, crop_pct=1.0):
     return PixelFormat(size, crop_pct, MEAN, STD)
 
 
-def normalised(pixels):
+def normalized(pixels):
     """(..., 3) of 0 … 255, in double precision."""
     return (np.asarray(pixels, dtype=np.float64) / 255 - MEAN) / STD
 
@@ -179,7 +179,7 @@ def test_crop_is_padding_cutting_and_flipping(size, crop_pct):
         left, top = int(left) + padding, int(top) + padding
         cut = padded[top : top + size, left : left + size]
         cut = cut[:, ::-1] if box[2] < 0 else cut
-        np.testing.assert_allclose(actual.permute(1, 2, 0), normalised(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
+        np.testing.assert_allclose(actual.permute(1, 2, 0), normalized(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
     assert shifts.keys() == set(range(-(margin + 4), margin + 5))
 
 
@@ -220,7 +220,7 @@ def test_boxes_of_any_size_show_what_is_there():
         at_x = (middle_x + width * places - 0.5)[None, :].repeat(10, 0)
         at_y = (middle_y + height * places - 0.5)[:, None].repeat(10, 1)
         inner = (at_x >= 0) & (at_x <= stored - 1) & (at_y >= 0) & (at_y <= stored - 1)  # the rim fades to 0
-        expected = normalised(np.stack([10 * at_x, 10 * at_y, 4 * at_x + 6 * at_y], 2))
+        expected = normalized(np.stack([10 * at_x, 10 * at_y, 4 * at_x + 6 * at_y], 2))
         np.testing.assert_allclose(actual.permute(1, 2, 0)[inner], expected[inner], rtol=0, atol=1e-4)
         assert inner.mean() > 0.5
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from papers.pages.tables import DOCS, fill_page, mean_and_deviation
+from papers.pages.page import DOCS, fill_page, mean_and_deviation
 
 INLINE = re.compile(r"\s*(- )?<!-- \w+ -->\S")
 

@@ -1,0 +1,20 @@
+"""What a command shows in the process that runs it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import trained_models
+
+BARS = ("TQDM_DISABLE", "HF_DATASETS_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_PROGRESS_BARS")
+
+
+@pytest.mark.slow
+def test_a_log_has_no_progress_bars(tmp_path):
+    case = trained_models.build("texts", tmp_path)
+    line = ["calibrate", case.folder, "--dataset", case.validation, "--output", tmp_path / "out", *case.arguments]
+    environment = {name: value for name, value in os.environ.items() if name not in BARS}
+    command = [sys.executable, "-m", "hf_focal", *map(str, line)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert "Written to" in done.stdout and "it/s" not in done.stderr and "\r" not in done.stderr, done.stderr
