@@ -5,8 +5,8 @@ from .calibration_fit import CalibrationFit
 from .corrections import Correction, Temperature, fold_correction
 from .cross_fitting import fit_correction
 from .prior_shift import match_shares, shift_prior
-from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature
+from .temperature_stream import TemperatureCurves, TemperatureStream
 from .thresholds import Thresholds, apply_thresholds, fit_thresholds
 
 __all__ = [

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .correction_methods import CORRECTION_METHODS, PER_LABEL
 from .corrections import Correction, Temperature
-from .temperature_grid import TemperatureCurves
 from .temperature_scaling import NO_INFORMATION
+from .temperature_stream import TemperatureCurves
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, threshold_samples
 
 ALREADY_CALIBRATED = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone

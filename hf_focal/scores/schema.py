@@ -144,41 +144,7 @@ def read_with_schema(
     Raises:
         InputError: the rows do not fit the schema.
     """
-    names = rows.table.column_names
-    columns = schema.columns
-    if score_column:
-        score_columns = columns_named_by_user(rows, score_column)
-        column_of_class = dict(zip(score_columns.names, score_columns.columns, strict=True))
-        if len(columns) > 1 and {*score_columns.columns} == {*columns}:
-            column_of_class = dict(
-                zip(schema.classes, columns, strict=True)
-            )  # the columns may not be called as the classes
-        is_other = (
-            bool(score_columns.kind)
-            and score_columns.kind != schema.kind
-            and {score_columns.kind, schema.kind} - _ALIKE != set()
-        )
-        if (
-            is_other
-            or len(score_columns.columns) < len(columns)
-            or (len(columns) > 1 and not {*schema.classes} <= {*column_of_class})
-        ):
-            raise InputError(
-                "score_column",
-                f"must be the {schema.kind} of {shown(schema.classes or columns)} as in the first table, got columns "
-                f"of {score_columns.kind or 'scores'}, {shown(score_columns.columns)}",
-            )
-        columns = (
-            tuple(column_of_class[name] for name in schema.classes) if len(columns) > 1 else score_columns.columns
-        )
-    if missing := [column for column in columns if column not in names]:
-        raise InputError(
-            rows.argument,
-            f"must have the columns of {schema.kind} of the first table, {shown(columns)}; without {shown(missing)}, "
-            f"got {shown(names)} in {rows.source}",
-        )
-    if len(columns) > 1 and not score_column:
-        refuse_other_classes(rows, columns)
+    columns = _columns_of_schema(rows, schema, score_column)
     values = score_values(rows, columns)
     size = values.shape[1] if values.ndim > 1 else 1
     if schema.num_scores and size != schema.num_scores:
@@ -189,18 +155,60 @@ def read_with_schema(
         if needs_labels:
             labels = _correct(rows, schema, label_column, known_labels)
         return ParsedTable(schema, as_confidences(rows, columns[0], values, schema.confidence_kind), labels)
-    values = values[:, None] if values.ndim == 1 else values
     if needs_labels:
-        label_columns = (label_column,) if label_column else schema.label_columns
-        expected = f"must name a column of {rows.source}, {shown_columns(names)}"
-        if not label_columns:
-            raise InputError("label_column", f"{expected}: got 'none', that of the first table")
-        if absent := [column for column in label_columns if column not in names]:
-            raise InputError("label_column", f"{expected}: got {absent[0]!r}, that of the first table")
-        numbered = not schema.classes or schema.labels == "numbers"
-        found_labels, _, _ = read_labels(rows, label_columns, size, schema.classes, numbered)
-        labels = _with_link(rows, found_labels, schema.link, size)
-    return ParsedTable(schema, values, labels)
+        labels = _labels_of_schema(rows, schema, label_column, size)
+    return ParsedTable(schema, values[:, None] if values.ndim == 1 else values, labels)
+
+
+def _columns_of_schema(rows: ScoreRows, schema: Schema, score_column: Any) -> tuple[str, ...]:
+    """Return the columns of scores that a schema names, or those that the user names in their place."""
+    names, columns = rows.table.column_names, schema.columns
+    if score_column:
+        columns = _columns_in_place_of_schema(rows, schema, score_column)
+    if missing := [column for column in columns if column not in names]:
+        raise InputError(
+            rows.argument,
+            f"must have the columns of {schema.kind} of the first table, {shown(columns)}; without {shown(missing)}, "
+            f"got {shown(names)} in {rows.source}",
+        )
+    if len(columns) > 1 and not score_column:
+        refuse_other_classes(rows, columns)
+    return columns
+
+
+def _columns_in_place_of_schema(rows: ScoreRows, schema: Schema, score_column: Any) -> tuple[str, ...]:
+    """Return the columns that the user names, in the order of the schema's classes.
+
+    Raises:
+        InputError: their names are those of other classes, or of another kind of scores.
+    """
+    named, has_classes = columns_named_by_user(rows, score_column), len(schema.columns) > 1
+    column_of_class = dict(zip(named.names, named.columns, strict=True))
+    if has_classes and {*named.columns} == {*schema.columns}:  # which may not be called as the classes
+        column_of_class = dict(zip(schema.classes, schema.columns, strict=True))
+    is_other_kind = bool(named.kind) and named.kind != schema.kind and not {named.kind, schema.kind} <= _ALIKE
+    lacks_classes = has_classes and not {*schema.classes} <= {*column_of_class}
+    if is_other_kind or lacks_classes or len(named.columns) < len(schema.columns):
+        raise InputError(
+            "score_column",
+            f"must be the {schema.kind} of {shown(schema.classes or schema.columns)} as in the first table, got "
+            f"columns of {named.kind or 'scores'}, {shown(named.columns)}",
+        )
+    return tuple(column_of_class[name] for name in schema.classes) if has_classes else named.columns
+
+
+def _labels_of_schema(rows: ScoreRows, schema: Schema, label_column: str | None, size: int) -> np.ndarray:
+    """Return the labels in the schema's columns, or in the one that the user names; see `ParsedTable`."""
+    names = rows.table.column_names
+    label_columns = (label_column,) if label_column else schema.label_columns
+    expected = f"must name a column of {rows.source}, {shown_columns(names)}"
+    if not label_columns:
+        raise InputError("label_column", f"{expected}: got 'none', that of the first table")
+    if absent := [column for column in label_columns if column not in names]:
+        raise InputError("label_column", f"{expected}: got {absent[0]!r}, that of the first table")
+    is_numbered = not schema.classes or schema.labels == "numbers"
+    labels, _, _ = read_labels(rows, label_columns, size, schema.classes, is_numbered)
+    return _with_link(rows, labels, schema.link, size)
 
 
 _ALIKE = {"probabilities", "percentages"}
