@@ -18,6 +18,7 @@ from .class_labels import (
     shown,
 )
 from .column_names import (
+    ANSWERS,
     CORRECT,
     KINDS,
     LABELS,
@@ -198,7 +199,8 @@ def read_with_schema(
         if absent := [column for column in label_columns if column not in names]:
             raise InputError("label_column", f"{expected}: got {absent[0]!r}, that of the first table")
         numbered = not schema.classes or schema.labels == "numbers"
-        found_labels, _, _ = read_labels(rows, label_columns, size, schema.classes, numbered)
+        is_multi_label = schema.link == "sigmoid"
+        found_labels, _, _ = read_labels(rows, label_columns, size, schema.classes, numbered, is_multi_label)
         labels = _with_link(rows, found_labels, schema.link, size)
     return ParsedTable(schema, values, labels)
 
@@ -285,7 +287,9 @@ def infer_schema(
     by_name = ""
     if needs_labels:
         label_columns = label_columns or _columns_of_label_names(rows, names, label_column)
-        labels, names, by_name = read_labels(rows, label_columns, size, names, not score_columns.names)
+        labels, names, by_name = read_labels(
+            rows, label_columns, size, names, not score_columns.names, link == "sigmoid"
+        )
         if size == 1 and kind is None and score_columns.kind != "logits":
             _refuse_confidences(rows, score_columns.columns[0], values, labels)
     link = link or _link(rows, score_columns, values, labels, kind)
@@ -365,6 +369,9 @@ def _confidence_schema(
     schema = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=confidence_kind)
     if correct is not None:
         return replace(schema, correct_column=correct)
+    if label is not None and prediction is None:
+        answers = [name for name in known_columns(rows.table.column_names, ANSWERS) if name != label]
+        prediction = answers[0] if len(answers) == 1 else None
     if label is not None and prediction is not None:
         return replace(schema, label_columns=(label,), labels="names", prediction_column=prediction)
     if needs_labels:
