@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.measuring import RESULTS
+from hf_focal.reports.markdown_tables import rows_table
 
 TORCHVISION = "torchvision's sigmoid focal"
 BASES = ("F.cross_entropy", "F.bce_with_logits", "dense MMCE")
@@ -23,11 +24,6 @@ def number(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 100 else f"{value:.3g}"
 
 
-def table(header: list[str], rows: Iterable[list[str]]) -> str:
-    marks = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, marks, *rows]) + "\n"
-
-
 def losses(lines: list[dict]) -> str:
     """A row per size, a column per implementation: its time over that of the base (in milliseconds), and memory."""
     columns = list(dict.fromkeys(line["name"] for line in lines))
@@ -37,7 +33,9 @@ def losses(lines: list[dict]) -> str:
         base = line["name"] in BASES
         time = f"{number(line['milliseconds'])} ms" if base else f"{line['time_ratio']:.2f}"
         rows.setdefault(size, {})[line["name"]] = f"{time}, {line['peak_in_logits']:.1f}"
-    return table(["", *columns], ([size, *(cells.get(name, "–") for name in columns)] for size, cells in rows.items()))
+    return rows_table(
+        ["", *columns], ([size, *(cells.get(name, "–") for name in columns)] for size, cells in rows.items())
+    )
 
 
 def metrics(lines: list[dict]) -> str:
@@ -48,13 +46,13 @@ def metrics(lines: list[dict]) -> str:
         peer = next((ratio for name, ratio in line["ratio"].items() if name.startswith("torchmetrics")), None)
         others = ["–" if ratio is None else f"{ratio:.1f}×" for ratio in (peer, loop)]
         rows.append([line["name"], number(1e3 * line["seconds"]["ours"]), *others])
-    return table(["", "ours", "torchmetrics", "loop"], rows)
+    return rows_table(["", "ours", "torchmetrics", "loop"], rows)
 
 
 def flat(lines: list[dict]) -> str:
     """A column for each value that is a number or a text."""
     columns = [name for name, value in lines[0].items() if isinstance(value, int | float | str)]
-    return table(columns, ([number(line.get(name, "–")) for name in columns] for line in lines))
+    return rows_table(columns, ([number(line.get(name, "–")) for name in columns] for line in lines))
 
 
 def processors(files: Iterable[Path]) -> str:
@@ -72,7 +70,7 @@ def processors(files: Iterable[Path]) -> str:
         return f"{low:.2f} to {high:.2f} ({len(lines)})" if lines else "–"
 
     measured = [name for name in names if name not in (*BASES, TORCHVISION)]
-    return table(["", *sizes], ([name, *(cell(name, size) for size in sizes)] for name in measured))
+    return rows_table(["", *sizes], ([name, *(cell(name, size) for size in sizes)] for name in measured))
 
 
 def tables(file: Path) -> Iterator[str]:

@@ -107,11 +107,18 @@ def check_sigmoid_shapes(name: str, scores: Array, labels: Array) -> tuple[Tenso
     return values.reshape(-1, values.shape[-1]), y.reshape(-1, y.shape[-1])
 
 
+def check_ignore_index_of_hits(ignore_index: int) -> None:
+    """Refuse 0 and 1 where labels are 0 or 1: without the labels of one kind, nothing can be measured."""
+    if ignore_index in (0, 1):
+        raise InputError("ignore_index", f"must not be 0 or 1, which labels here stand for, got {ignore_index!r}")
+
+
 def check_sigmoid_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
     """Check scores (..., L) and labels (..., L), each 0 or 1, or `ignore_index` or NaN where it is unknown.
 
     Returns, on the CPU, the scores in float64 and whether each label is 1 and is known, all (N, L).
     """
+    check_ignore_index_of_hits(ignore_index)
     values, y = check_sigmoid_shapes(name, scores, labels)
     values, y = values.cpu().double(), y.cpu()
     y = y if y.is_floating_point() else y.long()
@@ -197,6 +204,7 @@ def check_confidences(
         shapes = f"{tuple(correct.shape)} and {tuple(confidence.shape)}"
         raise InputError(hits_name, f"and {p_name} must be one-dimensional and equally long, got shapes {shapes}")
     if ignore_index is not None:
+        check_ignore_index_of_hits(ignore_index)
         labeled = correct != ignore_index
         confidence, correct = confidence[labeled], correct[labeled]
     check_probability_range(p_name, confidence, probability_tolerance(confidence.dtype))

@@ -51,7 +51,7 @@ def answers_and_language_model(folder: Path) -> None:
 
 
 def classifier() -> dict[str, Any]:
-    """A small model, its tokenizer and three tokenised splits."""
+    """A small model, its tokenizer and three tokenized splits."""
     torch.manual_seed(0)
     tokenizer = train_word_tokenizer(["good fine nice", "bad poor awful"], vocab_size=10)
     config = GPCNNConfig(vocab_size=10, embedding_size=4, num_filters=4, num_layers=1, hidden_size=4, num_labels=2)

@@ -2,12 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +11,7 @@ import pytest
 import torch
 import trained_models
 from datasets import Dataset
+from local_server import running_server
 from papers.data.tokenizer_training import train_word_tokenizer
 from scipy.special import softmax
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
@@ -43,26 +40,10 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def url(folder):
     """The address of a running server, which is stopped in the end."""
-    httpx = pytest.importorskip("httpx")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "serve:app", "--host", "127.0.0.1", "--port", str(port)]
-    with open(folder / "log.txt", "w+") as log:
-        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=os.environ)
-        try:
-            deadline = time.monotonic() + 120
-            while True:
-                assert server.poll() is None and time.monotonic() < deadline, (folder / "log.txt").read_text()
-                try:
-                    httpx.get(f"http://127.0.0.1:{port}/openapi.json", trust_env=False)
-                    break
-                except httpx.TransportError:
-                    time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
+    pytest.importorskip("httpx")
+    command = [sys.executable, "-m", "uvicorn", "serve:app", "--host", "127.0.0.1"]
+    with running_server(command, "/openapi.json", folder / "log.txt", cwd=folder) as url:
+        yield url
     assert "Finished server process" in (folder / "log.txt").read_text()
 
 

@@ -1,7 +1,10 @@
 """Tiny models of every kind that `hf-focal` takes, with files of rows on which each is overconfident, by T = 3."""
 
+import json
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,8 +35,8 @@ from hf_focal.cli.main import main
 KINDS = ("texts", "images", "sounds", "sentence pairs", "choices", "words", "causal", "seq2seq")
 OVERCONFIDENCE = 3.0
 _NUM_ROWS = 300
-COLOURS = {0: "red", 1: "green", 2: "blue"}
-_LABELS = {"id2label": COLOURS, "label2id": {name: number for number, name in COLOURS.items()}}
+COLORS = {0: "red", 1: "green", 2: "blue"}
+_LABELS = {"id2label": COLORS, "label2id": {name: number for number, name in COLORS.items()}}
 _WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
 _SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 _SPECIAL = [0, 1]  # [PAD] and [UNK], which no row has
@@ -70,6 +73,14 @@ def build(kind: str, folder: Path) -> Trained:
     for number, file in enumerate(files):
         rows.select(range(number * third, (number + 1) * third)).to_parquet(file)
     return Trained(folder / "model", *files, options)
+
+
+def copy_with_config(folder: Path, copy: Path, **fields: Any) -> Path:
+    """Copy a model's folder, with other fields in its config.json."""
+    shutil.copytree(folder, copy)
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps(config | fields), encoding="utf-8")
+    return copy
 
 
 def _texts(random: np.random.Generator):
@@ -186,7 +197,7 @@ def _spread(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
 def _draw(model: PreTrainedModel, inputs) -> torch.Tensor:
     """Labels drawn from the model's probabilities, as the data's `ClassLabel` numbers them."""
     drawn = torch.distributions.Categorical(logits=_spread(model, **inputs)).sample()
-    return torch.tensor([_names().index(COLOURS[number]) for number in range(3)])[drawn]
+    return torch.tensor([_names().index(COLORS[number]) for number in range(3)])[drawn]
 
 
 @torch.no_grad()

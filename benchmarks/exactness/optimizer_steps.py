@@ -36,6 +36,7 @@ from transformers import (
 
 from benchmarks.measuring import write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
+from hf_focal.reports.markdown_tables import rows_table
 
 LEARNING_RATE = 0.1
 NUM_LABELS = 4
@@ -210,14 +211,12 @@ def table(lines: list[dict]) -> str:
     cells = {}
     for line in lines:
         cells.setdefault(tuple(line[key] for key in keys), {})[line["trainer"]] = cell(line)
-    text = [
-        f"| labels, step | batch × accumulation × processes, rows | {' | '.join(titles)} |",
-        f"| --- | --- |{' ---: |' * len(titles)}",
-    ]
-    for (labels, kind, batch_size, accumulation, processes, rows), found in cells.items():
-        where = f"{labels}, {kind} | {batch_size} × {accumulation} × {processes}, {rows}"
-        text.append(f"| {where} | {' | '.join(found[name] for name in TRAINERS)} |")
-    return "\n".join(text)
+    rows = []
+    for (labels, kind, batch_size, accumulation, processes, num_rows), found in cells.items():
+        sizes = f"{batch_size} × {accumulation} × {processes}, {num_rows}"
+        rows.append([f"{labels}, {kind}", sizes, *(found[name] for name in TRAINERS)])
+    sizes = "batch × accumulation × processes, rows"
+    return rows_table(["labels, step", sizes, *titles], rows, [sizes])
 
 
 def cell(line: dict) -> str:

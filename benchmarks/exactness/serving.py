@@ -1,13 +1,13 @@
 """How calibrated probabilities differ between runtimes, and what quantization to int8 costs and leaves to correct.
 
-    python -m benchmarks.exactness.serving --data ../shared/data --encoder all-MiniLM-L6-v2 --output_dir out/serving \
+    python -m benchmarks.exactness.serving --data DATA --encoder all-MiniLM-L6-v2 --output_dir out/serving \
         --json benchmarks/results/serving.json --page benchmarks/README.md
 
 An encoder is fine-tuned briefly with a softmax (SST, 2 classes), a sigmoid for each label (GoEmotions, 28 labels), one
 logit (TREC QA), and a softmax for each word (the sentiment of the words of SST, 5 classes), and a small ResNet is
 trained on images (CIFAR-10), with each seed. A correction is fitted on held-out samples and folded into the weights: a
 temperature or, with sigmoids, a slope and an intercept. Then 1,000 test samples are run in every runtime with the
-models of the first seed, and in int8 with those of every seed. The tables go to the page, between its two comments.
+models of the first seed, and in int8 with those of every seed. The tables go to the page, between their comments.
 Figures that the JSON file already has are not measured again. `--only` measures some of the runtimes; one that cannot
 be imported is left out. The packages of the extra `full` must be installed, and AOTInductor needs a C++ compiler.
 """
@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 import torch
 from datasets import Dataset
+from papers.pages.page import fill_page
 from PIL import Image
 from transformers import (
     AutoModelForImageClassification,
@@ -46,6 +47,7 @@ from transformers import (
 
 from benchmarks.measuring import write_measurements
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_correction, fold_correction
+from hf_focal.reports.markdown_tables import rows_table
 
 MULTI_LABEL = "multi_label_classification"
 TASKS = {"softmax": "sst", "sigmoid": "goemotions", "one logit": "trec_qa", "words": "sst_words", "images": "cifar10"}
@@ -398,35 +400,26 @@ def measure_int8(
     return {name: ece(probabilities(values, head), labels, head) for name, values in logits.items()}
 
 
-def tables(figures: dict[str, Any]) -> str:
-    """The Markdown tables of the page."""
+def tables(figures: dict[str, Any]) -> dict[str, str]:
+    """Return the tables of the page by the names of their places in it."""
     heads = list(dict.fromkeys(line["head"] for line in figures["runtimes"]))
     cells: dict[str, dict[str, str]] = {}
     for line in figures["runtimes"]:
-        cells.setdefault(line["runtime"], {})[line["head"]] = f"{line['difference']:.1e}, {line['ece']:.2f}%"
-    lines = [f"| Runtime | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
-    lines += [
-        f"| {name} | {' | '.join(row.get(head, '–') for head in heads)} |".replace("0.0e+00", "0")
-        for name, row in cells.items()
-    ]
+        cell = f"{line['difference']:.1e}, {line['ece']:.2f}%".replace("0.0e+00", "0")
+        cells.setdefault(line["runtime"], {})[line["head"]] = cell
+    runtimes = [[name, *(row.get(head, "–") for head in heads)] for name, row in cells.items()]
     names = [name for name in figures["int8"][0] if name not in ("head", "seed")]
-    titles = ["float32", "calibrated", "int8", "calibrated before int8", "calibrated after int8"]
-    lines += ["", f"| Head | seeds | {' | '.join(titles)} |", "| --- |" + " ---: |" * (1 + len(titles))]
+    int8 = []
     for head in heads:
-        own = [line for line in figures["int8"] if line["head"] == head]
-        values = [[line[name] for line in own] for name in names]
+        lines = [line for line in figures["int8"] if line["head"] == head]
+        values = [[line[name] for line in lines] for name in names]
         row = [f"{np.mean(of):.2f}" + (f" ({min(of):.2f}–{max(of):.2f})" if len(of) > 1 else "") for of in values]
-        lines.append(f"| {head} | {len(own)} | {' | '.join(row)} |")
-    return "\n".join(lines) + "\n"
-
-
-BEGIN, END = "<!-- benchmarks/exactness/serving.py -->\n", "<!-- end -->\n"
-
-
-def put_into(page: Path, text: str) -> None:
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        int8.append([head, str(len(lines)), *row])
+    titles = ["float32", "calibrated", "int8", "calibrated before int8", "calibrated after int8"]
+    return {
+        "runtimes": rows_table(["Runtime", *heads], runtimes),
+        "int8": rows_table(["Head", "seeds", *titles], int8),
+    }
 
 
 def main() -> None:
@@ -474,9 +467,9 @@ def main() -> None:
                 if names:
                     figures["runtimes"] += measure_runtimes(calibrated, tokenizer, test, head, names, Path(work))
             write_measurements(options.json, figures)
-    print(tables(figures))
+    print("\n".join(tables(figures).values()))
     if options.page is not None:
-        put_into(options.page, tables(figures))
+        fill_page(options.page, tables(figures))
 
 
 if __name__ == "__main__":

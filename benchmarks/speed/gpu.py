@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
 from benchmarks.measuring import peak_bytes
+from benchmarks.speed.peer_losses import composed_focal
 from benchmarks.studies.gpu_cifar10 import resnet
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration import TemperatureStream
@@ -136,11 +137,6 @@ def peer(load: Callable[[], Callable]) -> Callable:
 
 def liger(name: str, **options: Any) -> Callable:
     return peer(lambda: getattr(import_module("liger_kernel.transformers"), name)(**options))
-
-
-def composed_focal(logits: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
-    ce = F.cross_entropy(logits, labels, reduction="none")
-    return ((1 - torch.exp(-ce)) ** gamma * ce).mean()
 
 
 def timed(run: Callable[[], object], seconds: float) -> float:

@@ -22,7 +22,6 @@ from torch_uncertainty.post_processing import TemperatureScaler
 from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from benchmarks.speed.loss import composed_focal, log_softmax_focal
 from benchmarks.speed.metrics import (
     NUM_BINS,
     loop_adaece,
@@ -31,6 +30,7 @@ from benchmarks.speed.metrics import (
     top_label,
     torchmetrics_classwise,
 )
+from benchmarks.speed.peer_losses import composed_focal, log_softmax_focal
 from benchmarks.speed.temperature import lbfgs
 from hf_focal import metrics
 from hf_focal.calibration import fit_temperature

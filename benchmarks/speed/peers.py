@@ -40,6 +40,7 @@ from benchmarks.speed.peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE
 from benchmarks.speed.temperature import grid_loop, newton, sample
 from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import CalibrationMetrics
+from hf_focal.reports.markdown_tables import rows_table
 
 MARK = "<!-- What follows is written by benchmarks/speed/peers.py. -->\n"
 PEERS = ("torchmetrics", "torch-uncertainty", "netcal")
@@ -151,11 +152,6 @@ PARTS = {
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
-def table(titles: list[str], rows: list[list[str]]) -> str:
-    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *rows]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
-
-
 def edge_case_cell(value: float | str | None, right: bool | None, convention: bool) -> str:
     if value is None:
         return "–"
@@ -176,7 +172,7 @@ def edge_case_tables(tables: list[dict]) -> str:
             ]
             rows.append([row["case"], exact, *cells])
         text += f"### {figures['title']}\n\nRight: within {100 * figures['relative']:g}% of the exact value.\n\n"
-        text += table(["", "exact", *figures["columns"]], rows) + "\n"
+        text += rows_table(["", "exact", *figures["columns"]], rows) + "\n"
     return text
 
 
@@ -198,7 +194,7 @@ def timing_table(lines: list[dict]) -> str:
             gives = f", gives {ours:.4g}" if who == OURS else differs
             cells.append(f"{first}, {figures['peak_mib'][who]:.3g} MiB{gives}")
         rows.append(cells)
-    return table(["", *columns], rows)
+    return rows_table(["", *columns], rows)
 
 
 def loss_table(lines: list[dict]) -> str:
@@ -208,7 +204,7 @@ def loss_table(lines: list[dict]) -> str:
         own = f"{figures['milliseconds']:.3g} ms" if figures["name"] == REFERENCE else f"{figures['time_ratio']:.2f}"
         size = f"{figures['rows']:,} × {figures['classes']:,}, {figures['dtype']}"
         rows.setdefault(size, []).append(f"{own}, {figures['peak_in_logits']:.1f}")
-    return table(["rows × classes, dtype", *names], [[size, *cells] for size, cells in rows.items()])
+    return rows_table(["rows × classes, dtype", *names], [[size, *cells] for size, cells in rows.items()])
 
 
 SECTIONS = {

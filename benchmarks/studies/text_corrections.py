@@ -194,7 +194,7 @@ def main() -> None:
     if options.cells == CELLS:
         from benchmarks.studies import text_corrections_page  # each process would import its Matplotlib
 
-        text_corrections_page.main()
+        text_corrections_page.write_page()
 
 
 if __name__ == "__main__":

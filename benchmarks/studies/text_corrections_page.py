@@ -10,14 +10,16 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
+from papers.pages.page import DOCS, fill_page
 
 from benchmarks.measuring import RESULTS
 from benchmarks.text_logits.load import sets
+from hf_focal.reports.markdown_tables import rows_table
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-FIGURES, DOCS = RESULTS / "text_corrections", RESULTS.parents[1] / "docs" / "results"
+FIGURES, PAGE = RESULTS / "text_corrections", DOCS / "text_corrections.md"
 MAIN_SIZE = 100
 HARM = 1e-3  # nats above the NLL without a correction
 TIE = 1e-4  # nats: a smaller difference is half a win
@@ -38,6 +40,7 @@ TITLES = {
     "auto": "**`auto`**",
 }
 LINES = {"temperature": "C1", "vector": "C2", "sms": "C3", "auto_0.2": "C4", "auto": "C0"}
+HARMS = ("auto", "temperature", "sms")  # whose harm the tables compare
 
 
 def read_cells() -> pd.DataFrame:
@@ -66,7 +69,7 @@ def interval(values: pd.Series, tasks: pd.Series) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def shown(values: pd.Series, tasks: pd.Series) -> str:
+def mean_with_interval(values: pd.Series, tasks: pd.Series) -> str:
     low, high = interval(values, tasks)
     return f"{values.mean():.4f} [{low:.4f}, {high:.4f}]"
 
@@ -84,22 +87,26 @@ def select_method(rows: pd.DataFrame, method: str, size: int = MAIN_SIZE) -> pd.
     return rows[(rows["method"] == method) & (rows["samples"] == size)]
 
 
-def table_of_methods(rows: pd.DataFrame, size: int) -> list[str]:
-    lines = [
-        "| Method | NLL - without | NLL - SMS | wins against SMS % | harm % | harm above 0.001 % | seconds |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def table_of_methods(rows: pd.DataFrame, size: int) -> str:
+    titles = ["Method", "NLL - without", "NLL - SMS", "wins against SMS %", "harm %", "harm above 0.001 %", "seconds"]
+    lines = []
     for method, title in TITLES.items():
         part = select_method(rows, method, size)
         if part.empty:
             continue
-        sets_left_out = "" if part["set"].nunique() == select_method(rows, "none", size)["set"].nunique() else " *"
+        has_all_sets = part["set"].nunique() == select_method(rows, "none", size)["set"].nunique()
         lines.append(
-            f"| {title}{sets_left_out} | {part['above_none'].mean():.4f} | {shown(part['above_sms'], part['task'])} | "
-            f"{percent_with_interval(part['win'], part['task'])} | {percent(part['clear_harm'])} | "
-            f"{percent(part['harm'])} | {part['seconds'].mean():.2f} |"
+            [
+                title if has_all_sets else f"{title} *",
+                f"{part['above_none'].mean():.4f}",
+                mean_with_interval(part["above_sms"], part["task"]),
+                percent_with_interval(part["win"], part["task"]),
+                percent(part["clear_harm"]),
+                percent(part["harm"]),
+                f"{part['seconds'].mean():.2f}",
+            ]
         )
-    return lines
+    return rows_table(titles, lines)
 
 
 def parts_of(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -118,51 +125,58 @@ def parts_of(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def table_of_parts(rows: pd.DataFrame) -> list[str]:
-    lines = [
-        "| Sets | sets, tasks | NLL - without | NLL - SMS | wins % | harm % | of T | of SMS | of `auto` of 0.2 |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def table_of_parts(rows: pd.DataFrame) -> str:
+    titles = ["Sets", "sets, tasks", "NLL - without", "NLL - SMS", "wins %", "harm %", "of T", "of SMS"]
+    lines = []
     for title, part in parts_of(rows).items():
         auto = select_method(part, "auto")
-        harms = [
-            percent(select_method(part, method)["clear_harm"]) for method in ("auto", "temperature", "sms", "auto_0.2")
-        ]
         lines.append(
-            f"| {title} | {auto['set'].nunique()}, {auto['task'].nunique()} | {auto['above_none'].mean():.4f} | "
-            f"{shown(auto['above_sms'], auto['task'])} | {percent(auto['win'])} | {' | '.join(harms)} |"
+            [
+                title,
+                f"{auto['set'].nunique()}, {auto['task'].nunique()}",
+                f"{auto['above_none'].mean():.4f}",
+                mean_with_interval(auto["above_sms"], auto["task"]),
+                percent(auto["win"]),
+                *(percent(select_method(part, method)["clear_harm"]) for method in (*HARMS, "auto_0.2")),
+            ]
         )
-    return lines
+    return rows_table([*titles, "of `auto` of 0.2"], lines)
 
 
-def table_of_sizes(rows: pd.DataFrame) -> list[str]:
-    lines = [
-        "| Samples | sets | draws | NLL - without | NLL - SMS | wins % | left alone % | harm % | of T | of SMS |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def table_of_sizes(rows: pd.DataFrame) -> str:
+    titles = ["Samples", "sets", "draws", "NLL - without", "NLL - SMS", "wins %", "left alone %", "harm %", "of T"]
+    lines = []
     for size in sorted(rows["samples"].unique()):
         auto = select_method(rows, "auto", size)
-        harms = [percent(select_method(rows, method, size)["clear_harm"]) for method in ("auto", "temperature", "sms")]
-        left_alone = percent(auto["above_none"] == 0)
         lines.append(
-            f"| {size:,} | {auto['set'].nunique()} | {len(auto)} | {auto['above_none'].mean():.4f} | "
-            f"{shown(auto['above_sms'], auto['task'])} | {percent(auto['win'])} | {left_alone} | "
-            ""
-            f"{' | '.join(harms)} |"
+            [
+                f"{size:,}",
+                str(auto["set"].nunique()),
+                str(len(auto)),
+                f"{auto['above_none'].mean():.4f}",
+                mean_with_interval(auto["above_sms"], auto["task"]),
+                percent(auto["win"]),
+                percent(auto["above_none"] == 0),
+                *(percent(select_method(rows, method, size)["clear_harm"]) for method in HARMS),
+            ]
         )
-    return lines
+    return rows_table([*titles, "of SMS"], lines)
 
 
-def table_of_simulation(simulation: pd.DataFrame) -> list[str]:
-    return [
-        "| classes | samples | draws | left alone % | NLL added by `auto` | by T |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: |",
-        *(
-            f"| {row.classes} | {row.samples:,} | {row.draws} | {100 * row.left_alone:.0f} | {row.added:.4f} ± "
-            f"{row.added_error:.4f} | {row.added_by_temperature:.4f} |"
-            for row in simulation.itertuples()
-        ),
+def table_of_simulation(simulation: pd.DataFrame) -> str:
+    titles = ["classes", "samples", "draws", "left alone %", "NLL added by `auto`", "by T"]
+    lines = [
+        [
+            str(row.classes),
+            f"{row.samples:,}",
+            str(row.draws),
+            f"{100 * row.left_alone:.0f}",
+            f"{row.added:.4f} ± {row.added_error:.4f}",
+            f"{row.added_by_temperature:.4f}",
+        ]
+        for row in simulation.itertuples()
     ]
+    return rows_table(titles, lines)
 
 
 def draw_figure(rows: pd.DataFrame, file: Path) -> None:
@@ -192,133 +206,79 @@ def draw_figure(rows: pd.DataFrame, file: Path) -> None:
     plt.close(figure)
 
 
-def page(rows: pd.DataFrame, simulation: pd.DataFrame) -> str:
-    auto, old, new = (select_method(part, "auto") for part in (rows, rows[~rows["is_new"]], rows[rows["is_new"]]))
-    earlier, many = select_method(rows, "auto_0.2"), select_method(rows, "auto", 1000)
-    harms = {method: percent(select_method(rows, method)["clear_harm"]) for method in TITLES}
-    new_harms = {method: percent(select_method(rows[rows["is_new"]], method)["clear_harm"]) for method in TITLES}
-    shifted = rows[rows["shift"] != ""]
-    shifted_harms = [percent(select_method(shifted, "auto", size)["clear_harm"]) for size in (MAIN_SIZE, 1000)]
+def page_numbers(rows: pd.DataFrame, simulation: pd.DataFrame) -> dict[str, str]:
+    """Return the numbers and tables of the page by the names that it has for them in comments."""
+    new, old, shifted = rows[rows["is_new"]], rows[~rows["is_new"]], rows[rows["shift"] != ""]
+    auto, earlier, many = (
+        select_method(rows, method, size)
+        for method, size in (("auto", MAIN_SIZE), ("auto_0.2", MAIN_SIZE), ("auto", 1000))
+    )
+    auto_on_new, auto_on_old = select_method(new, "auto"), select_method(old, "auto")
+    left_alone, corrected = auto[auto["above_none"] == 0], auto[auto["above_none"] != 0]
+    zero_shot = rows[rows["kind"] == "zero_shot"]
     most = simulation.loc[simulation["added"].idxmax()]
     failed = rows[rows["failed"]].groupby("method").size()
-    left_alone, corrected = auto[auto["above_none"] == 0], auto[auto["above_none"] != 0]
-    zero_shot = auto[auto["kind"] == "zero_shot"]
-    lines = [
-        "# Corrections of text classifiers",
-        "",
-        f"- **`auto` rarely harms.** With {MAIN_SIZE} samples, it did harm in {harms['auto']}% of the draws; T in "
-        f"{harms['temperature']}%, SMS in {harms['sms']}%, and the `auto` of 0.2 in {harms['auto_0.2']}%.",
-        "- **Its NLL is that of SMS.** Its mean NLL minus that of SMS is "
-        f"{shown(auto['above_sms'], auto['task'])} nats, and it is lower in "
-        f"{percent_with_interval(auto['win'], auto['task'])}% of the draws. That of the `auto` of "
-        f"0.2 is {shown(earlier['above_sms'], earlier['task'])}. With 1,000 samples, it is "
-        f"{shown(many['above_sms'], many['task'])}, lower in {percent(many['win'])}%.",
-        f"- **On the {new['set'].nunique()} sets that had no part in the choice of its rule**, it did harm in "
-        f"{new_harms['auto']}% (T in {new_harms['temperature']}%, SMS in {new_harms['sms']}%). Its NLL minus that of "
-        f"SMS is {shown(new['above_sms'], new['task'])}, and it is lower in "
-        f"{percent_with_interval(new['win'], new['task'])}%. On the {old['set'].nunique()} others, these are "
-        f"{percent(old['clear_harm'])}%, {shown(old['above_sms'], old['task'])}, and {percent(old['win'])}%.",
-        f"- **Under shift, nothing is safe.** There, `auto` did harm in {shifted_harms[0]}% "
-        f"of the draws with {MAIN_SIZE} samples and {shifted_harms[1]}% with 1,000, "
-        "because samples without a shift do not show it.",
-        f"- **Calibrated logits are left alone** in {100 * simulation['left_alone'].min():.0f}% to "
-        f"{100 * simulation['left_alone'].max():.0f}% of simulated draws. The most NLL that `auto` adds is "
-        f"{most['added']:.4f} ± {most['added_error']:.4f}, with {most['classes']:.0f} classes and "
-        f"{most['samples']:.0f} samples, where T adds {most['added_by_temperature']:.4f}.",
-        "",
-        "![Harm, and NLL minus that of SMS, by the number of samples](text_corrections.png)",
-        "",
-        f"{rows['set'].nunique()} sets of validation and test logits ([benchmarks/text_logits]"
-        "(https://github.com/hf-focal/hf_focal/tree/main/benchmarks/text_logits)) of "
-        f"{rows['task'].nunique()} tasks, {shifted['set'].nunique()} of them with a shifted test set. Each "
-        f"correction is fitted to random draws of validation samples: 10 of {MAIN_SIZE}, and 3 of each other size. A "
-        "draw is *harm* if its test NLL is above that without a correction by more than 0.001 and "
-        "by more than one standard error over the test samples. A difference of at most 0.0001 from SMS is half a "
-        "win. Intervals are 95% bootstrap intervals over tasks. Methods are paired: all are fitted to the same draws.",
-        "",
-        f"## All methods, {MAIN_SIZE} samples",
-        "",
-        *table_of_methods(rows, MAIN_SIZE),
-        "",
-        "\\* Not on all sets: quadratic scaling only with two classes, matrix scaling with up to 100. Seconds are of "
-        "one thread, on a busy machine, for the fit and the test samples; of T, vector scaling, matrix scaling, and "
-        "the rule of 0.2, in the first draw of each set. A probability of 0 counts as 0.0001, which isotonic "
-        "regression and quadratic scaling need. A fit that fails counts as no correction: "
-        + ", ".join(f"{count:,} of {method}" for method, count in failed.items())
-        + f", of {len(rows):,} fits.",
-        "",
-        f"## Where, {MAIN_SIZE} samples",
-        "",
-        *table_of_parts(rows),
-        "",
-        "## By the number of samples",
-        "",
-        *table_of_sizes(rows),
-        "",
-        "A set with fewer validation samples is left out. Sizes other than "
-        f"{MAIN_SIZE} were run on the sets on which the rule was chosen, for T, vector scaling, SMS, and `auto`.",
-        "",
-        "## Calibrated logits",
-        "",
-        *table_of_simulation(simulation),
-        "",
-        "Labels are drawn from the softmax of the logits, which are normal with a deviation of 1 or 3. The NLL "
-        "added is exact, ± its standard error over draws.",
-        "",
-        "## The rule",
-        "",
-        "`auto` leaves logits alone unless the likelihood-ratio test of T rejects at 5% that they are calibrated, "
-        "or a correction lowers the cross-fitted NLL by more than two standard errors. The candidates are T, bias, "
-        "vector, and matrix scaling, each at ten strengths λ: λ z' + (1 - λ) z. It takes the lowest cross-fitted NLL "
-        "plus one standard error, or a quarter of one if the p-value of T is below 0.001, if this is below the NLL "
-        "without a correction.",
-        "",
-        "The folds are random. With equal shares of every class in each fold, a fit knows the shares of the fold that "
-        "it is measured on: calibrated logits of 20 and 150 classes were then left alone in only 60% and 20% of the "
-        "draws of 1,000 samples. With a sigmoid, the cross-fitted NLL of Platt scaling was 0.007 too low with 100 "
-        "samples.",
-        "",
-        f"The rule was chosen among about 150 on {old['set'].nunique()} sets, and then measured on the others. "
-        "Before, it took the lowest NLL plus one standard error: on these "
-        f"{old['set'].nunique()} sets, harm 0.9%, NLL minus that of SMS 0.0097 [0.0008, 0.0270], lower in 43.8%.",
-        "",
-        "Vector scaling has two priors. The second one, for factors of log-probabilities, is what lets SMS and SVS "
-        "move rare classes at little cost, as GoEmotions needs; it is used where the penalized likelihood is at least "
-        "e³ times that of the first.",
-        "",
-        "What was tried and did not help: means of the fitted maps, weighted by their cross-fitted likelihoods or "
-        "fitted to them (harm 1.5% instead of 1.9%, but fewer wins, by one to four points); other tests that logits "
-        "are calibrated, such as exact score tests of T, offsets, and factors (as powerful as that of T, "
-        "and more harm); and lower penalties on offsets.",
-        "",
-        f"Where SMS gains more: `auto` leaves {percent(auto['above_none'] == 0)}% of the draws alone, "
-        f"and its NLL is lower than that of SMS in {percent(left_alone['win'])}% of these, and in "
-        f"{percent(corrected['win'])}% of the others. {MAIN_SIZE} samples often do not show what SMS corrects, and "
-        "rules that believe less evidence harm more: a quarter of a standard error for all draws wins 1 to 2.5 points "
-        "more, but adds 0.003 of NLL to calibrated logits of 5 classes with 50 samples. Caution costs most with the "
-        f"zero-shot language model, which nearly every correction improves: `auto` wins {percent(zero_shot['win'])}% "
-        f"of these draws, with harm in {percent(zero_shot['clear_harm'])}%, and SMS does harm in "
-        f"{percent(select_method(rows[rows['kind'] == 'zero_shot'], 'sms')['clear_harm'])}%.",
-        "",
-        "A quadratic term does not pay: see the table. It would not fold into a last layer, either.",
-        "",
-        "## Limits",
-        "",
-        "- The penalties of vector and matrix scaling are SMS's, K/n and K(K-1)/n, except that of the offsets, "
-        "min(K, 5)/n.",
-        f"- The {new['set'].nunique()} sets that had no part in the choice are of other models, seeds, and losses, "
-        "but of the same tasks. Sets of one task share their rows, which is why intervals resample tasks.",
-        f"- `python -m benchmarks.studies.text_corrections` measures our corrections again, with {MAIN_SIZE} samples, "
-        "on all sets, and writes this page; `python -m benchmarks.studies.text_corrections_page` only writes it.",
-    ]
-    return "\n".join(lines) + "\n"
+
+    def harm(part: pd.DataFrame, method: str = "auto", size: int = MAIN_SIZE) -> str:
+        return percent(select_method(part, method, size)["clear_harm"])
+
+    def minus_sms(part: pd.DataFrame) -> str:
+        return mean_with_interval(part["above_sms"], part["task"])
+
+    def wins(part: pd.DataFrame) -> str:
+        return percent_with_interval(part["win"], part["task"])
+
+    return {
+        "harm_auto": harm(rows),
+        "harm_temperature": harm(rows, "temperature"),
+        "harm_sms": harm(rows, "sms"),
+        "harm_earlier": harm(rows, "auto_0.2"),
+        "minus_sms": minus_sms(auto),
+        "wins": wins(auto),
+        "minus_sms_earlier": minus_sms(earlier),
+        "minus_sms_1000": minus_sms(many),
+        "wins_1000": percent(many["win"]),
+        "new_sets": str(new["set"].nunique()),
+        "new_harm_auto": harm(new),
+        "new_harm_temperature": harm(new, "temperature"),
+        "new_harm_sms": harm(new, "sms"),
+        "new_minus_sms": minus_sms(auto_on_new),
+        "new_wins": wins(auto_on_new),
+        "rule_sets": str(old["set"].nunique()),
+        "rule_harm": harm(old),
+        "rule_minus_sms": minus_sms(auto_on_old),
+        "rule_wins": percent(auto_on_old["win"]),
+        "shifted_harm": harm(shifted),
+        "shifted_harm_1000": harm(shifted, size=1000),
+        "least_left_alone": f"{100 * simulation['left_alone'].min():.0f}",
+        "most_left_alone": f"{100 * simulation['left_alone'].max():.0f}",
+        "most_added": f"{most['added']:.4f} ± {most['added_error']:.4f}",
+        "most_added_classes": f"{most['classes']:.0f}",
+        "most_added_samples": f"{most['samples']:.0f}",
+        "most_added_by_temperature": f"{most['added_by_temperature']:.4f}",
+        "sets": str(rows["set"].nunique()),
+        "tasks": str(rows["task"].nunique()),
+        "shifted_sets": str(shifted["set"].nunique()),
+        "methods": table_of_methods(rows, MAIN_SIZE),
+        "failed": ", ".join(f"{count:,} of {method}" for method, count in failed.items()),
+        "fits": f"{len(rows):,}",
+        "parts": table_of_parts(rows),
+        "sizes": table_of_sizes(rows),
+        "simulation": table_of_simulation(simulation),
+        "left_alone": percent(auto["above_none"] == 0),
+        "left_alone_wins": percent(left_alone["win"]),
+        "corrected_wins": percent(corrected["win"]),
+        "zero_shot_wins": percent(select_method(zero_shot, "auto")["win"]),
+        "zero_shot_harm": harm(zero_shot),
+        "zero_shot_harm_sms": harm(zero_shot, "sms"),
+    }
 
 
-def main() -> None:
+def write_page() -> None:
     rows, simulation = read_cells(), pd.read_csv(FIGURES / "simulation.csv")
-    (DOCS / "text_corrections.md").write_text(page(rows, simulation), encoding="utf-8")
-    draw_figure(rows, DOCS / "text_corrections.png")
+    fill_page(PAGE, page_numbers(rows, simulation))
+    draw_figure(rows, PAGE.with_suffix(".png"))
 
 
 if __name__ == "__main__":
-    main()
+    write_page()

@@ -24,6 +24,7 @@ from hf_focal import fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.clusters import folds_of
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
+from hf_focal.reports.markdown_tables import rows_table
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 POPULATION = 1_000_000  # rows that give the true precision and recall
@@ -245,12 +246,11 @@ def tables(lines: list[dict[str, Any]]) -> str:
 
 def _table(columns: tuple[str, ...], lines: list[dict[str, Any]]) -> str:
     titles = ["goal", *(column.replace("_", " ") for column in columns)]
-    text = f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}\n"
+    rows = []
     for line in lines:
         goal = next(f"{name} {100 * line[name]:g}%" for name in ("precision", "recall") if name in line)
-        cells = [goal, *(_cell(line[column]) for column in columns)]
-        text += f"| {' | '.join(cells)} |\n"
-    return text
+        rows.append([goal, *(_cell(line[column]) for column in columns)])
+    return rows_table(titles, rows, titles)
 
 
 def _cell(value: Any) -> str:

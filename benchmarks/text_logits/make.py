@@ -1,6 +1,6 @@
 """Make the sets of logits: fine-tune encoders, fit linear heads to their embeddings, and ask a language model.
 
-    python benchmarks/text_logits/make.py --data ../shared/data --models MODELS
+    python benchmarks/text_logits/make.py --data DATA --models MODELS
 
 `MODELS` is a folder with the folders `minilm` and `mpnet` (all-MiniLM-L6-v2 and all-mpnet-base-v2) and the file
 `smollm2.gguf` (SmolLM2-135M-Instruct, Q4_1); README.md says where to get them. The runs are those that `plan` lists,

@@ -31,7 +31,7 @@ def fit_platt_scaling(
             would not be positive, gets the shared ones, which are fitted to all labels together.
         smooth: minimize the NLL against Platt's targets. False takes the plain labels 0 and 1, for which there is no
             minimum if a threshold separates them.
-        ignore_index: the label to leave out.
+        ignore_index: the label to leave out, neither 0 nor 1.
 
     Raises:
         InputError: arguments with the wrong dtype, shape, or range; infinite logits; no ones or no zeros;

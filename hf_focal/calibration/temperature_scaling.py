@@ -70,7 +70,7 @@ def fit_temperature(
             `"adaece"`, only with the softmax: the T of `grid` with the smallest AdaECE [Ghosh et al. 2022].
         num_bins: number of bins M: equal-width bins ((i-1)/M, i/M] for the ECE, equal-mass bins for the AdaECE.
         grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Must be None for `"nll"`.
-        ignore_index: the label to leave out.
+        ignore_index: the label to leave out; with a sigmoid, neither 0 nor 1.
         link: "sigmoid" for several labels per sample, or for a single logit. Then the logits and labels are both
             `(..., L)`, and each label is 0 or 1 or, if unknown, `ignore_index` or NaN.
         per_label: fit one T per label (`Temperature.values`), too; only with the sigmoid and `"nll"`.

@@ -18,6 +18,7 @@ docs/research/thresholds.md simulates all of this.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -217,7 +218,7 @@ def fit_thresholds(
             clusters, the clusters are.
         link: "softmax" for a threshold on the confidence above which to answer ("answer or abstain"), with a precision
             over all answers.
-        ignore_index: the label to leave out.
+        ignore_index: the label to leave out; with a sigmoid, neither 0 nor 1.
 
     Raises:
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
@@ -484,6 +485,7 @@ def _tail(errors: Any, size: Any, share: float) -> np.ndarray:
     return np.where(rest > 0, scipy.special.betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
 
 
+@lru_cache(maxsize=10_000)  # the labels of a model ask for the same ones
 def _least(errors: int, goal: float, risk: float) -> int:
     """Return the smallest number of samples of which `errors` errors show a precision, or recall, of `goal`."""
     low, high = errors, errors + 1

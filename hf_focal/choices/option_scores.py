@@ -6,9 +6,8 @@ import os
 import string
 import warnings
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,64 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..calibration import Correction
 from ..validation import InputError
 from .continuations import after_prompts, goes_on_from_its_cache
-
-SCORES = ("letters", "text")
-_TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
-
-
-class _Text(NamedTuple):
-    """The token ids after a question's prompt, of which those from `start` on are scored: an option's text."""
-
-    ids: list[int]
-    start: int
-
-
-class _Question(NamedTuple):
-    """A question as token ids. It has texts of options if these are scored, rather than letters."""
-
-    prompt: list[int]
-    texts: list[_Text]
-    num_options: int
-
-    @property
-    def num_inputs(self) -> int:
-        """The tokens of the longest input: the last one of a text is not an input."""
-        return len(self.prompt) + max((len(text.ids) - 1 for text in self.texts), default=0)
-
-
-class EncodedQuestions(NamedTuple):
-    """Questions as token ids, and the token ids of the options' letters (empty if the options' texts are scored)."""
-
-    asked: list[_Question]
-    letter_ids: list[int]
-
-    def score(self, model: Any, batch_size: int, folder: str | Path | None) -> Tensor:
-        """Score the options of all questions. The arguments and the result are those of `score_choices`."""
-        asked, letter_ids = self
-        # The longest first: if memory does not suffice, this shows in the first batch.
-        order = sorted(range(len(asked)), key=lambda row: -asked[row].num_inputs)
-        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-        file = None if folder is None else Path(folder) / f"scores-{_key(model, self, batch_size)}.jsonl"
-        lines = [] if file is None else _finished(file)
-        training = model.training
-        model.eval()
-        try:
-            remaining, longest = batches[len(lines) :], asked[order[0]]
-            shares_prompts = bool(remaining and longest.texts) and goes_on_from_its_cache(
-                model, longest.prompt, max((text.ids for text in longest.texts), key=len)
-            )
-            for rows in remaining:
-                batch_scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
-                lines.append({"rows": rows, "scores": batch_scores})
-                if file is not None:
-                    with file.open("a", encoding="utf-8") as appended:
-                        appended.write(json.dumps(lines[-1]) + "\n")
-        finally:
-            model.train(training)
-        scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
-        columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
-        padded = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
-        return padded if model.dtype == torch.float64 else padded.float()
+from .option_encoding import TEMPLATES, EncodedQuestions, Question, encode_choices
 
 
 def score_choices(
@@ -125,11 +67,11 @@ def score_choices(
             template has an unknown field.
         TypeError: the model has no head that computes the logits from hidden states, position by position.
     """
-    asked = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)
+    encoded = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)
     temperature, problem = option_temperature(model.config, option_settings(score, letters, template, chat))
     if problem:
         warnings.warn(problem, stacklevel=2)
-    scores = asked.score(model, batch_size, folder)
+    scores = score_encoded(model, encoded, batch_size, folder)
     return scores if temperature is None else temperature.apply(scores)
 
 
@@ -139,7 +81,7 @@ def option_settings(score: str, letters: Sequence[str], template: str | None, ch
     return {
         "score": score,
         "letters": used,
-        "template": _TEMPLATES[score] if template is None else template,
+        "template": TEMPLATES[score] if template is None else template,
         "chat": chat,
     }
 
@@ -183,7 +125,7 @@ def answer_indices(
     for row, (answer, options) in enumerate(zip(answers, choices, strict=True)):
         used_letters = list(letters)[: len(options)]
         if isinstance(answer, str):
-            matches = {list(of).index(answer) for of in (used_letters, options) if answer in of}
+            matches = {list(names).index(answer) for names in (used_letters, options) if answer in names}
         else:
             matches = {i for i in range(len(options)) if not isinstance(answer, bool) and answer == i}
         if len(matches) != 1:
@@ -196,116 +138,54 @@ def answer_indices(
     return torch.tensor(indices)
 
 
-def encode_choices(
-    model: Any,
-    tokenizer: Any,
-    questions: Sequence[str],
-    choices: Sequence[Sequence[str]],
-    score: str,
-    letters: Sequence[str],
-    template: str | None,
-    chat: bool,
-) -> EncodedQuestions:
-    """Convert questions to token ids. Arguments and errors are those of `score_choices`, which calls this first."""
-    if score not in SCORES:
-        raise InputError("score", f"must be {' or '.join(map(repr, SCORES))}, got {score!r}")
-    if len(questions) != len(choices) or not len(questions):
-        raise InputError(
-            "choices", f"must be those of each question, got {len(choices)} for {len(questions)} questions"
+def score_encoded(
+    model: Any, questions: EncodedQuestions, batch_size: int, folder: str | Path | None = None
+) -> Tensor:
+    """Score the options of encoded questions. The other arguments and the result are those of `score_choices`."""
+    asked, letter_ids = questions
+    # The longest first: if memory does not suffice, this shows in the first batch.
+    order = sorted(range(len(asked)), key=lambda row: -asked[row].num_inputs)
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    file = None if folder is None else Path(folder) / f"scores-{_key(model, questions, batch_size)}.jsonl"
+    lines = [] if file is None else _finished(file)
+    training = model.training
+    model.eval()
+    try:
+        remaining, longest = batches[len(lines) :], asked[order[0]]
+        shares_prompts = bool(remaining and longest.texts) and goes_on_from_its_cache(
+            model, longest.prompt, max((text.ids for text in longest.texts), key=len)
         )
-    sizes = [len(options) for options in choices]
-    if min(sizes) < 2 or max(sizes) > len(letters):
-        size = min(sizes) if min(sizes) < 2 else max(sizes)
-        expected = f"2 to {len(letters)} options, as there are letters"
-        raise InputError("choices", f"must have {expected}, got {size} for question {sizes.index(size)}")
-    template = _TEMPLATES[score] if template is None else template
-    texts = []
-    for question, options in zip(questions, choices, strict=True):
-        lines = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, options, strict=False))
-        try:
-            text = template.format(question=question, options=lines)
-        except (LookupError, ValueError, AttributeError) as error:
-            expected = "no fields but {question} and {options}"
-            raise InputError("template", f"must have {expected}, got {template!r}") from error
-        if chat:
-            turn = [{"role": "user", "content": text}]
-            text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-        texts.append(text)
-
-    def encoded(parts: list[str]) -> list[list[int]]:
-        if chat:  # the chat template has already added the special tokens
-            return tokenizer(parts, add_special_tokens=False)["input_ids"]
-        ends = [tokenizer.eos_token_id]  # which some tokenizers add to each text
-        return [ids[:-1] if ids[-1:] == ends else ids for ids in tokenizer(parts)["input_ids"]]
-
-    gaps = ["" if text[-1:].isspace() else " " for text in texts]
-    prompts, letter_ids = encoded(texts), []
-    if score == "text":
-        prefixes = [text + gap for text, gap in zip(texts, gaps, strict=True)]
-        whole = iter(encoded([prefixes[row] + option for row, options in enumerate(choices) for option in options]))
-        asked = []
-        for row, (prompt, size) in enumerate(zip(prompts, sizes, strict=True)):
-            sequences = [next(whole) for _ in range(size)]
-            # A tokenizer may merge the end of the prompt with the option's start; then the merged token is scored too.
-            pairs = (zip(prompt, ids, strict=False) for ids in sequences)
-            starts = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], of_both)) for of_both in pairs]
-            if any(not 0 < start < len(ids) for start, ids in zip(starts, sequences, strict=True)):
-                raise InputError(
-                    "questions and choices", f"must have tokens of their own, got none for question {row}"
-                )
-            shared = min(starts)
-            texts_of_options = [
-                _Text(ids[shared:], start - shared) for ids, start in zip(sequences, starts, strict=True)
-            ]
-            asked.append(_Question(prompt[:shared], texts_of_options, size))
-    else:
-        used = list(letters)[: max(sizes)]
-        for letter, ids in zip(used, encoded([texts[0] + gaps[0] + letter for letter in used]), strict=True):
-            if ids[:-1] != prompts[0] or ids[-1] in letter_ids:
-                raise InputError(
-                    "letters",
-                    f"must each be one token of their own after the prompt, got {letter!r}, with the prompt's "
-                    f"end {texts[0][-20:]!r}: the template must not end in a space, or use score='text'",
-                )
-            letter_ids.append(ids[-1])
-        first = encoded([text + gap + used[0] for text, gap in zip(texts, gaps, strict=True)])
-        for row, (ids, prompt) in enumerate(zip(first, prompts, strict=True)):
-            if ids != [*prompt, letter_ids[0]]:
-                raise InputError(
-                    "template",
-                    f"must end in the same text for all questions, got {texts[row][-20:]!r} for question "
-                    f"{row}, after which {used[0]!r} is another token",
-                )
-        asked = [_Question(prompt, [], size) for prompt, size in zip(prompts, sizes, strict=True)]
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    lengths = [question.num_inputs for question in asked]
-    if positions is not None and max(lengths) > positions:
-        row = lengths.index(max(lengths))
-        raise InputError(
-            "questions",
-            f"must fit into the model's {positions:,} positions, got {lengths[row]:,} tokens for question "
-            f"{row}, the longest of {sum(length > positions for length in lengths):,} that do not fit",
-        )
-    return EncodedQuestions(asked, letter_ids)
+        for rows in remaining:
+            batch_scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
+            lines.append({"rows": rows, "scores": batch_scores})
+            if file is not None:
+                with file.open("a", encoding="utf-8") as appended:
+                    appended.write(json.dumps(lines[-1]) + "\n")
+    finally:
+        model.train(training)
+    scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
+    columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
+    padded = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
+    return padded if model.dtype == torch.float64 else padded.float()
 
 
 @torch.inference_mode()
 def _score_batch(
-    model: Any, asked: Sequence[_Question], letter_ids: list[int], shares_prompts: bool
+    model: Any, asked: Sequence[Question], letter_ids: list[int], shares_prompts: bool
 ) -> list[list[float]]:
     """Return the scores of each question's options."""
     scores = _letter_scores(model, asked, letter_ids) if letter_ids else _text_scores(model, asked, shares_prompts)
     return [row[: question.num_options] for row, question in zip(scores.tolist(), asked, strict=True)]
 
 
-def _letter_scores(model: Any, asked: Sequence[_Question], letter_ids: list[int]) -> Tensor:
+def _letter_scores(model: Any, asked: Sequence[Question], letter_ids: list[int]) -> Tensor:
     """Return the log-probabilities of the letters after each question, (N, K) float64."""
     prompts = [question.prompt for question in asked]
     log_p = after_prompts(model, prompts, shared=False)([[]] * len(asked))[:, 0]
     return log_p[:, torch.tensor(letter_ids, device=log_p.device)].double().cpu()
 
 
-def _text_scores(model: Any, asked: Sequence[_Question], shares_prompts: bool) -> Tensor:
+def _text_scores(model: Any, asked: Sequence[Question], shares_prompts: bool) -> Tensor:
     """Return the mean log-probabilities of each option's scored tokens, (N, K) float64.
 
     A question with fewer than K options has the score of its last one in their place.

@@ -1,13 +1,15 @@
-"""What a model card says of a model that a trainer trained, and of its training."""
+"""The card of a model that a trainer trained: what it says of the model and of its training."""
 
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, TrainerState, TrainingArguments
 
+from ..reports import RunResult
 from ..tasks.heads import without_adapter
 from ..utils.model_wrappers import unwrap
-from .model_card import CardModel, registering_package
+from .model_card import CardData, CardModel, Training, model_card, registering_package
 
 # Training arguments that are listed if they are set, and the names under which they are.
 _TITLES = {
@@ -59,3 +61,20 @@ def trained_model(model: Any, name: str, task: str, base: str | None, **others: 
         num_labels=getattr(config, "num_labels", None),
         **others,
     )
+
+
+def write_card(
+    folder: Path,
+    result: RunResult,
+    model: CardModel,
+    data: CardData,
+    training: Training,
+    *,
+    language: str | list[str] | None = None,
+    license: str | None = None,
+    tags: str | list[str] | None = None,
+) -> None:
+    """Write ``README.md``, the card that `model_card` returns, with more `tags` in its metadata."""
+    card = model_card(result, model, data, training, language=language, license=license)
+    card.data.tags += [tags] if isinstance(tags, str) else tags or []
+    card.save(folder / "README.md")

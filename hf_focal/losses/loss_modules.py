@@ -34,11 +34,12 @@ def focal_form(u: Tensor, gamma: Any, some_negative: bool = True, p: Tensor | No
     `gamma` is a number, or a tensor with the shape and dtype of `u`; no gradient flows to `gamma`. If no γ in the
     tensor is negative, ``some_negative=False`` saves time, and so does `p`, σ(-u), if it is known.
     """
-    ce, wrong = softplus(u), torch.sigmoid(u)
+    wrong = torch.sigmoid(u)
     several = gamma if isinstance(gamma, Tensor) else None
     if several is None and gamma == 0:
-        return Form(ce, wrong)
+        return Form(softplus(u), wrong)
     p = torch.sigmoid(-u) if p is None else p
+    ce = softplus(u, (p, wrong))
     base, rate, power = wrong, p, gamma
     if some_negative if several is not None else gamma < 0:
         base, power = 1 + p, abs(gamma)

@@ -125,10 +125,10 @@ class SigmoidLoss(Loss):
         second = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
         value, grad_margin, grad_second = self.entry_loss.form(u, second, 2)
         grad_u = grad_margin + grad_second if kind == "mean" and grad_second is not None else grad_margin
-        gradient = torch.mul(grad_u, sign, out=out)
         if weights is not None:
-            factor = (y * weights[1]).add_(weights[0])
-            value, gradient = value * factor, gradient * factor
+            factor = torch.mul(y, weights[1]).add_(weights[0])
+            value, sign = value * factor, factor.mul_(sign)
+        gradient = torch.mul(grad_u, sign, out=out)
         if unknown is not None:
             value, gradient = value.masked_fill(unknown, 0.0), gradient.masked_fill(unknown, 0.0)
         return value, gradient, unknown

@@ -1,29 +1,10 @@
-"""Bins of equal width and of equal mass: the bin of a value, sums over bins, and how samples are kept to be sorted.
-
-Samples are sorted by their *doubt*, 1 - confidence, the probability of all classes but the predicted one. A float32
-confidence is exactly 1.0 for every sample with a doubt below 3e-8, and overconfident models have thousands of these; a
-float32 doubt tells them apart down to 1e-38.
-
-A sample is kept as one integer, its *key*: the bits of its doubt, shifted left by one, and its hit in the lowest bit.
-Non-negative floats sort in the same order as their bits, so sorting keys sorts by doubt. Four bytes hold a float32
-doubt and its hit; the largest doubt, 1.0, is 0x3F800000, so the shift cannot overflow.
-
-Where samples are not kept, a histogram that is finest next to doubt 0 replaces them. A cell holds the doubts that
-have, as a float32, the same exponent and the same first ten bits of the mantissa. Cells are therefore no wider than
-1/1024 of the doubt, which separates the many pixels with a confidence of 0.9999….
-"""
+"""Bins of equal width and of equal mass: the bin of a value, sums over bins, and errors from these."""
 
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-_DROPPED = 13  # how many of the mantissa's 23 bits
-# Smaller doubts share the last cell.
-_NEAREST = (int(np.float32(2.0**-64).view(np.int32)) >> _DROPPED) - 1
-_FARTHEST = int(np.float32(1).view(np.int32)) >> _DROPPED
-NUM_CELLS = _FARTHEST - _NEAREST + 1
 
 
 def bin_edges(num_bins: int, dtype: torch.dtype) -> Tensor:
@@ -66,14 +47,14 @@ def binned_error(gap: Any, size: Any) -> Any:
         return abs(gap).sum(-1) / size
 
 
-def add_to_cells(cells: Tensor, probabilities: Tensor, labels: Tensor) -> None:
-    """Add to `cells`, float64 (K, M), the sum of p_k - [k = label] of the samples whose p_k falls into each bin.
+def add_classwise_gaps(gaps: Tensor, probabilities: Tensor, labels: Tensor) -> None:
+    """Add to `gaps`, float64 (K, M), the sum of p_k - [k = label] of the samples whose p_k falls into each bin.
 
     `probabilities` are p, (N, K), and `labels` are (N,). Nearly all p_k are in the first bin: however many classes
     there are, a sample has fewer than M probabilities above 1/M. So every p_k is first added to the first bin, by one
     sum over the samples, and those above 1/M are then moved to their own bins.
     """
-    num_classes, num_bins = cells.shape
+    num_classes, num_bins = gaps.shape
     label = probabilities.gather(1, labels[:, None]).squeeze(1)
     label_cell = labels * num_bins + bin_index(label, num_bins)
 
@@ -83,64 +64,14 @@ def add_to_cells(cells: Tensor, probabilities: Tensor, labels: Tensor) -> None:
     value = probabilities.flatten()[above]
     first_cell = above.remainder_(num_classes).mul_(num_bins)
     cell = first_cell + bin_index(value, num_bins)
-    value, sums = value.double(), cells.view(-1)
+    value, sums = value.double(), gaps.view(-1)
     sums[::num_bins] += probabilities.sum(0, dtype=torch.float64)
     sums.index_add_(0, first_cell, value, alpha=-1)
     sums.index_add_(0, cell, value)
     sums.index_add_(0, label_cell, torch.full_like(label, -1, dtype=torch.float64))
 
 
-def pack(doubt: Tensor, correct: Tensor) -> np.ndarray:
-    """Pack doubts in [0, 1] and hits, (N,) on the CPU, into keys: int32 for float32, int64 for float64."""
-    bits = np.int32 if doubt.element_size() == 4 else np.int64
-    # Adding 0 turns -0.0, whose sign bit would spoil the order, into 0.0.
-    values: np.ndarray = (doubt.numpy() + 0).view(bits)
-    return (values << 1) | correct.numpy()
-
-
-def unpack(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recover the doubts (float32 or float64) and hits (bool) from keys."""
-    return (keys >> 1).view(np.float32 if keys.itemsize == 4 else np.float64), (keys & 1).astype(bool)
-
-
-def confidences(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recover the confidences, float32 or float64 like the doubts, and hits (bool) from keys."""
-    doubt, correct = unpack(keys)
-    return 1 - doubt, correct
-
-
-def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Concatenate keys; if any part has float64 doubts, so does the result."""
-    if any(part.itemsize == 8 for part in parts):
-        parts = [part if part.itemsize == 8 else _widen(part) for part in parts]
-    return np.concatenate([np.empty(0, np.int32), *parts])
-
-
-def _widen(keys: np.ndarray) -> np.ndarray:
-    doubt, correct = unpack(keys)
-    return (doubt.astype(np.float64).view(np.int64) << 1) | correct
-
-
-def tie_starts(keys: np.ndarray) -> np.ndarray:
-    """Return where each group of equal doubts starts in sorted keys (N,)."""
-    return np.flatnonzero(np.diff(keys >> 1, prepend=-2))
-
-
-def grouped(keys: np.ndarray) -> np.ndarray:
-    """Return (3, G): number, sum of confidences, and hits of the keys at each distinct doubt, largest doubt first."""
-    keys = np.sort(keys)[::-1]
-    starts = tie_starts(keys)
-    count = np.diff(starts, append=len(keys)).astype(np.float64)
-    hits = np.add.reduceat(keys & 1, starts) if len(keys) else count
-    return np.stack([count, count * confidences(keys[starts])[0], hits])
-
-
-def cell_index(doubt: Tensor) -> np.ndarray:
-    """Return the histogram cell, int64, of each doubt (N,) in [0, 1] on the CPU; cells ascend with confidence."""
-    return _FARTHEST - np.maximum(doubt.float().numpy().view(np.int32) >> _DROPPED, _NEAREST).astype(np.int64)
-
-
-def split_points(size: int, num_bins: int) -> np.ndarray:
+def equal_mass_bounds(size: int, num_bins: int) -> np.ndarray:
     """Return the bounds, from 0 to `size`, of min(size, num_bins) bins; sizes differ by at most one, larger first."""
     num_bins = max(1, min(size, num_bins))
     small, larger = divmod(size, num_bins)

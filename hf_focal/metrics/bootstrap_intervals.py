@@ -27,7 +27,7 @@ import numpy as np
 import scipy  # which imports its parts on first use
 import torch
 
-from .bins import bin_index, split_points
+from .bins import bin_index, equal_mass_bounds
 from .metric_table import METRICS
 
 # Absolute value, sign, and standard error of each cell's gap, each (C,).
@@ -58,7 +58,7 @@ class Resamples:
     noise: np.ndarray
 
     @classmethod
-    def of(
+    def from_entries(
         cls,
         starts: np.ndarray,
         shares: np.ndarray,
@@ -194,8 +194,8 @@ def error_intervals(
     """
     arguments: Any = confidence, hits, rows, num_resamples, generator
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
-    equal_width = Resamples.of(starts, np.eye(len(starts)), *arguments)
-    equal_mass = Resamples.of(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
+    equal_width = Resamples.from_entries(starts, np.eye(len(starts)), *arguments)
+    equal_mass = Resamples.from_entries(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
     return _intervals(equal_width, equal_mass, level)
 
 
@@ -238,7 +238,7 @@ def _equal_mass_cells(ties: np.ndarray, size: int, num_bins: int) -> tuple[np.nd
 
     A group of ties that a bound cuts is a cell by itself, as its entries count in both bins by their shares.
     """
-    bounds = split_points(size, num_bins)
+    bounds = equal_mass_bounds(size, num_bins)
     group = np.searchsorted(ties, bounds[:-1], "right") - 1
     ends = np.append(ties, size)
     cut = ties[group] < bounds[:-1]

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from ..validation import Array, check_confidences, check_count
-from .bins import add_to_cells, bin_index, bin_sums, binned_error, grouped, joined, pack, split_points
+from .bins import add_classwise_gaps, bin_index, bin_sums, binned_error, equal_mass_bounds
 from .kernel_smoothing import smooth_error
+from .packed_samples import concatenate, pack, sum_ties
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve
 
@@ -54,7 +55,7 @@ def equal_mass_bins(count: np.ndarray, gap: np.ndarray, num_bins: int) -> tuple[
     cumulative gap is a linear function of position within a group.
     """
     ends, cumulative = np.append(0, count.cumsum()), np.append(0.0, gap.cumsum())
-    bounds = split_points(int(ends[-1]), num_bins)
+    bounds = equal_mass_bounds(int(ends[-1]), num_bins)
     return np.diff(bounds), np.diff(np.interp(bounds, ends, cumulative))
 
 
@@ -69,17 +70,17 @@ def adaptive_error_bound(groups: np.ndarray, num_bins: int) -> float:
     if not len(count):
         return float("nan")
     ends = np.append(0, count.cumsum())
-    bounds = split_points(int(ends[-1]), num_bins)[1:-1]
+    bounds = equal_mass_bounds(int(ends[-1]), num_bins)[1:-1]
     cut = np.searchsorted(ends, bounds, "right") - 1  # the cell of the first sample above the bound
     below, cut_count, cut_hits = bounds - ends[cut], count[cut], hits[cut]
     taken = below * cut_hits / cut_count
-    doubt = np.maximum(np.minimum(below, cut_hits) - taken, taken - np.maximum(cut_hits - cut_count + below, 0))
-    # Doubt about a bound affects the bins on both sides.
-    return min(1.0, float(2 * doubt.sum() / ends[-1]))
+    slack = np.maximum(np.minimum(below, cut_hits) - taken, taken - np.maximum(cut_hits - cut_count + below, 0))
+    # Hits that move across a bound change the bins on both sides.
+    return min(1.0, float(2 * slack.sum() / ends[-1]))
 
 
 def classwise_error(gap: np.ndarray, size: int) -> float:
-    """Compute the mean ECE of the classes from the sums (K, M) of `add_to_cells`; NaN if there are no samples."""
+    """Compute the mean ECE of the classes from the gaps (K, M) of `add_classwise_gaps`; NaN without samples."""
     return float(binned_error(gap, size).mean()) if size else float("nan")
 
 
@@ -162,12 +163,12 @@ def classwise_calibration_error(
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
-    cells, size = torch.zeros(num_classes, num_bins, dtype=torch.float64), 0
+    gaps, size = torch.zeros(num_classes, num_bins, dtype=torch.float64), 0
     for block in blocks:
-        cells = cells.to(block.labels.device)
-        add_to_cells(cells, block.probabilities, block.labels)
+        gaps = gaps.to(block.labels.device)
+        add_classwise_gaps(gaps, block.probabilities, block.labels)
         size += len(block.labels)
-    return classwise_error(cells.cpu().numpy(), size)
+    return classwise_error(gaps.cpu().numpy(), size)
 
 
 def smooth_calibration_error(
@@ -179,7 +180,7 @@ def smooth_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return smooth_error(_groups(inputs, logits, labels, ignore_index))
+    return smooth_error(_tie_sums(inputs, logits, labels, ignore_index))
 
 
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -189,7 +190,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["aurc"]
+    return RiskCoverageCurve.from_ties(_tie_sums(inputs, logits, labels, ignore_index)).areas()["aurc"]
 
 
 def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -197,7 +198,7 @@ def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["e_aurc"]
+    return RiskCoverageCurve.from_ties(_tie_sums(inputs, logits, labels, ignore_index)).areas()["e_aurc"]
 
 
 def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -207,7 +208,7 @@ def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index:
 
     Returns a fraction of at most (1 + 1/N) / 2; see the module for shapes and exceptions.
     """
-    return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["augrc"]
+    return RiskCoverageCurve.from_ties(_tie_sums(inputs, logits, labels, ignore_index)).areas()["augrc"]
 
 
 def negative_log_likelihood(
@@ -247,14 +248,14 @@ def _binned_error(
 ) -> float:
     check_count("num_bins", num_bins)
     if equal_mass:
-        count, confidence, hits = _groups(inputs, scores, labels, ignore_index)
+        count, confidence, hits = _tie_sums(inputs, scores, labels, ignore_index)
         return float(error(*equal_mass_bins(count, confidence - hits, num_bins)))
-    top, correct = _top_labels(inputs, scores, labels, ignore_index)
+    top, correct = _confidences_and_hits(inputs, scores, labels, ignore_index)
     count, confidence, hits = bin_sums(bin_index(top, num_bins).numpy(), top, correct, num_bins)
     return float(error(count, confidence - hits))
 
 
-def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
+def _confidences_and_hits(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the confidences (N,) and hits (N,) of all samples, on the CPU."""
     if inputs == "confidences":
         return check_confidences(scores, labels, ignore_index, ("confidences", "labels"))
@@ -264,13 +265,13 @@ def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) ->
     return torch.cat(confidence), torch.cat(correct)
 
 
-def _groups(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
-    """Return the sums of `grouped`."""
+def _tie_sums(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
+    """Return the sums of `sum_ties`, (3, G)."""
     if inputs == "confidences":
         confidence, correct = check_confidences(scores, labels, ignore_index, ("confidences", "labels"))
-        return grouped(pack(1 - confidence.double(), correct))
+        return sum_ties(pack(1 - confidence.double(), correct))
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
-    return grouped(joined([pack(block.doubt.cpu(), block.correct.cpu()) for block in blocks]))
+    return sum_ties(concatenate([pack(block.uncertainty.cpu(), block.correct.cpu()) for block in blocks]))
 
 
 def _mean(statistic: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:

@@ -36,7 +36,7 @@ class SmoothReliability:
 
 
 def smooth_error(groups: np.ndarray, num_cells: int = _NUM_CELLS, tolerance: float = 1e-14) -> float:
-    """Compute smooth ECE from the sums of groups of nearly equal confidence (see `grouped`); NaN without samples.
+    """Compute smooth ECE from the sums of groups of nearly equal confidence (see `sum_ties`); NaN without samples.
 
     On fewer cells, and to a larger tolerance, it takes less time, for comparisons of very many sets.
     """

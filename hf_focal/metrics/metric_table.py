@@ -242,7 +242,7 @@ def binned_errors(count: np.ndarray, gap: np.ndarray, equal_mass: bool = False) 
 
 
 def ranked_errors(groups: np.ndarray, num_bins: int) -> dict[str, float]:
-    """Compute each error of equal-mass bins from the sums (3, G) of `bins.grouped`."""
+    """Compute each error of equal-mass bins from the sums (3, G) of `sum_ties`."""
     count, confidence, hits = groups
     bins = functions.equal_mass_bins(count, confidence - hits, num_bins)
     return {key: float(error) for key, error in binned_errors(*bins, equal_mass=True).items()}

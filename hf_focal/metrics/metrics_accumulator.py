@@ -14,27 +14,16 @@ from ..validation import (
     check_confidences,
     check_count,
     check_fraction,
+    check_ignore_index_of_hits,
     check_shapes,
 )
 from .batch_buffer import BatchBuffer
-from .bins import (
-    NUM_CELLS,
-    add_to_cells,
-    bin_index,
-    bin_sums,
-    binned_error,
-    cell_index,
-    confidences,
-    grouped,
-    joined,
-    pack,
-    tie_starts,
-    unpack,
-)
+from .bins import add_classwise_gaps, bin_index, bin_sums, binned_error
 from .bootstrap_intervals import error_intervals, error_intervals_of_sums
 from .calibration_errors import adaptive_error_bound, classwise_error
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .metric_table import binned_errors, ranked_errors
+from .packed_samples import concatenate, histogram_sums, pack, sum_ties, tie_starts, unpack, unpack_confidences
 from .ranking import auroc
 from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
 from .selective_prediction import RiskCoverageCurve, log_odds
@@ -87,8 +76,8 @@ class _Measured:
     are_kept: bool
     num_classes: int | None = None
     sums: dict[str, np.ndarray] = field(default_factory=dict)
-    keys: list[np.ndarray] = field(default_factory=list)
-    ones: list[np.ndarray] = field(default_factory=list)  # of two classes, which samples are of the second one
+    packed: list[np.ndarray] = field(default_factory=list)
+    is_second_class: list[np.ndarray] = field(default_factory=list)  # of each sample; only with two classes
     evidence: ProbabilityEvidence = field(default_factory=ProbabilityEvidence)
 
     def accumulate(self, sums: dict[str, np.ndarray]) -> None:
@@ -107,7 +96,7 @@ class CalibrationMetrics(BatchBuffer):
 
     Args:
         num_bins: M, the number of equal-width, equal-mass, and classwise bins.
-        ignore_index: samples with this label are left out.
+        ignore_index: samples with this label are left out; with a sigmoid, it is neither 0 nor 1.
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
             (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `bootstrap` then takes
@@ -135,7 +124,6 @@ class CalibrationMetrics(BatchBuffer):
     """
 
     link = "softmax"
-    _unpack = staticmethod(confidences)
 
     def __new__(cls, *_: Any, link: str | None = None, **__: Any) -> "CalibrationMetrics":
         classes = BY_LINK if cls is CalibrationMetrics else {cls.link: cls}
@@ -154,6 +142,8 @@ class CalibrationMetrics(BatchBuffer):
     ) -> None:
         super().__init__()
         check_count("num_bins", num_bins)  # `__new__` has already handled the link
+        if self.link == "sigmoid":
+            check_ignore_index_of_hits(ignore_index)
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise
@@ -230,39 +220,45 @@ class CalibrationMetrics(BatchBuffer):
         self.merge(batch)
 
     def _add(self, blocks: Iterator[SampleBlock | ConfidenceBlock], num_classes: int) -> None:
-        cells, measured = None, self._state
+        measured, gaps = self._state, None
         for block in blocks:
-            confidence, correct = block.confidence, block.correct
-            columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
-            columns += [confidence >= 0.99, block.in_top5 if num_classes > 5 else correct]
-            table = torch.stack([column.double() for column in columns])
-            side_sums = [table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]
-            sums = {"scores": torch.stack(side_sums).cpu().numpy()}
-            if self.classwise and isinstance(block, SampleBlock):
-                if cells is None:
-                    cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
-                add_to_cells(cells, block.probabilities, block.labels)
-                sums["labels"] = np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
-                if num_classes <= _MOST_CLASSES:
-                    pairs = block.labels[~correct] * num_classes + block.scores[~correct].argmax(1)
-                    errors = np.bincount(pairs.cpu().numpy(), minlength=num_classes**2)
-                    sums["errors"] = errors.reshape(num_classes, num_classes)
-            confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
+            sums = {"scores": _score_sums(block, num_classes)}
+            confidence, correct = block.confidence.cpu(), block.correct.cpu()
             index = bin_index(confidence, self.num_bins).numpy()
             sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
             if self.classwise and isinstance(block, SampleBlock):
-                index = index + block.scores.argmax(1).cpu().numpy() * self.num_bins
-                class_sums = bin_sums(index, confidence, correct, num_classes * self.num_bins)
-                sums["predicted"] = class_sums.reshape(3, num_classes, self.num_bins)
+                if gaps is None:
+                    gaps = block.confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
+                add_classwise_gaps(gaps, block.probabilities, block.labels)
+                sums |= self._class_sums(block, index, confidence, correct)
             if measured.are_kept:
-                measured.keys.append(pack(doubt, correct))
+                measured.packed.append(pack(block.uncertainty.cpu(), correct))
                 if num_classes == 2 and isinstance(block, SampleBlock):
-                    measured.ones.append(block.labels.cpu().numpy() == 1)
+                    measured.is_second_class.append(block.labels.cpu().numpy() == 1)
             else:
-                sums["histogram"] = bin_sums(cell_index(doubt), confidence, correct, NUM_CELLS)
+                sums["histogram"] = histogram_sums(block.uncertainty.cpu(), confidence, correct)
             measured.accumulate(sums)
-        if cells is not None:
-            measured.accumulate({"cells": cells.cpu().numpy()})
+        if gaps is not None:
+            measured.accumulate({"classwise_gaps": gaps.cpu().numpy()})
+
+    def _class_sums(
+        self, block: SampleBlock, index: np.ndarray, confidence: torch.Tensor, correct: torch.Tensor
+    ) -> dict[str, np.ndarray]:
+        """Return the samples of each class, the errors by label and prediction, and the bins of each predicted class.
+
+        `index`, `confidence`, and `correct`, (N,) on the CPU, are the bins, confidences, and hits of the block.
+        """
+        num_classes = block.scores.shape[1]
+        labels, predictions = block.labels.cpu().numpy(), block.scores.argmax(1).cpu().numpy()
+        sums = {"labels": np.bincount(labels, minlength=num_classes)}
+        if num_classes <= _MOST_CLASSES:
+            is_wrong = ~correct.numpy()
+            errors = labels[is_wrong] * num_classes + predictions[is_wrong]
+            sums["errors"] = np.bincount(errors, minlength=num_classes**2).reshape(num_classes, num_classes)
+        class_bins = predictions * self.num_bins + index
+        by_class = bin_sums(class_bins, confidence, correct, num_classes * self.num_bins)
+        sums["predicted"] = by_class.reshape(3, num_classes, self.num_bins)
+        return sums
 
     def _sum(self, name: str, *shape: int) -> np.ndarray:
         return self._state.sums.get(name, np.zeros(shape))
@@ -276,11 +272,11 @@ class CalibrationMetrics(BatchBuffer):
         mine, others = self._state, other._state
         mine.num_classes = others.num_classes if mine.num_classes is None else mine.num_classes
         mine.accumulate(others.sums)
-        mine.keys += others.keys
-        mine.ones += others.ones
+        mine.packed += others.packed
+        mine.is_second_class += others.is_second_class
         mine.evidence += others.evidence
         all_kept = mine.are_kept and others.are_kept
-        if mine.keys and (not all_kept or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
+        if mine.packed and (not all_kept or (self.keep_samples is not True and self.num_kept > self.keep_samples)):
             self._replace_samples()
         mine.are_kept &= others.are_kept
         return self
@@ -288,7 +284,7 @@ class CalibrationMetrics(BatchBuffer):
     @property
     def num_kept(self) -> int:
         """The number of samples that are kept."""
-        return sum(map(len, self._state.keys))
+        return sum(map(len, self._state.packed))
 
     def limit_samples(self, number: int) -> None:
         """Replace the samples by the histogram if `number`, those of all processes, are too many to keep."""
@@ -298,15 +294,18 @@ class CalibrationMetrics(BatchBuffer):
     def _replace_samples(self) -> None:
         """Count the samples in the cells of the histogram, and forget them."""
         measured = self._state
-        for keys in measured.keys:
-            doubt, correct = map(torch.from_numpy, unpack(keys))
-            measured.accumulate({"histogram": bin_sums(cell_index(doubt), 1 - doubt, correct, NUM_CELLS)})
-        measured.keys, measured.ones, measured.are_kept = [], [], False
+        for packed in measured.packed:
+            uncertainty, correct = map(torch.from_numpy, unpack(packed))
+            measured.accumulate({"histogram": histogram_sums(uncertainty, 1 - uncertainty, correct)})
+        measured.packed, measured.is_second_class, measured.are_kept = [], [], False
 
     def __getstate__(self) -> dict:
         measured = self._state
-        ones = np.concatenate([np.zeros(0, bool), *measured.ones])
-        return self.__dict__ | {"_measured": replace(measured, keys=[joined(measured.keys)], ones=[ones])}
+        packed, is_second_class = [concatenate(measured.packed)], [self._are_second_class()]
+        return self.__dict__ | {"_measured": replace(measured, packed=packed, is_second_class=is_second_class)}
+
+    def _are_second_class(self) -> np.ndarray:
+        return np.concatenate([np.zeros(0, bool), *self._state.is_second_class])
 
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, as fractions (nats for NLL and entropy); NaN without samples.
@@ -322,13 +321,13 @@ class CalibrationMetrics(BatchBuffer):
         """
         incorrect, correct = self._sum("scores", 2, len(_SUMMED))
         total = incorrect + correct
-        groups = self._groups()
+        ties = self._tie_sums()
         metrics = self._binned_errors() | _means(total)
         if self.classwise:
-            metrics["classwise_ece"] = classwise_error(self._sum("cells", 1, 1), int(total[0]))
+            metrics["classwise_ece"] = classwise_error(self._sum("classwise_gaps", 1, 1), int(total[0]))
         if not self.has_samples:
-            metrics["adaece_error"] = adaptive_error_bound(groups, self.num_bins)
-        metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
+            metrics["adaece_error"] = adaptive_error_bound(ties, self.num_bins)
+        metrics |= {"smooth_ece": smooth_error(ties), **RiskCoverageCurve.from_ties(ties).areas()}
         if (self.num_classes or 0) <= 5:
             del metrics["top5_accuracy"]
         metrics |= {"accuracy": _ratio(correct[0], total[0]), "error": _ratio(incorrect[0], total[0])}
@@ -337,9 +336,8 @@ class CalibrationMetrics(BatchBuffer):
         if len(confusion := self.confusion):
             metrics["macro_recall"] = macro_recall(confusion)
         if self.has_samples and self.num_classes == 2:
-            doubt, hit = unpack(joined(self._state.keys))
-            one, sure = np.concatenate([np.zeros(0, bool), *self._state.ones]), log_odds(doubt.astype(np.float64))
-            metrics["auroc"] = auroc(np.where(one == hit, sure, -sure), one)
+            [(odds, hits)], is_second = self.log_odds_and_hits(), self._are_second_class()
+            metrics["auroc"] = auroc(np.where(is_second == hits, odds, -odds), is_second)
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 
@@ -354,14 +352,14 @@ class CalibrationMetrics(BatchBuffer):
         """Compute the errors that follow from the bins and the order of the samples, which `bootstrap` resamples."""
         count, confidence, hits = self._bin_sums()
         errors = {name: float(error) for name, error in binned_errors(count, confidence - hits).items()}
-        return errors | ranked_errors(self._groups(), self.num_bins)
+        return errors | ranked_errors(self._tie_sums(), self.num_bins)
 
     def _bin_sums(self) -> np.ndarray:
         return self._sum("bins", 3, self.num_bins)
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises InputError without kept samples."""
-        confidence, correct = self._unpack(self._samples_of("samples"))
+        confidence, correct = unpack_confidences(self._packed("samples"))
         return torch.from_numpy(confidence), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
@@ -384,28 +382,26 @@ class CalibrationMetrics(BatchBuffer):
 
     def risk_coverage(self) -> RiskCoverageCurve:
         """Return coverage and risk at each distinct confidence, or at each histogram cell if samples are not kept."""
-        return RiskCoverageCurve.of(self._groups())
+        return RiskCoverageCurve.from_ties(self._tie_sums())
 
-    def _groups(self) -> np.ndarray:
+    def _tie_sums(self) -> np.ndarray:
+        """Return the sums of `sum_ties`, (3, G); a cell of the histogram counts as a group of ties."""
         if self.has_samples:
-            return grouped(joined(self._state.keys))
+            return sum_ties(concatenate(self._state.packed))
         histogram = self._sum("histogram", 3, 0)
         return histogram[:, histogram[0] > 0]
 
-    def _top_labels(self, name: str) -> np.ndarray:
-        return self._samples_of(name)
-
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
         """Return the smooth reliability curve with a bootstrap band; raise InputError if samples are not kept."""
-        return smooth_reliability(*confidences(self._top_labels("smooth_reliability")), num_resamples, level)
+        return smooth_reliability(*unpack_confidences(self._packed("smooth_reliability")), num_resamples, level)
 
     def log_odds_and_hits(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return a list with one pair: the log-odds of the predictions, float64 (N,), and whether they are right.
 
         With a sigmoid, there is a pair for each label: the log-odds of its entries, and whether these are ones.
         """
-        doubt, correct = unpack(self._samples_of("log_odds_and_hits"))
-        return [(log_odds(doubt.astype(np.float64)), correct)]
+        uncertainty, correct = unpack(self._packed("log_odds_and_hits"))
+        return [(log_odds(uncertainty.astype(np.float64)), correct)]
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0, clusters: np.ndarray | None = None
@@ -445,10 +441,12 @@ class CalibrationMetrics(BatchBuffer):
         if self.has_independent_sums and clusters is None:
             intervals = error_intervals_of_sums(self._bin_sums(), self._histogram_cells(), *options)
         else:
-            names = None if clusters is None else np.asarray(clusters)
-            keys, rows = self._resampled(self._samples_of("bootstrap"), names)
-            intervals = error_intervals(*self._unpack(keys), tie_starts(keys), rows, *options)
-        return {name: (min(intervals[name][0], of), max(intervals[name][1], of)) for name, of in estimates.items()}
+            entries = self._sorted_entries(None if clusters is None else np.asarray(clusters))
+            intervals = error_intervals(*entries, *options)
+        return {
+            name: (min(intervals[name][0], estimate), max(intervals[name][1], estimate))
+            for name, estimate in estimates.items()
+        }
 
     @property
     def has_independent_sums(self) -> bool:
@@ -456,20 +454,26 @@ class CalibrationMetrics(BatchBuffer):
         return not self.has_samples
 
     def _histogram_cells(self) -> np.ndarray | None:
-        return self._groups()
+        return self._tie_sums()
 
-    def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the sorted keys of the entries, (N,), and the cluster of each, None if each is by itself."""
+    def _sorted_entries(
+        self, clusters: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return what `error_intervals` resamples: confidences, hits, where ties start, and clusters, None without."""
+        packed = self._packed("bootstrap")
         if clusters is None:
-            return np.sort(keys)[::-1], None
-        check_clusters(clusters, len(keys))
-        order = np.argsort(keys)[::-1]
-        return keys[order], clusters[order]
+            packed = np.sort(packed)[::-1]
+        else:
+            check_clusters(clusters, len(packed))
+            order = np.argsort(packed)[::-1]
+            packed, clusters = packed[order], clusters[order]
+        return *unpack_confidences(packed), tie_starts(packed), clusters
 
-    def _samples_of(self, name: str) -> np.ndarray:
+    def _packed(self, name: str) -> np.ndarray:
+        """Return the packed samples for the method `name`; raise InputError if they are not kept."""
         if not self.has_samples:
             raise InputError("keep_samples", f"must be True for {name}, got {self.keep_samples}")
-        return joined(self._state.keys)
+        return concatenate(self._state.packed)
 
 
 BY_LINK = {"softmax": CalibrationMetrics}  # `LabelMetrics` adds itself
@@ -484,6 +488,15 @@ def macro_recall(confusion: np.ndarray) -> float:
 def check_clusters(clusters: np.ndarray, size: int) -> None:
     if clusters.shape != (size,):
         raise InputError("clusters", f"must have the shape ({size},), one value a sample, got {clusters.shape}")
+
+
+def _score_sums(block: SampleBlock | ConfidenceBlock, num_classes: int) -> np.ndarray:
+    """Return the sums of the scores `_SUMMED` over the incorrect and over the correct samples: (2, S)."""
+    confidence, correct = block.confidence, block.correct
+    columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
+    columns += [confidence >= 0.99, block.in_top5 if num_classes > 5 else correct]
+    table = torch.stack([column.double() for column in columns])
+    return torch.stack([table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]).cpu().numpy()
 
 
 def _means(sums: np.ndarray) -> dict[str, float]:

@@ -31,7 +31,7 @@ class ConfidenceBlock:
     """A block of N samples of which only the confidence (N,) and the hit (N,) are known; the other scores are NaN."""
 
     def __init__(self, confidence: Tensor, correct: Tensor) -> None:
-        self.confidence, self.correct, self.doubt = confidence, correct, 1 - confidence
+        self.confidence, self.correct, self.uncertainty = confidence, correct, 1 - confidence
         self.nll = self.brier = self.entropy = self.in_top5 = torch.full_like(confidence, math.nan)
 
 
@@ -88,10 +88,10 @@ class SampleBlock:
     @cached_property
     def confidence(self) -> Tensor:
         """The largest probability of each sample: (N,), in the dtype of the scores."""
-        return 1 - self.doubt if self.has_logits else self.top.squeeze(1)
+        return 1 - self.uncertainty if self.has_logits else self.top.squeeze(1)
 
     @cached_property
-    def doubt(self) -> Tensor:
+    def uncertainty(self) -> Tensor:
         """1 - confidence, without cancellation for logits: (N,), in the scores' dtype; float64 for probabilities."""
         if not self.has_logits:
             return 1 - self.top.squeeze(1).double()

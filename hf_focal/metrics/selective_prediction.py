@@ -26,8 +26,9 @@ class RiskCoverageCurve:
     confidence: np.ndarray | None = None
 
     @classmethod
-    def of(cls, groups: np.ndarray) -> "RiskCoverageCurve":
-        count, confidence, hits = groups[:, ::-1]
+    def from_ties(cls, ties: np.ndarray) -> "RiskCoverageCurve":
+        """Return the curve of the sums (3, G) of `sum_ties`."""
+        count, confidence, hits = ties[:, ::-1]
         return cls(count.cumsum(), (count - hits).cumsum(), confidence / count)
 
     @property
@@ -71,10 +72,10 @@ def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     return float((risks - ends[0]) / (size - 1)), float((shares - ends[1]) / (size - 1))
 
 
-def log_odds(doubt: np.ndarray) -> np.ndarray:
-    """Return the log-odds of predictions from their `doubt`, 1 - confidence."""
+def log_odds(uncertainty: np.ndarray) -> np.ndarray:
+    """Return the log-odds of predictions from their `uncertainty`, 1 - confidence."""
     with np.errstate(divide="ignore"):
-        return np.log1p(-doubt) - np.log(doubt)
+        return np.log1p(-uncertainty) - np.log(uncertainty)
 
 
 def _digamma(values: np.ndarray) -> np.ndarray:

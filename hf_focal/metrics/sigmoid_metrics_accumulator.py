@@ -8,12 +8,15 @@ import torch.nn.functional as F
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores, check_sigmoid_shapes
 from .batch_buffer import is_on_host
-from .bins import bin_index, bin_sums, grouped, pack, unpack
+from .bins import bin_index, bin_sums
+from .kernel_smoothing import SmoothReliability
 from .metric_table import binned_errors, ranked_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
-from .ranking import auroc
+from .packed_samples import pack, sum_ties, tie_starts, unpack
+from .ranking import auroc, average_precision
+from .selective_prediction import RiskCoverageCurve
 
-_UNKNOWN = -1  # the key of an entry whose label is unknown
+_UNKNOWN = -1  # in place of the packed probability and label of an entry whose label is unknown
 
 
 class LabelMetrics(CalibrationMetrics):
@@ -22,7 +25,7 @@ class LabelMetrics(CalibrationMetrics):
     An entry is a logit z with its label. Calibration errors compare the σ(z) of the entries with their labels. Labels
     of -100 or NaN are unknown and left out. Binned errors are computed over all entries; with the prefix ``macro_``,
     they are means over the L labels. ``nll``, ``brier``, and ``accuracy`` (with 1 predicted where σ(z) >= ½) are means
-    over entries; ``macro_recall``, ``auroc``, and, if scikit-learn is installed, ``map`` are means over labels.
+    over entries; ``macro_recall``, ``auroc``, and ``map`` are means over labels.
     ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known labels.
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
@@ -32,7 +35,6 @@ class LabelMetrics(CalibrationMetrics):
     """
 
     link = "sigmoid"
-    _unpack = staticmethod(unpack)  # keys, in rows of L, hold P(label)
 
     @property
     def confusion(self) -> np.ndarray:
@@ -80,7 +82,8 @@ class LabelMetrics(CalibrationMetrics):
         bins = bins.reshape(3, num_labels, self.num_bins)
         measured.accumulate({"scores": known_sums.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
         if measured.are_kept:
-            measured.keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
+            packed = pack(p.flatten(), one.flatten())  # P(label) in place of the uncertainty
+            measured.packed.append(np.where(known.flatten().numpy(), packed, _UNKNOWN))
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
         """Return all metrics; see the class.
@@ -117,8 +120,8 @@ class LabelMetrics(CalibrationMetrics):
         """Return the metrics of the L labels, each metric as an array (L,) with NaN where it is undefined.
 
         These are count, frequency (of ones), confidence (the mean probability), ece, mce, ace, rmsce, nll, brier, and
-        f1 and recall (at the threshold ½). If samples are kept, there are also adaece, auroc, and, if scikit-learn is
-        installed, average_precision.
+        f1 and recall (at the threshold ½). If samples are kept, there are also adaece, auroc, and
+        average_precision.
         """
         count, confidence, ones = self._label_bins()
         size = count.sum(-1)
@@ -130,20 +133,12 @@ class LabelMetrics(CalibrationMetrics):
             values["recall"] = hits / (hits + missed)
         if not self.has_samples:
             return values
-        columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
+        columns = [column[column != _UNKNOWN] for column in self._packed_rows().T]
         ranked = [_ranked_errors(column, self.num_bins) for column in columns]
         values |= {name: np.array([errors[name] for errors in ranked]) for name in ranked[0]}
         pairs = [unpack(column) for column in columns]
         values["auroc"] = np.array([auroc(p, one) for p, one in pairs])
-        try:
-            from sklearn.metrics import average_precision_score
-        except ImportError:
-            return values
-        mixed = [one.any() and not one.all() for _, one in pairs]
-        precisions = (
-            average_precision_score(one, p) if both else np.nan for (p, one), both in zip(pairs, mixed, strict=True)
-        )
-        values["average_precision"] = np.array([*precisions], float)
+        values["average_precision"] = np.array([average_precision(p, one) for p, one in pairs])
         return values
 
     def best_threshold(self) -> float:
@@ -158,9 +153,9 @@ class LabelMetrics(CalibrationMetrics):
 
     def f1(self, threshold: float) -> dict[str, float]:
         """Return ``micro_f1`` and ``macro_f1`` if 1 is predicted where the probability is at least `threshold`."""
-        keys = self._keys_of_rows()
-        p, one = unpack(np.where(keys == _UNKNOWN, 0, keys))
-        known = keys != _UNKNOWN
+        packed = self._packed_rows()
+        known = packed != _UNKNOWN
+        p, one = unpack(np.where(known, packed, 0))
         predicted = (p >= threshold) & known
         hits, total = (predicted & one).sum(0), predicted.sum(0) + (one & known).sum(0)
         label_f1 = np.divide(2 * hits, total, out=np.full(len(hits), np.nan), where=total > 0)
@@ -173,8 +168,8 @@ class LabelMetrics(CalibrationMetrics):
 
     def log_odds_and_hits(self) -> list[tuple[np.ndarray, np.ndarray]]:
         pairs = []
-        for keys in self._keys_of_rows().T:
-            p, one = unpack(keys[keys != _UNKNOWN])
+        for column in self._packed_rows().T:
+            p, one = unpack(column[column != _UNKNOWN])
             pairs.append((torch.logit(torch.from_numpy(p).double()).numpy(), one))
         return pairs
 
@@ -185,7 +180,7 @@ class LabelMetrics(CalibrationMetrics):
     def class_sums(self, edges: np.ndarray | None = None) -> np.ndarray:
         if edges is None:
             return self._label_bins()
-        return np.stack([_sums_between(column[column != _UNKNOWN], edges) for column in self._keys_of_rows().T], 1)
+        return np.stack([_sums_between(column[column != _UNKNOWN], edges) for column in self._packed_rows().T], 1)
 
     def _binned_errors(self) -> dict[str, float]:
         count, p, ones = self._bin_sums()
@@ -211,42 +206,52 @@ class LabelMetrics(CalibrationMetrics):
         return None
 
     def _replace_samples(self) -> None:
-        self._state.keys, self._state.are_kept = [], False
+        self._state.packed, self._state.are_kept = [], False
 
-    def _resampled(self, keys: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    def _sorted_entries(
+        self, clusters: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         # Whole rows are resampled, because the labels of one sample depend on each other.
-        keys = keys.reshape(-1, self.num_classes or 1)
-        row, label = np.nonzero(keys != _UNKNOWN)
-        entries = keys[row, label]
-        order = np.argsort(entries)
+        rows = self._packed("bootstrap").reshape(-1, self.num_classes or 1)
+        row, label = np.nonzero(rows != _UNKNOWN)
+        packed = rows[row, label]
+        order = np.argsort(packed)
+        packed, row = packed[order], row[order]
         if clusters is not None:
-            check_clusters(clusters, len(keys))
-            return entries[order], clusters[row[order]]
-        return entries[order], None if keys.shape[1] == 1 else row[order]
+            check_clusters(clusters, len(rows))
+            clusters = clusters[row]
+        elif rows.shape[1] > 1:
+            clusters = row
+        return *unpack(packed), tie_starts(packed), clusters
 
-    def _top_labels(self, *_: Any) -> Any:
-        raise InputError("link", "must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
+    def risk_coverage(self) -> RiskCoverageCurve:
+        raise _no_single_confidence()
 
-    _groups = _top_labels
+    def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
+        raise _no_single_confidence()
 
-    def _keys_of_rows(self) -> np.ndarray:
-        """Return the keys of the kept entries as (N, L)."""
-        return self._samples_of("this metric").reshape(-1, self.num_classes or 1)
+    def _packed_rows(self) -> np.ndarray:
+        """Return the packed probabilities and labels of the kept entries, (N, L)."""
+        return self._packed("this metric").reshape(-1, self.num_classes or 1)
 
     def _known(self) -> np.ndarray:
-        keys = self._keys_of_rows().ravel()
-        return keys[keys != _UNKNOWN]
+        packed = self._packed_rows().ravel()
+        return packed[packed != _UNKNOWN]
 
 
-def _ranked_errors(keys: np.ndarray, num_bins: int) -> dict[str, float]:
-    """Compute the errors of entries from keys that hold P(label)."""
-    p, one = (torch.from_numpy(values) for values in unpack(keys))
-    return ranked_errors(grouped(pack(1 - p.double(), one)), num_bins)
+def _no_single_confidence() -> InputError:
+    return InputError("link", "must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
 
 
-def _sums_between(keys: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the number, the sum of P(label), and the ones of keys in each bin (edges[i], edges[i + 1]]: (3, M)."""
-    p, one = unpack(keys)
+def _ranked_errors(packed: np.ndarray, num_bins: int) -> dict[str, float]:
+    """Compute the errors of entries from their packed probabilities and labels."""
+    p, one = (torch.from_numpy(values) for values in unpack(packed))
+    return ranked_errors(sum_ties(pack(1 - p.double(), one)), num_bins)
+
+
+def _sums_between(packed: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the number, the sum of P(label), and the ones of entries in each bin (edges[i], edges[i + 1]]: (3, M)."""
+    p, one = unpack(packed)
     index = np.clip(np.searchsorted(edges, p) - 1, 0, len(edges) - 2)
     return np.stack([np.bincount(index, weights, len(edges) - 1) for weights in (None, p, one)])
 

@@ -1,7 +1,7 @@
 """Markdown tables that compare runs. The best numbers are in bold, and Markdown characters in names are escaped."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,13 @@ def columns_table(titles: Sequence[str], columns: Sequence[Sequence]) -> str:
         ["".join(f"**{part}**" if isinstance(part, Best) else part for part in parts(cell)) for cell in column]
         for column in others
     ]
-    lines = [map(escaped, titles), ["---", *["---:"] * len(others)], *zip(map(escaped, names), *bodies, strict=True)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return rows_table([*map(escaped, titles)], zip(map(escaped, names), *bodies, strict=True))
+
+
+def rows_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()) -> str:
+    """Format a table, given cells in Markdown; the first column and those named in `texts` are aligned to the left."""
+    lines = ["---", *("---" if title in texts else "---:" for title in titles[1:])]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (titles, lines, *rows))
 
 
 def in_bold(

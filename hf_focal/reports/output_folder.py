@@ -1,6 +1,7 @@
 """The folder that a command writes to: new, locked, and with room for the results."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import Parameter, signature
@@ -58,18 +59,39 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
 
 
 def check_new_file(argument: str, path: str | Path) -> None:
-    """Raise `InputError` if a file exists, or if its folder does not."""
+    """Raise `InputError` if a file exists, or if its folder does not or cannot be written to."""
     if Path(path).exists():
         raise InputError(argument, f"must be a new file, got {str(path)!r}")
-    if not Path(path).parent.is_dir():
+    folder = Path(path).parent
+    if not folder.is_dir():
         raise InputError(argument, f"must be in an existing folder, got {str(path)!r}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(argument, f"must be in a folder that can be written to, got {str(path)!r}")
 
 
 @contextmanager
-def disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
-    """Turn disk errors, such as a full disk, into a `NotPublishedError`."""
+def file_errors(argument: str, path: str | Path) -> Iterator[None]:
+    """Raise `InputError` for what the system says of a file that is being written, such as that the disk is full."""
     try:
         yield
+    except OSError as error:
+        raise InputError(argument, f"must be a file that can be written, got {str(path)!r}: {error}") from error
+
+
+@contextmanager
+def writing(folder: str | Path, result: RunResult) -> Iterator[None]:
+    """Write to a folder in the block. Ctrl-C removes what was written; a disk error keeps it.
+
+    Raises:
+        NotPublishedError: a disk error, such as a full disk.
+    """
+    earlier = {*Path(folder).glob("*")}
+    try:
+        yield
+    except KeyboardInterrupt:
+        for path in {*Path(folder).glob("*")} - earlier:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        raise
     except Exception as error:  # safetensors and tokenizers raise types of their own
         cause = error if isinstance(error, OSError) else full_disk(error)
         if cause is None:
@@ -110,7 +132,7 @@ def write_results(
     `pictures` are PNG files for a card.
     """
     folder = Path(output)
-    with disk_errors(folder, result):
+    with writing(folder, result):
         write_report(folder / "report", result, pictures=pictures)
         if reference is not None:
             write_report(folder / "reference", reference, pictures=pictures)

@@ -1,9 +1,7 @@
 """Files with corrections, ``correction.json``, and the correction of files of scores."""
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,9 @@ from tqdm.auto import tqdm
 from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import FILE_VERSIONS
 from ..calibration.thresholds import decide
-from ..reports.output_folder import check_new_file
+from ..reports.output_folder import check_new_file, file_errors
 from ..reports.run_results import write_json
+from ..utils.atomic_write import whole_file
 from ..validation import InputError
 from .column_names import KINDS
 from .schema import LINKS, Schema
@@ -95,9 +94,8 @@ def correct_file(
     check_new_file("output", target)
     if not source.is_file():
         raise InputError("scores", f"must be an existing file, got {str(source)!r}")
-    # Each process writes to a file of its own, so that two processes do not mix their rows.
-    count, writer, part = 0, None, target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    count, writer = 0, None
+    with whole_file(target) as part:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
             columns_of_scores = () if score_column or schema is None else schema.columns
             for batch in score_batches(source, _ROWS, columns_of_scores, suffix in (".csv", ".tsv")):
@@ -121,28 +119,16 @@ def correct_file(
                 if "thresholds" in saved:
                     thresholds = _checked_thresholds(saved["thresholds"], names_of(table), saved["link"])
                     corrected = _with_decisions(corrected, probabilities, thresholds, saved["classes"], suffix)
-                with _writing(target):
+                with file_errors("output", target):
                     writer = _writer(part, suffix, corrected.schema) if writer is None else writer
                     writer(corrected)
                 count += len(corrected)
                 progress.update(len(corrected))
         if writer is None:
             raise InputError("scores", f"must have rows, got none in {str(source)!r}")
-        with _writing(target):
+        with file_errors("output", target):
             writer(None)
-            part.rename(target)
-    finally:
-        part.unlink(missing_ok=True)
     return count
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """Raise `InputError` for what the system says of a file in writing, such as that the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError("output", f"must be a file that can be written, got {str(target)!r}: {error}") from error
 
 
 def read_correction(path: str | Path) -> dict[str, Any]:

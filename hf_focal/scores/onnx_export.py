@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..calibration import Correction
-from ..reports.output_folder import check_new_file
+from ..reports.output_folder import check_new_file, file_errors
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .correction_files import read_correction
@@ -73,4 +73,5 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
     helper.set_model_props(model, {"classes": "\n".join(saved["classes"])})
     checker.check_model(model)
-    write_whole(output, model.SerializeToString())
+    with file_errors("onnx", output):
+        write_whole(output, model.SerializeToString())

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..reports.output_folder import file_errors
 from ..utils.arrow_values import numpy_values
+from ..utils.atomic_write import whole_file
 from ..validation import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +23,9 @@ _UNKNOWN = -100  # the number of a label that is unknown, which is null in a fil
 
 def write_scores(path: str | Path, scores: "Scores") -> None:
     """Write logits, labels, and what identifies the rows, as a parquet file; see `scores_table`."""
-    pq.write_table(scores_table(scores, np.arange(len(scores))), path)
+    table = scores_table(scores, np.arange(len(scores)))
+    with file_errors("save_scores", path), whole_file(path) as partial:
+        pq.write_table(table, partial)
 
 
 def scores_table(scores: "Scores", rows: np.ndarray) -> pa.Table:

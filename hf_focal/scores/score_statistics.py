@@ -15,7 +15,7 @@ from ..calibration.clusters import usable_clusters
 from ..calibration.nll_sums import NLLSums
 from ..calibration.thresholds import ThresholdSamples
 from ..metrics import CalibrationMetrics
-from ..metrics.bins import NUM_CELLS
+from ..metrics.packed_samples import NUM_CELLS
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .class_labels import shown

@@ -11,7 +11,8 @@ from datasets import Dataset
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.corrections import calibration_record
-from ..choices.option_scores import SCORES, EncodedQuestions, encode_choices, option_settings, option_temperature
+from ..choices.option_encoding import SCORES, EncodedQuestions, encode_choices
+from ..choices.option_scores import option_settings, option_temperature, score_encoded
 from ..reports import RunResult
 from ..scores.score_table import Scores
 from ..tasks.input_errors import as_input_errors
@@ -116,7 +117,7 @@ class MultipleChoiceScores(ModelScores):
             return
         options, size = self.model.options, self.model.args.per_device_eval_batch_size
         with as_input_errors():
-            logits = self.encoded.score(self.model.model, size, options.scores_folder)
+            logits = score_encoded(self.model.model, self.encoded, size, options.scores_folder)
         recorded, _ = self.model.recorded
         logits = logits if recorded is None else recorded.apply(logits)
         clusters, independent, _ = self._clusters

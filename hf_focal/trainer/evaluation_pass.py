@@ -19,15 +19,23 @@ _logger = logging.getLogger(__name__)
 class EvaluationPass:
     """The state of a pass, which the trainer holds because Trainer's loop passes no more arguments to its methods.
 
+    Between passes, there is no accumulator. `evaluate` and `predict` set the other two before the loop begins.
+
     Attributes:
-        accumulator: what the logits and labels are added to; None between passes.
-        labels_required: whether a batch without labels is an error.
+        accumulator: what the logits and labels are added to.
+        labels_optional: whether a batch may have no labels, as in `predict`.
+        updates_gamma: whether the evaluation measures the data for an update of γ that is due.
         unmeasured: the evaluated model and its batch, until the batch is measured.
     """
 
     accumulator: Any = None
-    labels_required: bool = False
+    labels_optional: bool = False
+    updates_gamma: bool = False
     unmeasured: tuple[nn.Module, Mapping[str, Any]] | None = None
+
+    @property
+    def labels_required(self) -> bool:
+        return self.accumulator is not None and not self.labels_optional
 
     def begin_batch(self, model: nn.Module, batch: Mapping[str, Any]) -> None:
         """Begin a step of the loop. Raises InputError for a batch without labels where they are required."""

@@ -38,8 +38,8 @@ from ..calibration.trial_runs import first_rows
 from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ..hub.model_card import CardData, Training, model_card
-from ..hub.trained_model import trained_model, training_settings
+from ..hub.model_card import CardData, Training
+from ..hub.trained_model import trained_model, training_settings, write_card
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
@@ -190,7 +190,6 @@ class FocalTrainer(Trainer):
         self.confusion: ConfusionMatrix | None = None
         self._pass = EvaluationPass()
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
-        self._serves_update = self._predicts = False  # set while `evaluate` and `predict` run
         self._labels_checked = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
@@ -260,10 +259,9 @@ class FocalTrainer(Trainer):
         # Trainer looks for this entry, which a checkpoint of a different trainer lacks.
         self.state.stateful_callbacks.setdefault(FocalCheckpoint.__name__, FocalCheckpoint().state())
         saved = self._saved_state
-        if saved is not None and saved["loss"] != str(self.loss_config):
+        if saved is not None and not self.load_loss_state(saved):
             _logger.warning("training goes on with loss %s instead of %s", self.loss_config, saved["loss"])
         elif saved is not None:
-            self.loss.load_state_dict(saved["loss_state"])
             self._gamma_updates.due = saved["gamma_update_due"]
             self._logged_loss = LoggedLoss(**saved["logged_loss"])
             if saved["auxiliary_loss"] is not None:
@@ -315,6 +313,13 @@ class FocalTrainer(Trainer):
         self._auxiliary = AuxiliaryLoss(self.model)
         self.compute_loss_func: Any = LossFunction(self.loss, self.args.loss_reduction, self.head, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
+
+    def load_loss_state(self, saved: dict[str, Any] | None) -> bool:
+        """Load the state of the loss, such as γ, from what `read_state` returned; False if it is of another loss."""
+        if saved is None or saved["loss"] != str(self.loss_config):
+            return False
+        self.loss.load_state_dict(saved["loss_state"])
+        return True
 
     def _count_classes(self, train_dataloader: DataLoader | None = None) -> None:
         """Pass the class counts to the loss if the loss needs them and does not have them yet.
@@ -404,19 +409,20 @@ class FocalTrainer(Trainer):
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         dataset = self._evaluation_set("eval_dataset", dataset)
         # For several evaluation sets, Trainer calls this method again for each of them.
-        self._serves_update = self._gamma_updates.due and dataset is self.held_out_dataset()
+        updates_gamma = self._gamma_updates.due and dataset is self.held_out_dataset()
+        self._pass = EvaluationPass(updates_gamma=updates_gamma)
         try:
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **generation)
         finally:
-            self._serves_update = False
+            self._pass = EvaluationPass()
 
     def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
         """Predict as `Trainer` does, with calibration metrics if the data have labels."""
-        self._predicts = True  # labels are optional
+        self._pass = EvaluationPass(labels_optional=True)
         try:
             return super().predict(*args, **kwargs)
         finally:
-            self._predicts = False
+            self._pass = EvaluationPass()
 
     def evaluation_loop(
         self,
@@ -436,7 +442,7 @@ class FocalTrainer(Trainer):
         )
         check_not_empty("the dataset to measure", dataloader.dataset)
         streamed = self._new_evaluation() if accumulator is None else None
-        self._pass = EvaluationPass(streamed or accumulator, labels_required=not self._predicts)
+        self._pass = current = replace(self._pass, accumulator=streamed or accumulator)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ProgressAndLines):
                 callback.pass_name = getattr(accumulator, "pass_name", description.lower())
@@ -448,17 +454,19 @@ class FocalTrainer(Trainer):
             self._pass = EvaluationPass()
         if streamed is None:
             return output
-        metrics = self._evaluation_metrics(streamed, metric_key_prefix)
+        metrics = self._evaluation_metrics(streamed, metric_key_prefix, current.labels_required)
         self.confusion = streamed.confusion
-        if self._serves_update:
+        if current.updates_gamma:
             self._gamma_updates.update(*streamed.before.samples())
         add_metrics(output.metrics, metrics, metric_key_prefix)
         return output
 
-    def _evaluation_metrics(self, streamed: StreamedEvaluation, prefix: str) -> dict[str, float]:
+    def _evaluation_metrics(
+        self, streamed: StreamedEvaluation, prefix: str, labels_required: bool
+    ) -> dict[str, float]:
         """Return the metrics over all processes, with a prefix; NaN where an evaluation has no labels to measure."""
         metrics = {f"{prefix}_{key}": value for key, value in streamed.compute().items()}
-        if not streamed.num_samples and not self._predicts:
+        if labels_required and not streamed.num_samples:
             _logger.warning("the evaluation set has no labels other than -100: %s_loss is NaN", prefix)
             best = self.args.metric_for_best_model or "loss"  # NaN is never the best
             metrics |= dict.fromkeys((f"{prefix}_loss", f"eval_{best.removeprefix('eval_')}"), math.nan)
@@ -855,41 +863,38 @@ class FocalTrainer(Trainer):
                 evaluation set, and the card says so. With `result`, the Hub id or path of the measured data.
         """
         names: Any = [tasks, dataset_tags, dataset, dataset_args]
-        task, tag, data, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
+        task, tag, data_name, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
         task = task or task_of_model(without_adapter(self.model), self.head).pipeline
-        card_data = CardData(tag or data)
+        data = CardData(tag or data_name)
         fitted_on = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
         if result is not None:
-            card_data = replace(card_data, test_dataset=test_dataset if isinstance(test_dataset, str) else None)
+            data = replace(data, test_dataset=test_dataset if isinstance(test_dataset, str) else None)
         else:
             test_dataset = self.eval_dataset if test_dataset is None else test_dataset
             test_dataset = self.held_out_dataset(test_dataset, "test_dataset")
             split, same_samples = set_name(test_dataset, self.eval_dataset, "test"), same_data(fitted_on, test_dataset)
-            card_data = replace(card_data, measured_on=split, same_samples=same_samples)
+            data = replace(data, measured_on=split, same_samples=same_samples)
             result = self._measured_result(test_dataset)
             if self.is_world_process_zero():
                 write_report(Path(self.args.output_dir) / "report", result)
         if not self.is_world_process_zero():
             return
         if fitted_on is not None:
-            card_data = replace(card_data, fitted_on=set_name(fitted_on, self.eval_dataset, "calibration"))
-        folder, generates = Path(self.args.output_dir), self.head.generates
+            data = replace(data, fitted_on=set_name(fitted_on, self.eval_dataset, "calibration"))
+        generates, record = self.head.generates, self._recorded_calibration()
         model = trained_model(
             self.model,
             model_name or self.hub_model_id or repository_of(self.args),
             task,
             finetuned_from,
             takes_pairs=task == "text-classification" and self._takes_pairs(),
-            folded_temperature=(
-                None if result.temperature.is_fitted else folded_temperature(self._recorded_calibration(), generates)
-            ),
+            folded_temperature=None if result.temperature.is_fitted else folded_temperature(record, generates),
         )
         settings = training_settings(self.args, self.state, **{"configuration of the dataset": data_config})
         training = Training(settings, self._fine_tunes_texts)
+        folder = Path(self.args.output_dir)
         result = replace(result, fit=replace(result.fit, folded=is_folded_in_saved(folder, generates)))
-        card = model_card(result, model, card_data, training, language=language, license=license)
-        card.data.tags += [tags] if isinstance(tags, str) else tags or []
-        card.save(folder / "README.md")
+        write_card(folder, result, model, data, training, language=language, license=license, tags=tags)
 
     def _takes_pairs(self) -> bool:
         """Return whether the model was trained on pairs of texts, by its first sample."""

@@ -14,6 +14,7 @@ from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
 from ..validation import InputError, require
+from .checkpoints import read_state
 from .loss_and_normalization import labels_of
 from .transformers_shims import load_renamed_weights, set_epoch
 
@@ -24,7 +25,8 @@ BUILT_IN = "built_in_"  # prefix of a built-in metric whose name compute_metrics
 
 class TrainingCallback(TrainerCallback):
     """Reports the progress of a `FocalTrainer` to its loss, delays a checkpoint of an epoch's last step to the end of
-    the epoch, and loads weights that Trainer cannot match by their names."""
+    the epoch, and loads what Trainer leaves out: weights that it cannot match by their names, and the state of the
+    loss that belongs to the best model."""
 
     def __init__(self, trainer: Trainer):
         self.trainer = trainer
@@ -55,8 +57,9 @@ class TrainingCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         wait(self.trainer.checkpoint_pushes)
-        if args.load_best_model_at_end:
-            load_renamed_weights(self.trainer, state.best_model_checkpoint)
+        if args.load_best_model_at_end and (best := state.best_model_checkpoint) is not None:
+            load_renamed_weights(self.trainer, best)
+            self.trainer.load_loss_state(read_state(best))
 
 
 class PrintedLines(PrinterCallback):

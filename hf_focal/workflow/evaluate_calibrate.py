@@ -6,25 +6,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..calibration import CalibrationFit
+import numpy as np
+
+from ..calibration import CalibrationFit, Correction
 from ..calibration.correction_methods import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal
-from ..calibration.thresholds import Thresholds, notes_on_yes
+from ..calibration.thresholds import Thresholds
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
-from ..reports.output_folder import disk_errors, new_folder, write_results
+from ..reports.examples import Examples
+from ..reports.output_folder import new_folder, write_results, writing
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.examples import are_few, find_examples
 from ..scores.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
-from ..sources.source import Data, Source
+from ..sources.source import Data, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
-from .results import compared_with, group_section, metrics_with_samples, run_result, threshold_section
-from .samples import labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
+from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
+from .samples import check_new_scores, labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
 
 
 def evaluate(
@@ -84,6 +87,7 @@ def evaluate(
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
+        check_new_scores(save_scores, opened)
         measured_on = read_samples(opened, data, goal)
         measured = measured_on.scores
         notes: list[str] = []
@@ -93,9 +97,7 @@ def evaluate(
             notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
         if save_scores is not None:
             write_scores(save_scores, measured, opened)
-        with_examples = output is not None and not no_examples and opened.has_independent_samples and are_few(measured)
-        if with_examples:
-            measured.collected()  # in the pass that also measures
+        shows_examples = output is not None and not no_examples and _keep_examples(opened, measured_on)
 
         sections: dict[str, Any] = {"parts": group_section(measured, num_bins)}
         earlier = None
@@ -103,22 +105,19 @@ def evaluate(
             earlier, sections["drift"] = compared_with(reference, opened, measured, num_bins)
         before, _ = measured.measure(num_bins)
         if goal is not None:
-            samples = chosen_on.scores.threshold_samples()
-            thresholds = goal.choose(samples, measured.link)
-            checked_on, _ = metrics_with_samples(measured, (before, None), num_bins)
-            names = names_of(measured)
-            sections["thresholds"] = threshold_section(thresholds, chosen_on.scores, names, checked_on)
-            notes += [*chosen_on.scores.notes, *notes_on_yes(thresholds, samples, names)]
+            samples, names = chosen_on.scores.threshold_samples(), names_of(measured)
+            metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
+            thresholds, sections["thresholds"], threshold_notes = choose_thresholds(
+                goal, samples, chosen_on.scores, names, metrics
+            )
+            notes += [*chosen_on.scores.notes, *threshold_notes]
 
         notes = [*measured.notes, *opened.notes(None, {}), *notes]
         result = run_result(opened, measured, None, before, None, notes, **sections)
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
-            examples = None
-            if with_examples:
-                examples = find_examples(measured.collected(), partial(opened.inputs, measured_on))
-                examples = replace(examples, hint=opened.inputs_hint(measured_on))
+            examples = _examples(opened, measured_on) if shows_examples else None
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
             _check_reached(goal, thresholds, chosen_on.scores, result)
@@ -200,47 +199,24 @@ def calibrate(
         raise InputError("push_to_hub", "must be given if private is, got None")
     if no_examples and publish_examples:
         raise InputError("publish_examples", "must not be given with no_examples, got both")
+    saves = (output or push_to_hub) is not None
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
+        check_new_scores(save_scores, opened)
         opened.check_fit(method, per_label, goal, new_prior)
         fitted_on, measured_on, notes = samples_of_fit(opened, data, test, goal)
-        fitted, measured = fitted_on.scores, measured_on.scores
-        method = method or opened.default_method(fitted, objective, per_label)
-        prior = None if new_prior is None else labeled_shares(opened, fitted_on, new_prior)
-        saves = (output or push_to_hub) is not None
+        method = method or opened.default_method(fitted_on.scores, objective, per_label)
+        train_prior = None if new_prior is None else labeled_shares(opened, fitted_on, new_prior)
         if saves:
             opened.check_saving(new_prior)
         repository = None if push_to_hub is None else new_repository(opened, push_to_hub, private)
         if save_scores is not None:
-            write_scores(save_scores, fitted, opened)
+            write_scores(save_scores, fitted_on.scores, opened)
 
-        cross_fit = goal is not None or new_prior is not None or opened.cross_fits_temperatures
-        fit = fitted.fit(method, objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=cross_fit)
-        sections: dict[str, Any] = {}
-        config_entries: dict[str, Any] = {}  # that hold for the corrected probabilities
-        if prior is not None:
-            fit, shift = shift_fit(fit, prior, new_prior, fitted.link, fitted.score_names)
-            sections["prior"] = PriorSection(**shift)
-            config_entries["prior_shift"] = {name: shift[name] for name in ("train_prior", "new_prior")}
-        sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
-        notes += fit.notes(fitted.score_names) if fit.is_cross_fitted else []
-        with_examples = saves and not no_examples and opened.has_independent_samples and are_few(measured)
-        if with_examples:
-            measured.collected()  # in the pass that also measures
-
-        before, after = measured.measure(num_bins, fit.correction)
-        sections["parts"] = group_section(measured, num_bins, fit.correction)
-        if goal is not None:
-            on_test = None
-            if test is not None:
-                on_test = metrics_with_samples(measured, (before, after), num_bins, fit.correction)
-            thresholds, section, threshold_notes = _thresholds_of_fit(goal, opened, fit, fitted, on_test)
-            sections["thresholds"] = section
-            config_entries["thresholds"] = thresholds.record(names_of(fitted))
-            notes += threshold_notes
-
-        notes = [*fitted.notes, *measured.notes, *notes, *opened.notes(fit, config_entries)]
-        result = run_result(opened, measured, fit.temperature, before, after, notes, **sections)
+        fit_options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+        fit, prior = _fit(opened, fitted_on.scores, method, goal, train_prior, new_prior, fit_options)
+        shows_examples = saves and not no_examples and _keep_examples(opened, measured_on)
+        result, config_entries = _measure(opened, fitted_on, measured_on, fit, prior, goal, num_bins, notes)
         saves_here = saves and opened.is_main
         try:
             if saves_here:
@@ -250,13 +226,9 @@ def calibrate(
                 on_result(result)
         if saves_here:
             with folder_to_save(output) as folder:
-                with disk_errors(folder, result):
-                    opened.save(folder, fit, fitted, config_entries, result)
-                    examples = None
-                    if with_examples:
-                        inputs = partial(opened.inputs, measured_on)
-                        examples = find_examples(measured.collected(), inputs, fit.correction)
-                        examples = replace(examples, hint=opened.inputs_hint(measured_on))
+                with writing(folder, result):
+                    opened.save(folder, fit, fitted_on.scores, config_entries, result)
+                    examples = _examples(opened, measured_on, fit.correction) if shows_examples else None
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
@@ -280,6 +252,60 @@ def _check_fit_arguments(
     check_new_prior(new_prior, objective, goal)
 
 
+def _fit(
+    source: Source,
+    scores: ScoreSet,
+    method: str,
+    goal: ThresholdGoal | None,
+    train_prior: np.ndarray | None,
+    new_prior: Any,
+    options: Mapping[str, Any],
+) -> tuple[CalibrationFit, PriorSection | None]:
+    """Fit the correction and, if a new prior is given, shift it from the prior of the scores' labels.
+
+    `options` are arguments of `ScoreSet.fit`.
+    """
+    cross_fit = goal is not None or train_prior is not None or source.cross_fits_temperatures
+    fit = scores.fit(method, cross_fit=cross_fit, **options)
+    if train_prior is None:
+        return fit, None
+    fit, shift = shift_fit(fit, train_prior, new_prior, scores.link, scores.score_names)
+    return fit, PriorSection(**shift)
+
+
+def _measure(
+    source: Source,
+    fitted_on: Samples,
+    measured_on: Samples,
+    fit: CalibrationFit,
+    prior: PriorSection | None,
+    goal: ThresholdGoal | None,
+    num_bins: int,
+    notes: list[str],
+) -> tuple[RunResult, dict[str, Any]]:
+    """Measure samples before and after the correction, and choose thresholds on those that it was fitted to.
+
+    Return the result, and the entries of the config that hold for the corrected probabilities.
+    """
+    fitted, measured = fitted_on.scores, measured_on.scores
+    before, after = measured.measure(num_bins, fit.correction)
+    sections: dict[str, Any] = {"parts": group_section(measured, num_bins, fit.correction), "prior": prior}
+    sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
+    notes = notes + (fit.notes(fitted.score_names) if fit.is_cross_fitted else [])
+    config_entries: dict[str, Any] = {}
+    if prior is not None:
+        config_entries["prior_shift"] = {"train_prior": prior.train_prior, "new_prior": prior.new_prior}
+    if goal is not None:
+        on_test = None
+        if measured_on is not fitted_on:
+            on_test = metrics_with_samples(measured, (before, after), num_bins, fit.correction)
+        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted, on_test)
+        config_entries["thresholds"] = thresholds.record(names_of(fitted))
+        notes += threshold_notes
+    notes = [*fitted.notes, *measured.notes, *notes, *source.notes(fit, config_entries)]
+    return run_result(source, measured, fit.temperature, before, after, notes, **sections), config_entries
+
+
 def _thresholds_of_fit(
     goal: ThresholdGoal,
     source: Source,
@@ -292,12 +318,23 @@ def _thresholds_of_fit(
     Return them, their description, and notes. `on_test` are the metrics of test data before and after the correction.
     """
     before, after = on_test or (None, None)
-    if source.can_fold(fit.correction):
-        samples, measured, notes = fit.threshold_samples(fitted.collected().are_independent), after, []
-    else:
-        samples, measured = fitted.threshold_samples(), before
-        notes = ["the thresholds are for the model's own probabilities, without the slope and the intercept"]
-    thresholds = goal.choose(samples, fitted.link)
     names = names_of(fitted)
-    notes += notes_on_yes(thresholds, samples, names)
-    return thresholds, threshold_section(thresholds, fitted, names, measured), notes
+    if source.can_fold(fit.correction):
+        samples = fit.threshold_samples(fitted.collected().are_independent)
+        return choose_thresholds(goal, samples, fitted, names, after)
+    thresholds, section, notes = choose_thresholds(goal, fitted.threshold_samples(), fitted, names, before)
+    note = "the thresholds are for the model's own probabilities, without the slope and the intercept"
+    return thresholds, section, [note, *notes]
+
+
+def _keep_examples(source: Source, samples: Samples) -> bool:
+    """Keep the scores of samples that the page can show, in the pass that also measures; return whether it can."""
+    can_show = source.has_independent_samples and are_few(samples.scores)
+    if can_show:
+        samples.scores.collected()
+    return can_show
+
+
+def _examples(source: Source, samples: Samples, correction: Correction | None = None) -> Examples:
+    examples = find_examples(samples.scores.collected(), partial(source.inputs, samples), correction)
+    return replace(examples, hint=source.inputs_hint(samples))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..calibration import Correction, Temperature
-from ..calibration.thresholds import Thresholds, threshold_details
+from ..calibration.threshold_goal import ThresholdGoal
+from ..calibration.thresholds import Thresholds, ThresholdSamples, notes_on_yes, threshold_details
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.result_sections import DriftSection, Groups, PartsSection, ThresholdSection
@@ -42,11 +43,21 @@ def metrics_with_samples(
     return metrics if metrics[0].has_samples else scores.collected().measure(num_bins, correction)
 
 
-def threshold_section(
-    thresholds: Thresholds, chosen_on: ScoreSet, names: list[str], measured: CalibrationMetrics | None
-) -> ThresholdSection:
-    """Describe thresholds, with precision and recall on the measured data or, without these, on `chosen_on`."""
-    return from_json(ThresholdSection, threshold_details(thresholds, names, chosen_on.source, measured), "thresholds")
+def choose_thresholds(
+    goal: ThresholdGoal,
+    samples: ThresholdSamples,
+    chosen_on: ScoreSet,
+    names: list[str],
+    metrics: CalibrationMetrics | None,
+) -> tuple[Thresholds, ThresholdSection, list[str]]:
+    """Choose thresholds on samples of the scores `chosen_on`, and return them, their description, and notes.
+
+    The description has their precision and recall on the samples of `metrics` or, without these, on `chosen_on`.
+    """
+    thresholds = goal.choose(samples, chosen_on.link)
+    details = threshold_details(thresholds, names, chosen_on.source, metrics)
+    section = from_json(ThresholdSection, details, "thresholds")
+    return thresholds, section, notes_on_yes(thresholds, samples, names)
 
 
 def run_result(

@@ -72,10 +72,15 @@ def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarr
     return shares_of(scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names)
 
 
+def check_new_scores(path: str | Path | None, source: Source) -> None:
+    """Raise `InputError`, before anything is measured, for a parquet file that exists or cannot be written."""
+    if path is not None and Path(path).suffix == ".parquet" and source.is_main:
+        check_new_file("save_scores", path)
+
+
 def write_scores(path: str | Path, scores: ScoreSet, source: Source) -> None:
     """Write the scores to a new parquet file, or to a folder of shards."""
-    if Path(path).suffix != ".parquet":
+    if Path(path).suffix == ".parquet":
+        scores.save_rows(path, is_main=source.is_main)
+    else:
         scores.save_shards(path)
-        return
-    check_new_file("save_scores", path)
-    scores.save_rows(path, is_main=source.is_main)

@@ -1,6 +1,6 @@
 """Fine-tune pretrained encoders on many tasks with several losses, and save the logits of each model.
 
-    python recipes/papers/fine_tuning.py --data ../shared/data --encoders ENCODERS --blocks main --output_dir OUT
+    python recipes/papers/fine_tuning.py --data DATA --encoders ENCODERS --blocks main --output_dir OUT
 
 `ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. `plan` lists the runs of
 each block. Each finished run has a folder with `run.json` (settings and test measures) and `logits.npz` (float16:
@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 import transformers
 from datasets import Dataset
@@ -28,11 +27,9 @@ from transformers import TrainerCallback
 from hf_focal import CalibrationMetrics
 from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
-from papers.data.newsgroups import strip_headers
+from papers.data.fine_tuning_tasks import TASKS, task_splits
 from papers.runs.fine_tuned_encoders import logits_of, new_trainer
 
-SPLIT_SEED = 0  # of the test subset, which is the same for all runs
-POOL, TEST = 1000, 2000  # samples: held out, and measured at most
 ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
 LOSSES = [
     *("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "focal:gamma=2", "flsd53", "dual_focal"),
@@ -42,22 +39,6 @@ LOSSES = [
 LOSS_PAIRS = (["cross_entropy", "flsd53"], ["focal:gamma=1", "adafocal"])
 MAIN_LOSSES = [loss for pair in LOSS_PAIRS for loss in pair]
 MORE_LOSSES = [loss for loss in LOSSES if loss not in MAIN_LOSSES]
-FEW = {"clinc150": 1500, "banking77": 1000}  # training samples of the size "few"; 500 for other tasks
-TASKS = {  # name in the pages, number of classes
-    "custrev": ("customer reviews", 2),
-    "mpqa": ("MPQA", 2),
-    "sst": ("SST", 2),
-    "trec_qa": ("TREC QA", 2),
-    "tweet_irony": ("tweets, irony", 2),
-    "tweet_offensive": ("tweets, offensive", 2),
-    "tweet_emotion": ("tweets, emotion", 4),
-    "sst5": ("SST, 5 classes", 5),
-    "newsgroups": ("20 Newsgroups", 20),
-    "newsgroups_by_date": ("20 Newsgroups by date", 20),
-    "goemotions": ("GoEmotions", 28),
-    "banking77": ("banking77", 77),
-    "clinc150": ("clinc150", 150),
-}
 LARGE = ["sst", "banking77", "tweet_offensive", "goemotions", "clinc150", "newsgroups"]
 NOISY = ["sst", "banking77", "tweet_emotion", "custrev", "mpqa", "newsgroups"]
 LONG = ["sst", "banking77", "tweet_emotion", "newsgroups", "custrev", "tweet_irony", "mpqa", "tweet_offensive"]
@@ -88,68 +69,6 @@ def plan(block: str) -> Iterator[dict]:
             for losses in LOSS_PAIRS:
                 yield from runs(LONG, losses, seed, epochs=10)
                 yield from runs(NOISY, losses, seed, noise=0.2)
-
-
-def read(data: Path, task: str) -> dict[str, pd.DataFrame]:
-    """Read the tables "train", "test", and, for some tasks, "shift", with the columns text, label, and maybe pair."""
-
-    def table(name: str, split: str) -> pd.DataFrame:
-        return pd.read_parquet(data / name / f"{split}.parquet")
-
-    def sst(split: str, column: str) -> pd.DataFrame:
-        rows = table("sst", split)
-        return rows.assign(label=rows[column])[rows[column] >= 0]
-
-    if task == "sst":
-        return {"train": sst("train", "label"), "test": sst("test", "label"), "shift": table("custrev", "test")}
-    if task == "sst5":
-        return {"train": sst("train", "label5"), "test": sst("test", "label5")}
-    if task.startswith("newsgroups"):
-        splits = {split: table("newsgroups", split) for split in ("train", "test")}
-        splits = {split: rows.assign(text=rows["text"].map(strip_headers)) for split, rows in splits.items()}
-        if task == "newsgroups":  # the random split of the papers
-            rows = pd.concat(splits.values(), ignore_index=True)
-            rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
-            splits = {"train": rows[3999:], "test": rows[:3999]}
-        return splits
-    splits = {split: table(task, split) for split in ("train", "test")}
-    if task == "clinc150":
-        splits["shift"] = table(task, "out_of_scope_test").assign(label=0)  # no class is right
-    if task == "goemotions":
-        splits = {split: rows.rename(columns={"labels": "label"}) for split, rows in splits.items()}
-    if task == "trec_qa":
-        splits = {split: rows.rename(columns={"question": "text", "answer": "pair"}) for split, rows in splits.items()}
-    return splits
-
-
-def task_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
-    """Return the splits "train", "pool" (held out), "test", and maybe "shift", and the number of classes."""
-    tables, rng = read(data, run["task"]), np.random.default_rng(run["seed"])
-    rows = tables.pop("train")
-    if run["task"] == "trec_qa":  # the samples of a question stay together
-        questions = rng.permutation(rows["text"].unique())
-        pooled = rows["text"].isin(questions[: len(questions) // 5])
-        pool, train = rows[pooled].sample(frac=1, random_state=run["seed"])[:POOL], rows[~pooled]
-        train = train.sample(frac=1, random_state=run["seed"])
-    else:
-        rows = rows.iloc[rng.permutation(len(rows))]
-        pool, train = rows[:POOL], rows[POOL:]
-    train = train[: FEW.get(run["task"], 500) if run["size"] == "few" else int(run["size"])]
-    tables = {"train": train, "pool": pool, **tables}
-    several = run["task"] == "goemotions"
-    num_classes = 28 if several else int(rows["label"].max()) + 1
-    splits = {}
-    for name, part in tables.items():
-        if name in ("test", "shift") and len(part) > TEST:
-            part = part.sample(TEST, random_state=SPLIT_SEED)
-        labels = np.stack(part["label"].map(lambda ids: np.isin(np.arange(28), ids)).tolist()).astype(np.float32) \
-            if several else part["label"].to_numpy(copy=True)  # fmt: skip
-        if name == "train" and run["noise"]:
-            wrong = rng.random(len(labels)) < run["noise"]
-            labels[wrong] = (labels[wrong] + rng.integers(1, num_classes, wrong.sum())) % num_classes
-        columns = {"text": part["text"].tolist(), "labels": labels.tolist()}
-        splits[name] = Dataset.from_dict(columns | ({"pair": part["pair"].tolist()} if "pair" in part else {}))
-    return splits, num_classes
 
 
 def measure(logits: np.ndarray, labels: np.ndarray, several: bool) -> dict[str, float]:

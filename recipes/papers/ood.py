@@ -52,7 +52,8 @@ from papers import checks as check
 from papers.data.corruptions import CORRUPTIONS, corrupt
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
-from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
+from papers.figures.ood_report import detection_table, shift_table, write_detection_report
+from papers.runs.detection_results import DetectionResult
 from papers.runs.error_handling import after_start, run_recipe
 
 SEVERITIES = range(1, 6)

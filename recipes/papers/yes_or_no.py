@@ -1,6 +1,6 @@
 """Fine-tune an encoder with sigmoid heads, on GoEmotions (28 labels) and TREC QA (a reranker); save the logits.
 
-    python recipes/papers/yes_or_no.py --data ../shared/data --encoder all-MiniLM-L6-v2 --output_dir out/yes_or_no
+    python recipes/papers/yes_or_no.py --data DATA --encoder all-MiniLM-L6-v2 --output_dir out/yes_or_no
 
 Runs that are finished are skipped, so a stopped command continues. Each run writes `NAME.npz` with the logits
 (float32) and labels of "pool" (held out of the training data), "validation", and "test", and for TREC QA the numbers

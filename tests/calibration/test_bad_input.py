@@ -1,5 +1,7 @@
 """Bad arguments of fits and corrections: one `InputError` that names the argument, as the docstrings say."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from hf_focal import InputError
 from hf_focal.calibration import Correction, fit_correction, fit_temperature, fit_thresholds, shift_prior
 from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_vector_scaling
+from hf_focal.calibration.nll_sums import NLLSums
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 
 GENERATOR = np.random.default_rng(0)
@@ -81,3 +84,28 @@ def test_a_prior_is_shifted_only_in_logits_or_a_model():
 def test_docstrings_name_the_error(function):
     raised = function.__doc__.partition("Raises:")[2]
     assert "InputError" in raised and "ValueError" not in raised and "TypeError" not in raised
+
+
+SIGMOID_FITS = {
+    "fit_temperature": partial(fit_temperature, link="sigmoid"),
+    "fit_correction": partial(fit_correction, link="sigmoid"),
+    "fit_platt_scaling": fit_platt_scaling,
+    "fit_thresholds": partial(fit_thresholds, precision=0.5),
+    "NLLSums": lambda logits, labels, ignore_index: NLLSums("sigmoid").update(logits, labels, ignore_index),
+}
+
+
+@pytest.mark.parametrize("ignore_index", [0, 1])
+@pytest.mark.parametrize("function", SIGMOID_FITS)
+@pytest.mark.parametrize("num_labels", [1, 3])
+def test_an_ignored_label_that_is_a_label_of_a_sigmoid(function, num_labels, ignore_index):
+    logits, labels = LOGITS[:, :num_labels], np.where(LOGITS > 0, 1.0, 0.0)[:, :num_labels]
+    labels[:20] = np.nan  # unknown, which must not become 0 or 1
+    with pytest.raises(InputError, match=f"ignore_index must not be 0 or 1, .* got {ignore_index}"):
+        SIGMOID_FITS[function](logits, labels, ignore_index=ignore_index)
+
+
+def test_an_ignored_label_that_is_a_class_leaves_its_samples_out():
+    others = LABELS != 0
+    for fit in (fit_temperature, fit_correction, partial(fit_thresholds, link="softmax", precision=0.3)):
+        assert str(fit(LOGITS, LABELS, ignore_index=0)) == str(fit(LOGITS[others], LABELS[others]))

@@ -212,8 +212,8 @@ def test_temperature_changes_the_winner():
     model = without_context([0.0, 1.0, 0.0, 2.0, 0.0, 0.0])
     options = {"rows": 1, "num_beams": 4, "length_penalty": 0.5, "forced_eos_token_id": None}
     for temperature, winner in ((0.5, (3, 3, 3)), (1.0, (3, 3, 3)), (4.0, (EOS,))):
-        normaliser = math.log(4 + math.exp(1 / temperature) + math.exp(2 / temperature))
-        surprise = {EOS: normaliser - 1 / temperature, 3: normaliser - 2 / temperature}
+        normalizer = math.log(4 + math.exp(1 / temperature) + math.exp(2 / temperature))
+        surprise = {EOS: normalizer - 1 / temperature, 3: normalizer - 2 / temperature}
         hypotheses, scores = generate(model, **options, **calibrated_generation(temperature))
         assert hypotheses == [winner]
         expected = -sum(surprise[token] for token in winner) / math.sqrt(len(winner))

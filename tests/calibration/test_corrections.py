@@ -170,7 +170,7 @@ def test_a_saved_temperature_is_read_as_a_correction(tmp_path):
         ({"temperature": "15"}, "temperature must be a number, got '15'"),
         ({"temperature": True}, "temperature must be a number, got True"),
         ({"temperature": float("nan")}, "temperature must be finite and positive, got nan"),
-        ({"temperature": 1.0, "colour": 3}, "the fields of a correction must be temperature, values"),
+        ({"temperature": 1.0, "color": 3}, "the fields of a correction must be temperature, values"),
         ({"method": "platt", "slope": -1.0, "intercept": 0.0}, "A must be positive, got -1.0"),
         ({"method": "platt", "slope": 1.0}, "the fields of a correction must be slope, intercept"),
         ({"method": "vector", "A": 1.0, "b": [1.0, 2.0]}, "method must be 'bias', that of the numbers, got 'vector'"),

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from peak_memory import peak_bytes
 from scipy.special import chdtrc
 
+from benchmarks.measuring import peak_bytes
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature
 from hf_focal.calibration.clusters import cluster_keys, folds_of
 from hf_focal.calibration.correction_methods import METHODS, OF_LINK
@@ -169,6 +169,7 @@ def test_every_method_is_cross_fitted(link, method):
     assert Correction.from_dict(fit.correction.to_dict()) == fit.correction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
 def test_few_samples_correct_only_what_they_show(link):
     generator = torch.Generator().manual_seed(0)

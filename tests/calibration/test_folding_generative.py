@@ -251,10 +251,10 @@ def test_other_inputs_are_refused():
         fold_correction(model, 2.0)
 
 
-def test_quantised_and_offloaded_weights_are_refused():
+def test_quantized_and_offloaded_weights_are_refused():
     model = build("llama")
     floating = model.lm_head.weight
-    model.lm_head.forward = lambda hidden: hidden @ floating.T  # as quantised layers compute
+    model.lm_head.forward = lambda hidden: hidden @ floating.T  # as quantized layers compute
     model.lm_head.weight = nn.Parameter(floating.detach().to(torch.int8), requires_grad=False)
     with pytest.raises(TypeError, match=r"lm_head is torch\.nn\.modules\.linear\.Linear: fold before you quantize"):
         fold_correction(model, 2.0)

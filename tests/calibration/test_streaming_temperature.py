@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peak_memory import peak_bytes
 
+from benchmarks.measuring import peak_bytes
 from hf_focal import fit_temperature
 from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration import temperature_grid as grid_sums

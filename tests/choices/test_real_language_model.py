@@ -5,11 +5,8 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from contextlib import chdir
 from pathlib import Path
 
@@ -18,6 +15,7 @@ import pytest
 import torch
 from datasets import Dataset
 from documented import ROOT, examples_of, run_example
+from local_server import running_server
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from hf_focal import Correction
@@ -181,26 +179,9 @@ def test_the_rerankers_part_of_the_guide_runs_with_real_weights(folder, tmp_path
 def url(gguf, tmp_path_factory):
     """The address of a running llama.cpp server with the weights, which is stopped in the end."""
     pytest.importorskip("llama_cpp")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [sys.executable, "-m", "llama_cpp.server", "--model", gguf, "--logits_all", "true", "--n_ctx", "512"]
-    log = tmp_path_factory.mktemp("server") / "log.txt"
-    with open(log, "w") as file:
-        server = subprocess.Popen([*command, "--port", str(port)], stdout=file, stderr=subprocess.STDOUT)
-        try:
-            deadline = time.monotonic() + 300
-            while True:
-                assert server.poll() is None and time.monotonic() < deadline, log.read_text()
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models")
-                    break
-                except OSError:
-                    time.sleep(0.5)
-            yield f"http://127.0.0.1:{port}/v1/completions"
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
+    with running_server(command, "/v1/models", tmp_path_factory.mktemp("server") / "log.txt") as address:
+        yield f"{address}/v1/completions"
 
 
 def test_a_real_server_gives_the_calibrated_probabilities(url, calibrated, language_model, monkeypatch):

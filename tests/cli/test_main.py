@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -196,11 +195,7 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
 
 def test_errors_of_the_model(capsys, texts, tmp_path):
     def model(change, name="m"):
-        folder = tmp_path / name
-        shutil.copytree(texts.folder, folder)
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | change))
-        return folder
+        return trained_models.copy_with_config(texts.folder, tmp_path / name, **change)
 
     data = ["--dataset", texts.test, *texts.arguments]
     missing = error_of(capsys, ["evaluate", tmp_path / "none", *data])

@@ -37,7 +37,8 @@ import transformers  # noqa: E402
 import yaml  # noqa: E402
 from huggingface_hub import ModelCard  # noqa: E402
 from papers import text_classification  # noqa: E402
-from papers.figures.ood_report import DetectionResult, write_detection_report  # noqa: E402
+from papers.figures.ood_report import write_detection_report  # noqa: E402
+from papers.runs.detection_results import DetectionResult  # noqa: E402
 from papers.runs.error_handling import run_recipe  # noqa: E402
 from trained_models import build  # noqa: E402
 

@@ -25,7 +25,7 @@ every_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, to
 
 
 def batch(shape=(40,), dtype=torch.float64, seed=0):
-    """Logits that favour their label, of which class 3 has none and every seventh row is ignored."""
+    """Logits that favor their label, of which class 3 has none and every seventh row is ignored."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(*shape, K, generator=generator, dtype=torch.float64)
     labels = torch.randint(K, shape, generator=generator)

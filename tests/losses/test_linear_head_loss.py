@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.measuring import peak_bytes
 from hf_focal.losses import MMCE, build_loss, linear_loss
 
 CONFIGS = ["focal:gamma=0.5", "adafocal:bins=4", "label_smoothing:alpha=0.1", "brier"]  # one of each mechanism
@@ -81,6 +82,7 @@ def test_nothing_depends_on_the_chunks(config, shape, chunk_size, reduction, wit
     assert_same(loss_of(config), hidden, weight, labels, bias, chunk_size=chunk_size, **options)
 
 
+@pytest.mark.slow
 @every_config
 @every_reduction
 def test_gradcheck(config, reduction):
@@ -258,16 +260,11 @@ def test_memory_beyond_the_gradients_is_that_of_a_chunk(reduction, dtype):
     labels = torch.randint(num_classes, (num_rows,), generator=generator)
 
     def peak(function, **options):
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        def run():
             value = function(build_loss("flsd53"), hidden, weight, labels, reduction=reduction, **options)
             torch.autograd.grad(value.sum(), (hidden, weight))
-        held = most = 0
-        events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-        for event in sorted(events, key=lambda event: event.start_ns()):
-            held += event.nbytes()
-            most = max(most, held)
-        return most / (num_rows * num_classes * 4)
+
+        return peak_bytes(run) / (num_rows * num_classes * 4)
 
     chunk = chunk_size / num_rows
     assert peak(unfused) > 0.9  # the measure sees what is there

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks.measuring import peak_bytes
 from hf_focal.losses import build_loss, cross_entropy, focal, focal_from_cross_entropy
 from hf_focal.losses.loss_modules import Focal
 
@@ -41,15 +42,7 @@ def test_only_one_buffer_of_the_logits_size_is_kept_for_backward():
     logits.requires_grad_()
 
     def peak(loss):
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
-            torch.autograd.grad(loss(), logits)
-        held = most = 0
-        events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-        for event in sorted(events, key=lambda event: event.start_ns()):
-            held += event.nbytes()
-            most = max(most, held)
-        return most / (logits.numel() * logits.element_size())
+        return peak_bytes(lambda: torch.autograd.grad(loss(), logits)) / logits.nbytes
 
     assert peak(lambda: F.cross_entropy(logits, labels)) > 2.5  # the measure sees what is there
     assert peak(lambda: focal(logits, labels, 3.0).mean()) < 1.5

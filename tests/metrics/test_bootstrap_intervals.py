@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_focal.metrics import CalibrationMetrics, bins, bootstrap_intervals, metric_table
+from hf_focal.metrics import CalibrationMetrics, bins, bootstrap_intervals, metric_table, packed_samples
 
 from .reference import METRICS
 
@@ -93,14 +93,14 @@ def test_sums_are_distributed_like_those_of_rows_that_are_drawn_one_by_one(size,
     confidence = np.round(1 - 0.7 * generator.random(3000) ** 2, decimals).astype(np.float32)
     correct = generator.normal(size=3000) * 0.5 + effect < 1.2 * confidence**2
     exact = draws(confidence, correct, rows, 600, 1)
-    keys = bins.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct))
-    order = np.argsort(keys)[::-1]
-    entries, entry_rows = keys[order], None if size == 1 else rows[order]
-    arguments = *bins.confidences(entries), entry_rows, 4000, np.random.default_rng(2)
+    packed = packed_samples.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct))
+    order = np.argsort(packed)[::-1]
+    entries, entry_rows = packed[order], None if size == 1 else rows[order]
+    arguments = *packed_samples.unpack_confidences(entries), entry_rows, 4000, np.random.default_rng(2)
     starts = np.unique(bins.bin_index(torch.from_numpy(arguments[0]), 15).numpy(), return_index=True)[1]
-    cells = bootstrap_intervals._equal_mass_cells(bins.tie_starts(entries), 3000, 15)
-    width = bootstrap_intervals.Resamples.of(starts, np.eye(len(starts)), *arguments)
-    mass = bootstrap_intervals.Resamples.of(*cells, *arguments)
+    cells = bootstrap_intervals._equal_mass_cells(packed_samples.tie_starts(entries), 3000, 15)
+    width = bootstrap_intervals.Resamples.from_entries(starts, np.eye(len(starts)), *arguments)
+    mass = bootstrap_intervals.Resamples.from_entries(*cells, *arguments)
     for name, values in exact.items():
         sums = mass if metric_table.METRICS[name].equal_mass else width
         actual = sums.errors(metric_table.METRICS[name].binned, sums.confidence - sums.rate)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics
-from hf_focal.metrics.bins import NUM_CELLS, cell_index
+from hf_focal.metrics.packed_samples import NUM_CELLS, histogram_cells
 
 
 def batch_of(size, num_classes=6, scale=4.0, seed=0):
@@ -50,14 +50,14 @@ def test_ties_and_few_samples_are_exact(size):
 
 
 def test_cells_order_samples_and_are_finest_next_to_confidence_1():
-    cells = cell_index(torch.cat([torch.ones(1), torch.logspace(-0.01, -19, 1000), torch.zeros(1)]))
+    cells = histogram_cells(torch.cat([torch.ones(1), torch.logspace(-0.01, -19, 1000), torch.zeros(1)]))
     assert (np.diff(cells) >= 0).all()
     assert cells[0] == 0
     assert cells[-1] == NUM_CELLS - 1
     pairs = torch.tensor([0.1, 0.1 - 0.1 / 500, 0.001, 0.001 - 0.001 / 500, 1e-15, 1e-15 - 1e-15 / 500])
-    assert len(set(cell_index(pairs).tolist())) == 6
+    assert len(set(histogram_cells(pairs).tolist())) == 6
     nearest = torch.tensor([2.0**-64, 2.0**-65, 0.0])
-    assert len(set(cell_index(nearest).tolist())) == 2
+    assert len(set(histogram_cells(nearest).tolist())) == 2
 
 
 def test_memory_does_not_grow_and_parts_add_up():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_focal import InputError
-from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix, expected_calibration_error
+from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix, aurc, expected_calibration_error
 
 from .reference import FUNCTIONS, METRICS
 
@@ -172,3 +172,14 @@ def test_what_has_no_values_to_measure():
     for function in (expected_calibration_error, CalibrationMetrics().update, ConfusionMatrix().update):
         with pytest.raises(ValueError, match="labels must be a tensor or an array of numbers, got NoneType"):
             function(LOGITS, None)
+
+
+@pytest.mark.parametrize("ignore_index", [0, 1])
+def test_an_ignored_label_where_labels_are_0_or_1(ignore_index):
+    """Leaving one kind out would, for example, call all predictions right."""
+    message = f"ignore_index must not be 0 or 1, .* got {ignore_index}"
+    with pytest.raises(InputError, match=message):
+        CalibrationMetrics(link="sigmoid", ignore_index=ignore_index)
+    for function in (expected_calibration_error, aurc):
+        with pytest.raises(InputError, match=message):
+            function(torch.rand(8), LABELS % 2, inputs="confidences", ignore_index=ignore_index)

@@ -1,4 +1,4 @@
-"""AUROC and mean recall, against scikit-learn, however the samples come."""
+"""AUROC, average precision, and mean recall, against scikit-learn, however the samples come."""
 
 import pickle
 
@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score
+from sklearn.metrics import average_precision_score, balanced_accuracy_score, recall_score, roc_auc_score
 
 from hf_focal import CalibrationMetrics
-from hf_focal.metrics.ranking import auroc
+from hf_focal.metrics.ranking import auroc, average_precision
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=30))
-def test_ties_count_as_one_half(rows):
+def test_tied_scores_have_one_place(rows):
     scores, positive = (np.array(column) for column in zip(*rows, strict=True))
     if positive.all() or not positive.any():
-        assert np.isnan(auroc(scores, positive))
+        assert np.isnan([auroc(scores, positive), average_precision(scores, positive)]).all()
     else:
         assert auroc(scores, positive) == pytest.approx(roc_auc_score(positive, scores))
+        assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

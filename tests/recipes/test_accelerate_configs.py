@@ -82,7 +82,7 @@ def one_process(tmp_path_factory):
     [
         ("multi_gpu", "MULTI_CPU", 1e-12),
         ("fsdp2", "FSDP", 1e-12),
-        # DeepSpeed's optimiser steps are in float32.
+        # DeepSpeed's optimizer steps are in float32.
         pytest.param("deepspeed_zero2", "DEEPSPEED", 1e-6, marks=pytest.mark.full),
         pytest.param("deepspeed_zero3", "DEEPSPEED", 1e-6, marks=pytest.mark.full),
     ],

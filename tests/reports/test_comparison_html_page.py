@@ -340,9 +340,9 @@ def test_a_browser_shows_the_page(everything, tmp_path):
                 )
                 right = browser.value(f"Math.max(...{elements}.map(e => e.getBoundingClientRect().right))")
                 assert 0 < right <= width
-            colour = browser.value("getComputedStyle(document.body).backgroundColor")
-            assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
-            assert browser.value("getComputedStyle(document.querySelector('svg text')).fill") != colour
+            color = browser.value("getComputedStyle(document.body).backgroundColor")
+            assert (color == "rgb(255, 255, 255)") == (scheme == "light")
+            assert browser.value("getComputedStyle(document.querySelector('svg text')).fill") != color
             # What people come for is visible without scrolling.
             title = "document.querySelectorAll('thead th')[2]"
             assert browser.value(f"{title}.textContent") == "T"

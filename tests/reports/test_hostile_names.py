@@ -7,7 +7,8 @@ import pytest
 import torch
 from matplotlib.text import Text
 from papers.figures.dynamics_figures import dynamics_figure
-from papers.figures.ood_report import DetectionResult, detection_table, roc_figure, shift_figure, shift_table
+from papers.figures.ood_report import detection_table, roc_figure, shift_figure, shift_table
+from papers.runs.detection_results import DetectionResult
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult, comparison_figure, comparison_page, reliability_diagram, results_table

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import label_table, results_columns
+from hf_focal.reports.markdown_tables import label_table, results_columns, rows_table
 
 BINS = ReliabilityBins(np.array([0.0, 1.0]), np.array([0]), np.array([np.nan]), np.array([np.nan]))
 COLUMNS = ("error", "nll", "ece", "adaece", "classwise_ece", "mce")
@@ -30,6 +30,11 @@ FOCAL = run_of(
 )
 HEAD = "| Loss | ECE % | T | Error % | NLL | AdaECE % | Classwise ECE % | MCE % |\n"
 RULE = "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+
+
+def test_a_table_of_rows():
+    table = rows_table(["Loss", "ECE %", "chosen"], [["`brier`", "1.0", "T"]], ["chosen"])
+    assert table == "| Loss | ECE % | chosen |\n| --- | ---: | --- |\n| `brier` | 1.0 | T |\n"
 
 
 def test_best_of_each_column_is_bold_before_and_after_apart():

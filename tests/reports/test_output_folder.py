@@ -1,12 +1,15 @@
 """The page of a command names the user's files with their folders; what may be published does not."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hf_focal import InputError, calibrate_scores, evaluate_scores
+from hf_focal import InputError, calibrate_scores, evaluate, evaluate_scores
+from hf_focal.reports import output_folder
 from hf_focal.reports.output_folder import arguments_of
+from hf_focal.workflow import evaluate_calibrate
 
 
 @pytest.fixture
@@ -57,3 +60,39 @@ def test_tables_in_memory_have_no_names():
     assert call("a.csv") == {"scores": "a.csv"}
     assert call("a.csv", num_bins=3, group="g") == {"scores": "a.csv", "num_bins": 3, "group": "g"}
     assert call(np.zeros(3)) is None and call("a.csv", on_result=print) == {"scores": "a.csv"}
+
+
+@pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])
+@pytest.mark.parametrize("step", ["write_report", "comparison_page"])
+def test_ctrl_c_leaves_nothing_that_is_half_written(command, step, table, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        (tmp_path / "out" / "report").mkdir(exist_ok=True)
+        (tmp_path / "out" / "report" / "table.md").write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output_folder, step, interrupted)
+    (tmp_path / "out").mkdir()  # which is the user's, and stays
+    with pytest.raises(KeyboardInterrupt):
+        command(str(table / "fit.npz"), output=tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(scores=str(table / "fit.npz"), output=tmp_path / "out", save_scores=tmp_path / "out" / "s.parquet")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["s.parquet"]  # which is whole
+
+
+def test_ctrl_c_leaves_no_new_folder(table, tmp_path):
+    def interrupt(result):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_scores(str(table / "fit.npz"), output=tmp_path / "out", on_result=interrupt)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(output_folder.os, "access", lambda path, mode: Path(path) != tmp_path)  # tests may run as root
+    monkeypatch.setattr(evaluate_calibrate, "read_samples", None)
+    with pytest.raises(
+        InputError, match=r"save_scores must be in a folder that can be written to, got '.*s\.parquet'"
+    ):
+        evaluate(scores=str(table / "fit.npz"), save_scores=tmp_path / "s.parquet")

@@ -1,7 +1,6 @@
 """Results of runs: what is measured, written and read back."""
 
 import datetime
-import json
 import math
 from dataclasses import fields
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from files import strict_json
 from matplotlib.image import imread
 from sklearn.metrics import confusion_matrix, f1_score
 
@@ -27,13 +27,6 @@ def result_of(loss="focal:gamma=3", accuracy=0.8, **options):
     logits[right] += 9 * torch.nn.functional.one_hot(LABELS[right], 4)
     temperature = fit_temperature(logits, LABELS, "ece")
     return RunResult.measure(loss, temperature, logits, LABELS, **options), logits
-
-
-def strict_json(path):
-    def refuse(constant):
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 def test_measure_is_before_and_after_the_temperature():

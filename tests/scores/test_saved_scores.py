@@ -1,11 +1,13 @@
 """Scores that are written are read back as they were."""
 
+import resource
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hf_focal import Scores, evaluate, read_scores
+from hf_focal import InputError, Scores, evaluate, read_scores
 from hf_focal.scores.saved_scores import read_saved, scores_table, write_scores
 
 LOGITS = np.random.default_rng(0).normal(size=(300, 2))
@@ -57,3 +59,15 @@ def test_groups_and_figures_come_back(tmp_path):
     before, _ = scores.measure()
     assert result.pre == pytest.approx(before.compute(), rel=1e-12, nan_ok=True)
     assert sorted(result.parts.groups.name) == ["de", "en"]
+
+
+def test_a_full_disk_leaves_no_part_of_the_file(tmp_path):
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(InputError, match=r"save_scores must be a file that can be written, got .*too large"):
+            write_scores(tmp_path / "s.parquet", Scores(LOGITS, SETS, "sigmoid"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []

@@ -4,15 +4,14 @@ import dataclasses
 import json
 import pickle
 import re
-import resource
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 import torch
 import trained_models
+from files import files_of_at_most
 from safetensors.torch import load_file, save_file
 from trained_models import error_of
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
@@ -31,15 +30,7 @@ def texts(tmp_path_factory):
 @pytest.fixture
 def broken(texts, tmp_path):
     """Makes a copy of the model, with other fields of its config, and returns the folder."""
-
-    def copy(name="copy", **config):
-        folder = tmp_path / name
-        shutil.copytree(texts.folder, folder)
-        fields = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(fields | config))
-        return folder
-
-    return copy
+    return lambda name="copy", **fields: trained_models.copy_with_config(texts.folder, tmp_path / name, **fields)
 
 
 def fill(folder, name, value):
@@ -203,17 +194,6 @@ def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
     assert others[0].returncode == 1 and others[0].stderr.splitlines()[-1].startswith("filelock.")
     assert (output / "model.safetensors").is_file() and not (output / "_run.lock").exists()
     assert "which is not empty: name another, or remove" in error_of(capsys, line)
-
-
-@contextmanager
-def files_of_at_most(size):
-    """The kernel refuses to write longer ones, as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(

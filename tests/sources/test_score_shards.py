@@ -57,6 +57,7 @@ def interrupted(monkeypatch, after, evaluation):
         evaluation()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["texts", "images", "words"])
 def test_an_interrupted_evaluation_goes_on(cases, kind, tmp_path, monkeypatch, passes):
     case, folder = cases[kind], tmp_path / "scores"
@@ -115,7 +116,7 @@ def test_images_in_files_are_told_apart_by_their_contents(cases, tmp_path, passe
     case, folder = cases["images"], tmp_path / "pictures"
     rows = Dataset.from_parquet(str(case.test)).select(range(40))
     for number, (image, label) in enumerate(zip(rows["image"], rows["label"], strict=True)):
-        place = folder / "test" / trained_models.COLOURS[label]
+        place = folder / "test" / trained_models.COLORS[label]
         place.mkdir(parents=True, exist_ok=True)
         image.save(place / f"{number}.png")
     given = {"save_scores": tmp_path / "scores", **case.options}

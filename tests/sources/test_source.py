@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from documented import ROOT, examples_of, run_example
+from own_source import CLASSES, Own, sampled
 
 from hf_focal import (
     CalibrationMetrics,
@@ -20,21 +21,6 @@ from hf_focal import (
 from hf_focal.reports.next_steps import next_steps
 
 GUIDE = ROOT / "docs" / "guides" / "own_source.md"
-CLASSES = ("no", "maybe", "yes")
-
-
-def sampled(size, seed):
-    """Logits (N, 3) of an overconfident model, and labels (N,)."""
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(size, 3))
-    return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
-
-
-class Own:
-    link, classes = "softmax", CLASSES
-
-    def scores(self, data):
-        return Scores(*data)
 
 
 def test_the_guide_runs(tmp_path, monkeypatch):

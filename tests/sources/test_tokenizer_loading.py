@@ -69,8 +69,8 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
     cut.train_from_iterator(["a cat sat on a mat"] * 9, trainer)
-    learnt = json.loads(cut.to_str())["model"]
-    tokenizer = RobertaTokenizer(vocab=learnt["vocab"], merges=[tuple(pair) for pair in learnt["merges"]])
+    learned = json.loads(cut.to_str())["model"]
+    tokenizer = RobertaTokenizer(vocab=learned["vocab"], merges=[tuple(pair) for pair in learned["merges"]])
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     for part in (tokenizer, RobertaForTokenClassification(RobertaConfig(vocab_size=len(cut.get_vocab()), **sizes))):
         part.save_pretrained(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
-from trained_models import COLOURS, build
+from trained_models import COLORS, build
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -421,14 +421,14 @@ def test_the_classes_of_a_softmax_are_shifted(tmp_path):
     )
     rows = Dataset.from_parquet(str(trained.validation))
     labels = [rows.features["label"].int2str(label) for label in rows["label"]]  # in another order than the model's
-    old = [labels.count(name) / len(labels) for name in COLOURS.values()]
+    old = [labels.count(name) / len(labels) for name in COLORS.values()]
     assert shifted.prior.train_prior == pytest.approx(old)
     pair = {"text": "ba be", "text_pair": "bi"}
     before, after = (
         {item["label"]: item["score"] for item in pipeline("text-classification", str(folder), top_k=None)(pair)}
         for folder in (tmp_path / "plain", tmp_path / "shifted")
     )
-    odds = {name: before[name] * to / of for name, to, of in zip(COLOURS.values(), new, old, strict=True)}
+    odds = {name: before[name] * to / of for name, to, of in zip(COLORS.values(), new, old, strict=True)}
     expected = {name: value / sum(odds.values()) for name, value in odds.items()}
     assert after == pytest.approx(expected, abs=1e-5)
     card = (tmp_path / "shifted" / "README.md").read_text(encoding="utf-8")

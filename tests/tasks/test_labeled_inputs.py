@@ -14,25 +14,25 @@ UNNAMED = GPCNNConfig(num_labels=3)
 SENTIMENT = BertConfig(id2label=dict(enumerate(("NEGATIVE", "NEUTRAL", "POSITIVE"))))
 
 
-def labelled(values, feature, name="label") -> Dataset:
+def labeled(values, feature, name="label") -> Dataset:
     return Dataset.from_dict({name: values}, Features({name: feature}))
 
 
 def test_names_are_numbered_as_the_model_numbers_them():
-    split = labelled([0, 1, 2, -1], ClassLabel(names=["fox", "cat", "dog"]))
+    split = labeled([0, 1, 2, -1], ClassLabel(names=["fox", "cat", "dog"]))
     assert labels_of(CONFIG, "test", split).tolist() == [2, 0, 1, -100]
     assert labels_of(UNNAMED, "test", split).tolist() == [0, 1, 2, -100]
-    assert labels_of(CONFIG, "test", labelled(["dog", "fox", "dog"], Value("string"))).tolist() == [1, 2, 1]
-    numbers = labels_of(CONFIG, "test", labelled([2, 0], Value("int32")))
+    assert labels_of(CONFIG, "test", labeled(["dog", "fox", "dog"], Value("string"))).tolist() == [1, 2, 1]
+    numbers = labels_of(CONFIG, "test", labeled([2, 0], Value("int32")))
     assert numbers.tolist() == [2, 0] and numbers.dtype == torch.int64
 
 
 @pytest.mark.parametrize("label2id", [{}, {"label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}])
 def test_names_without_a_table_back(label2id):
     config = BertConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, **label2id)
-    assert labels_of(config, "test", labelled(["fox", "Cat"], Value("string"))).tolist() == [2, 0]
+    assert labels_of(config, "test", labeled(["fox", "Cat"], Value("string"))).tolist() == [2, 0]
     with pytest.raises(ValueError, match="the model has, 'cat', 'dog', 'fox', got 'cow'"):
-        labels_of(config, "test", labelled(["cow"], Value("string")))
+        labels_of(config, "test", labeled(["cow"], Value("string")))
 
 
 @pytest.mark.parametrize(
@@ -52,32 +52,32 @@ def test_names_without_a_table_back(label2id):
 )
 def test_labels_that_the_model_has_not(labels, feature, message):
     with pytest.raises(ValueError, match=message):
-        labels_of(CONFIG, "test", labelled(labels, feature))
+        labels_of(CONFIG, "test", labeled(labels, feature))
 
 
 def test_names_are_found_in_another_case_and_by_the_map():
-    split = labelled([0, 1, -1, 1], ClassLabel(names=["positive", "neutral"]))
+    split = labeled([0, 1, -1, 1], ClassLabel(names=["positive", "neutral"]))
     assert labels_of(SENTIMENT, "test", split).tolist() == [2, 1, -100, 1]
     assert labels_of(
-        SENTIMENT, "test", labelled(["neg", "neg"], Value("string")), InputOptions(label_map={"neg": "NEGATIVE"})
+        SENTIMENT, "test", labeled(["neg", "neg"], Value("string")), InputOptions(label_map={"neg": "NEGATIVE"})
     ).tolist() == [0, 0]
     with pytest.raises(ValueError, match="got 'neg' in 'label' of test: map them with label_map, such as neg="):
-        labels_of(SENTIMENT, "test", labelled(["neg", "positive"], Value("string")))
+        labels_of(SENTIMENT, "test", labeled(["neg", "positive"], Value("string")))
     unnamed = BertConfig(num_labels=2)
     switched = {"yes": "LABEL_0", "no": "LABEL_1"}
-    split = labelled([0, 1], ClassLabel(names=["no", "yes"]))
+    split = labeled([0, 1], ClassLabel(names=["no", "yes"]))
     assert labels_of(unnamed, "test", split).tolist() == [0, 1]
     assert labels_of(unnamed, "test", split, InputOptions(label_map=switched)).tolist() == [1, 0]
 
 
 def test_names_are_found_without_the_spaces_around_them():
-    split = labelled(["POSITIVE ", " pos"], Value("string"))
+    split = labeled(["POSITIVE ", " pos"], Value("string"))
     assert labels_of(SENTIMENT, "test", split, InputOptions(label_map={"pos": "POSITIVE"})).tolist() == [2, 2]
 
 
 def test_names_that_differ_in_case_alone_are_taken_to_the_letter():
     config = BertConfig(id2label={0: "b", 1: "B"}, label2id={"b": 0, "B": 1})
-    assert labels_of(config, "test", labelled(["B", "b"], Value("string"))).tolist() == [1, 0]
+    assert labels_of(config, "test", labeled(["B", "b"], Value("string"))).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_names_that_differ_in_case_alone_are_taken_to_the_letter():
     ],
 )
 def test_integers_are_names_where_the_names_are_other_integers_or_are_mapped(names, label_map, expected):
-    config, split = BertConfig(id2label=dict(enumerate(names))), labelled([2, -100, 1], Value("int64"))
+    config, split = BertConfig(id2label=dict(enumerate(names))), labeled([2, -100, 1], Value("int64"))
     assert labels_of(config, "test", split, InputOptions(label_map=label_map)).tolist() == expected
 
 
 def test_an_integer_that_no_label_is_called():
     config = BertConfig(id2label=dict(enumerate(("1", "2", "3"))))
     with pytest.raises(ValueError, match="labels that the model has, '1', '2', '3', got '0' in"):
-        labels_of(config, "test", labelled([0, 1], Value("int64")))
+        labels_of(config, "test", labeled([0, 1], Value("int64")))
 
 
 def test_a_class_that_no_sample_has_may_be_one_that_the_model_has_not():
-    split = labelled([2, 0, -1], ClassLabel(names=["positive", "mixed", "NEGATIVE"]))
+    split = labeled([2, 0, -1], ClassLabel(names=["positive", "mixed", "NEGATIVE"]))
     assert labels_of(SENTIMENT, "test", split).tolist() == [0, 2, -100]
 
 
@@ -144,13 +144,13 @@ def test_what_is_no_set_of_labels(values, message):
 
 
 def test_integers_of_no_label():
-    assert labels_of(SENTIMENT, "test", labelled([2, -100, 0], Value("int64"))).tolist() == [2, -100, 0]
+    assert labels_of(SENTIMENT, "test", labeled([2, -100, 0], Value("int64"))).tolist() == [2, -100, 0]
 
 
 def test_rows_that_were_selected_have_their_own_labels():
-    split = labelled(["POSITIVE", "neutral", None], Value("string")).select([1, 0])
+    split = labeled(["POSITIVE", "neutral", None], Value("string")).select([1, 0])
     assert labels_of(SENTIMENT, "test", split).tolist() == [1, 2]
-    lists = labelled([["NEUTRAL"], None, ["POSITIVE", "negative"]], List(Value("string")), "tags").select([2, 0])
+    lists = labeled([["NEUTRAL"], None, ["POSITIVE", "negative"]], List(Value("string")), "tags").select([2, 0])
     assert tags_of(SENTIMENT, "test", lists) == [[2, 0], [1]]
 
 
@@ -173,7 +173,7 @@ def test_the_column_may_be_called_labels():
     ],
 )
 def test_tags(values, feature, expected):
-    assert tags_of(SENTIMENT, "test", labelled(values, feature, "tags")) == expected
+    assert tags_of(SENTIMENT, "test", labeled(values, feature, "tags")) == expected
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_tags(values, feature, expected):
 )
 def test_tags_that_the_model_has_not(values, feature, message):
     with pytest.raises(ValueError, match=message):
-        tags_of(SENTIMENT, "test", labelled(values, feature, "tags"))
+        tags_of(SENTIMENT, "test", labeled(values, feature, "tags"))
 
 
 def test_sounds_are_lists_of_numbers():

@@ -1,6 +1,7 @@
 """Starts scripts in one or several real processes, and ends them."""
 
 import gc
+import json
 import os
 import runpy
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import wait
@@ -62,6 +64,15 @@ def _run(argv: list[str], environment: dict[str, str], log: str) -> None:
     sys.argv = argv
     sys.path.insert(0, str(Path(argv[0]).parent))
     runpy.run_path(argv[0], run_name="__main__")
+
+
+def results_of_two_and_one(script: str, folder: Path, results: Callable[[int, Path], dict]) -> tuple[dict, dict, dict]:
+    """Return the results of each of two processes of a script, and those of one process, which is this one."""
+    two = start(script, 2, folder)
+    one = results(1, folder / "one")
+    output_of(two)
+    first, second = (json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2))
+    return first, second, one
 
 
 def output_of(started: Started, fails: bool = False) -> str:

@@ -18,7 +18,7 @@ NUM_CLASSES, HEIGHT, WIDTH = 4, 12, 16
 
 
 def tiny_segformer(**options) -> SegformerForSemanticSegmentation:
-    """Without dropout and without batch normalisation, which would depend on how a step is cut up."""
+    """Without dropout and without batch normalization, which would depend on how a step is cut up."""
     torch.manual_seed(0)
     sizes = {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [8, 16]}
     sizes |= {"patch_sizes": [3, 3], "strides": [2, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2]}

@@ -16,6 +16,9 @@ from hf_focal.trainer import gamma_history
 
 LOSS = "adafocal:bins=3"
 CALIBRATION = rows(33, seed=2)
+# The NLL falls, so its largest value is that of the first epoch.
+BEST_IS_FIRST = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+BEST_IS_FIRST |= {"eval_dataset": CALIBRATION, "metric_for_best_model": "nll", "greater_is_better": True}
 
 
 def trainer_of(folder, **options):
@@ -96,6 +99,7 @@ class CountsForwards(TrainerCallback):
         self.batches[state.global_step] = self.batches.get(state.global_step, 0) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [{"eval_strategy": "epoch"}, {"eval_strategy": "steps", "eval_steps": 5}])
 def test_an_evaluation_of_the_same_data_serves_the_update(when, tmp_path):
     counts = CountsForwards()
@@ -223,6 +227,7 @@ def assert_same_training(resumed, whole):
     assert resumed.loss.state_dict() == whole.loss.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "options"),
     [
@@ -280,6 +285,23 @@ def test_a_checkpoint_of_another_loss(tmp_path, caplog):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     assert "training goes on with loss adafocal:bins=3 instead of flsd53" in caplog.text
     assert steps_of_updates(trainer) == [10]
+
+
+@pytest.mark.parametrize("loss", [LOSS, "focal:schedule=5/3/2"])
+def test_the_best_model_has_the_gamma_of_its_checkpoint(loss, tmp_path):
+    trainer = trained(tmp_path, loss=loss, **BEST_IS_FIRST)
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-5")
+    state = json.loads((tmp_path / "checkpoint-5" / "focal_state.json").read_text(encoding="utf-8"))["loss_state"]
+    last = json.loads((tmp_path / "checkpoint-15" / "focal_state.json").read_text(encoding="utf-8"))["loss_state"]
+    assert dict(trainer.loss.state_dict()) == state != last
+
+
+def test_the_best_model_may_be_that_of_another_loss(tmp_path):
+    trained(tmp_path, loss="flsd53", callbacks=[StopAt(5)], **BEST_IS_FIRST)
+    trainer = trainer_of(tmp_path, **BEST_IS_FIRST)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-5")
+    assert trainer.loss.policy.gammas == history(trainer)[-1]["gammas"]
 
 
 # The calibration set

@@ -10,7 +10,7 @@ from hf_focal.trainer.evaluation_pass import EvaluationPass, add_metrics
 
 def test_the_first_pass_of_the_evaluated_model_is_measured():
     model, batch = nn.Linear(1, 2), {"labels": torch.tensor([0, 1])}
-    current = EvaluationPass(object(), labels_required=True)
+    current = EvaluationPass(object())
     current.begin_batch(model, batch)
     assert current.batch_to_measure(nn.Linear(1, 2), batch) is None  # another model, such as a teacher
     with pytest.raises(TypeError, match="compute_loss of Mine must call"):
@@ -21,6 +21,13 @@ def test_the_first_pass_of_the_evaluated_model_is_measured():
     current.end_batch("Mine")
     with pytest.raises(InputError, match="the dataset to measure must have a column"):
         current.begin_batch(model, {"input_ids": torch.tensor([0])})
+
+
+def test_labels_are_optional_only_in_predictions():
+    predictions, unlabeled = EvaluationPass(object(), labels_optional=True), {"input_ids": torch.tensor([0])}
+    predictions.begin_batch(nn.Linear(1, 2), unlabeled)
+    predictions.end_batch("Mine")
+    assert EvaluationPass(object()).labels_required and not EvaluationPass().labels_required
 
 
 def test_nothing_is_measured_between_passes():

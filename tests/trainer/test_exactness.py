@@ -3,7 +3,6 @@
 docs/exactness.md says so; what it says is not exact is tested here, too.
 """
 
-import json
 import pickle
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 import transformers
 from exactness_cases import CASES, batch_of, by_hand, results, steps_of, training_set
-from processes import output_of, start
+from processes import results_of_two_and_one
 from tiny_models import BagOfWords, rows, trainer_of, weights
 
 from hf_focal import CalibrationMetrics
@@ -25,11 +24,7 @@ EXACT = 1e-12
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """The results of each of two processes, and of one."""
-    folder = tmp_path_factory.mktemp("exactness")
-    two = start("exactness_cases.py", 2, folder)
-    one = results(1, folder / "one")
-    output_of(two)
-    return *(json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)), one
+    return results_of_two_and_one("exactness_cases.py", tmp_path_factory.mktemp("exactness"), results)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,12 @@
 """What FocalTrainer computes while it trains, evaluates and fits a temperature."""
 
-import json
 import logging
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from files import strict_json
 from tiny_models import (
     EVAL,
     BagOfWords,
@@ -31,13 +30,6 @@ from hf_focal.trainer.accumulators import RefinedNLL
 from hf_focal.trainer.training_callbacks import log_line
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]
-
-
-def strict_json(path):
-    def refuse(constant):
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 def reference_metrics(logits, samples, num_bins=15):
@@ -222,12 +214,12 @@ def test_metrics_of_the_user_keep_their_names_and_hide_none_of_ours(tmp_path, ca
 def test_predict_with_and_without_labels(tmp_path):
     trainer = trainer_of(tmp_path)
     logits = logits_of(tiny_bert(), EVAL)
-    labelled, unlabelled = trainer.predict(EVAL), trainer.predict(UNLABELED)
-    assert_has(labelled.metrics, reference_metrics(logits, EVAL), "test_")
-    for output in (labelled, unlabelled):
+    labeled, unlabeled = trainer.predict(EVAL), trainer.predict(UNLABELED)
+    assert_has(labeled.metrics, reference_metrics(logits, EVAL), "test_")
+    for output in (labeled, unlabeled):
         np.testing.assert_allclose(output.predictions, logits.numpy(), rtol=0, atol=1e-12)
-    assert unlabelled.label_ids is None
-    assert not any("ece" in name or "loss" in name for name in unlabelled.metrics)
+    assert unlabeled.label_ids is None
+    assert not any("ece" in name or "loss" in name for name in unlabeled.metrics)
 
 
 @pytest.mark.parametrize(

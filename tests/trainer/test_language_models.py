@@ -4,7 +4,6 @@ Causal models: position i predicts label i + 1. Trainer leaves each row's first 
 items for classes named ...ForCausalLM, and counts it for GPT2LMHeadModel.
 """
 
-import json
 from itertools import chain
 
 import numpy as np
@@ -24,7 +23,7 @@ from language_models import (
     trainer_of,
     translations,
 )
-from processes import output_of, start
+from processes import results_of_two_and_one
 from tiny_models import logged, weights
 from torch import nn
 
@@ -138,9 +137,9 @@ def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
 
 
 def test_rows_without_labels_are_refused(tmp_path):
-    unlabelled = [{"input_ids": row["input_ids"]} for row in texts(11)]
+    unlabeled = [{"input_ids": row["input_ids"]} for row in texts(11)]
     with pytest.raises(ValueError, match="labels must be in the batch, got None"):
-        trainer_of(build("gpt2"), tmp_path, train_dataset=unlabelled).train()
+        trainer_of(build("gpt2"), tmp_path, train_dataset=unlabeled).train()
 
 
 # Two real processes
@@ -149,11 +148,7 @@ def test_rows_without_labels_are_refused(tmp_path):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """The results of each of two processes, and of one."""
-    folder = tmp_path_factory.mktemp("language_models")
-    two = start("language_model_cases.py", 2, folder)
-    one = results(1, folder / "one")
-    output_of(two)
-    return *(json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)), one
+    return results_of_two_and_one("language_model_cases.py", tmp_path_factory.mktemp("cases"), results)
 
 
 def with_weights(family, vector):

@@ -5,9 +5,9 @@ import pytest
 import tiny_models
 import torch
 from metrics import reference
-from peak_memory import peak_bytes
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, MobileBertConfig, MobileBertForMaskedLM
 
+from benchmarks.measuring import peak_bytes
 from hf_focal import fit_temperature
 
 VOCABULARY = 30_522  # of BERT

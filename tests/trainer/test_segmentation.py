@@ -26,7 +26,7 @@ from hf_focal.losses import class_balanced_weights
 
 EVAL = pictures(7, seed=1)
 UNLABELED = [{"pixel_values": row["pixel_values"]} for row in EVAL]
-# Of networks that have learnt next to nothing.
+# Of networks that have learned next to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 
 

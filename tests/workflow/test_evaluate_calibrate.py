@@ -1,25 +1,9 @@
 """The arguments of `evaluate` and `calibrate`, whatever gives the scores."""
 
-import numpy as np
 import pytest
+from own_source import Own, sampled
 
-from hf_focal import InputError, NotPublishedError, Scores, calibrate, evaluate
-
-CLASSES = ("no", "maybe", "yes")
-
-
-class Own:
-    link, classes = "softmax", CLASSES
-
-    def scores(self, data):
-        return Scores(*data)
-
-
-def sampled(size=50, seed=0):
-    """Logits (N, 3) of an overconfident model, and labels (N,)."""
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(size, 3))
-    return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
+from hf_focal import InputError, NotPublishedError, calibrate, evaluate
 
 
 @pytest.mark.parametrize(

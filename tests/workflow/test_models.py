@@ -434,7 +434,7 @@ def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
     case = cases["images"]
     rows = load_dataset("parquet", data_files=str(case.validation), split="train")
     logits, _ = logits_of("images", case.folder, case.validation)
-    names = [trained_models.COLOURS[number] for number in logits.argmax(-1).tolist()]
+    names = [trained_models.COLORS[number] for number in logits.argmax(-1).tolist()]
     rows.remove_columns("label").add_column("label", names).to_parquet(tmp_path / "right.parquet")
     with pytest.warns(UserWarning, match="no T can be fitted, so T = 1"):
         result = calibrate_model(case.folder, str(tmp_path / "right.parquet"))

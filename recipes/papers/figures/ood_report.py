@@ -2,27 +2,24 @@
 section 5; Ghosh et al. 2022, figure 6; Hendrycks and Dietterich 2019]."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hf_focal.reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
-from hf_focal.reports.run_results import scaled, write_json
-from hf_focal.validation import Array, check_positive
+from hf_focal.reports.run_results import write_json
 
-from ..metrics.ood_metrics import KINDS, detection_metrics, roc_curve, uncertainty
+from ..runs.detection_results import SIDES, DetectionResult
 
 Numbers = Sequence[float] | np.ndarray
 
-_SIDES = ("pre", "post")
 _COLUMNS = (
     ("AUROC % (entropy)", "entropy", "auroc", max),
     ("AUROC % (confidence)", "confidence", "auroc", max),
@@ -30,49 +27,6 @@ _COLUMNS = (
     ("AUPR-out % (entropy)", "entropy", "aupr_out", max),
     ("AUPR-in % (entropy)", "entropy", "aupr_in", max),
 )
-
-
-@dataclass(frozen=True)
-class DetectionResult:
-    """Metrics of a run's out-of-distribution detection, and of its calibration on corrupted data.
-
-    Attributes:
-        loss: the loss, as `str(LossConfig)`.
-        temperature: the T fitted on the in-distribution validation set; 1 if none was fitted.
-        detection: name of the out-of-distribution set -> `"pre"` or `"post"` (before or after T) -> `"entropy"` or
-            `"confidence"` (the score) -> the `detection_metrics`, fractions.
-        curves: name of the out-of-distribution set -> `"pre"` or `"post"` -> the `roc_curve` of the entropy.
-        shift: name of the corruption -> a dict for each severity, with `"severity"` (0 is the original data) and, in
-            `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
-        in_distribution: `"pre"` and `"post"` -> the same for the in-distribution test set.
-    """
-
-    loss: str
-    temperature: float
-    detection: dict[str, dict[str, dict[str, dict[str, float]]]]
-    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
-    shift: dict[str, list[dict[str, Any]]]
-    in_distribution: dict[str, dict[str, float]]
-
-    @classmethod
-    def measure(
-        cls, loss: str, temperature: float, in_logits: Array, out_logits: Mapping[str, Array], **values: Any
-    ) -> "DetectionResult":
-        """Make a result from in-distribution logits (N, K) and those of each out-of-distribution set, (M, K) by name.
-
-        `values` are the fields `shift` and `in_distribution`.
-        """
-        temperature = check_positive("temperature", temperature)
-        scores = _scores(in_logits, temperature)
-        detection, curves = {}, {}
-        for name, logits in out_logits.items():
-            out_scores = _scores(logits, temperature)
-            detection[name] = {
-                side: {kind: detection_metrics(scores[side, kind], out_scores[side, kind]) for kind in KINDS}
-                for side in _SIDES
-            }
-            curves[name] = {side: roc_curve(scores[side, "entropy"], out_scores[side, "entropy"]) for side in _SIDES}
-        return cls(loss, temperature, detection, curves, **values)
 
 
 def detection_table(results: Sequence[DetectionResult]) -> str:
@@ -86,7 +40,7 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
     for out_set in results[0].detection:
         columns = {"Loss": [run.loss for run in results], "T": [f"{run.temperature:.2f}" for run in results]}
         for title, kind, metric, best in _COLUMNS:
-            pairs = [tuple(run.detection[out_set][side][kind][metric] for side in _SIDES) for run in results]
+            pairs = [tuple(run.detection[out_set][side][kind][metric] for side in SIDES) for run in results]
             columns[title] = before_after(pairs, 100, 2, best)
         sections.append(f"## {escaped(out_set)}\n\n{columns_table(list(columns), list(columns.values()))}")
     return "\n".join(sections)
@@ -101,7 +55,7 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
     ece, accuracy = [losses], [losses]
     for entries in zip(*(run.shift[corruption] for run in results), strict=True):
         titles.append(f"severity {entries[0]['severity']}")
-        ece.append(before_after([tuple(entry[side]["ece"] for side in _SIDES) for entry in entries], 100, 2, min))
+        ece.append(before_after([tuple(entry[side]["ece"] for side in SIDES) for entry in entries], 100, 2, min))
         accuracy.append(in_bold([format_number(entry["pre"]["accuracy"], 100, 2) for entry in entries], True, max))
     return (
         f"## {escaped(corruption)}: ECE %\n\n{columns_table(titles, ece)}\n"
@@ -111,7 +65,7 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
 
 def in_distribution_table(results: Sequence[DetectionResult]) -> str:
     """Format a table of the calibration on the in-distribution test set, before → after T, and of the error."""
-    sides = [[run.in_distribution[side] for side in _SIDES] for run in results]
+    sides = [[run.in_distribution[side] for side in SIDES] for run in results]
     columns = {
         "Loss": [run.loss for run in results],
         "ECE %": before_after([tuple(side["ece"] for side in pair) for pair in sides], 100, 2, min),
@@ -129,11 +83,11 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     """
     labels = []
     for run in results:
-        areas = " → ".join(format_number(run.detection[out_set][side]["entropy"]["auroc"], 100, 2) for side in _SIDES)
+        areas = " → ".join(format_number(run.detection[out_set][side]["entropy"]["auroc"], 100, 2) for side in SIDES)
         # Non-breaking spaces keep the numbers on one line.
         labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas}%".replace(" ", "\xa0"), 46))
     figure, panels = _panels(2, 4.5, labels)
-    for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
+    for axes, side, title in zip(panels, SIDES, ("Before", "After"), strict=True):
         for number, run in enumerate(results):
             # Markers are a tenth of the diagonal apart, at different places for each run.
             marks = (0.1 * (number + 0.5) / len(results), 0.1)
@@ -202,14 +156,9 @@ def _shift_frame(results: Sequence[DetectionResult]) -> pd.DataFrame:
             for run in results
             for corruption, entries in run.shift.items()
             for entry in entries
-            for side in _SIDES
+            for side in SIDES
         ]
     )
-
-
-def _scores(logits: Array, temperature: float) -> dict[tuple[str, str], np.ndarray]:
-    sides = {"pre": torch.as_tensor(logits), "post": scaled(logits, temperature)}
-    return {(side, kind): uncertainty(z, kind) for side, z in sides.items() for kind in KINDS}
 
 
 def _file_names(folder: Path, prefix: str, names: Sequence[str]) -> dict[str, Path]:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from hf_focal.reports.figure_style import COLORS, finished
+from hf_focal.reports.markdown_tables import rows_table
 
 from .fine_tuning_evidence import (
     LOSSES,
@@ -36,8 +37,8 @@ from .fine_tuning_evidence import (
     uncorrected_after_long_training,
 )
 from .fine_tuning_records import add_runs
+from .page import DOCS, RECORDS, fill_page, page_command
 from .records import read_records
-from .tables import DOCS, RECORDS, fill_page, page_command, rows_table
 
 OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
@@ -76,15 +77,17 @@ def task_rows(
 
 
 def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
-    """One row for each strategy: regret, and difference to cross-entropy with T, on all runs and on the kept ones."""
-    reference, frames = ("cross_entropy", "temperature"), (evidence.all_runs, evidence.kept)
+    """One row for each strategy: regret and difference to cross-entropy with T, of all runs, and those with logits."""
+    reference, frames = ("cross_entropy", "temperature"), (evidence.loss_regrets, evidence.auto_regrets)
     strategies: dict[str, list[pd.Series | None]] = {}
     for title, groups in (
         ("chosen on the other tasks", False),
         ("chosen on other tasks of two or more classes", True),
     ):
-        strategies[title] = [rule_on_new_tasks(part, groups) for part in (evidence.candidates(), evidence.kept)]
-    for key in [*evidence.kept.index, *evidence.all_runs.index]:
+        strategies[title] = [
+            rule_on_new_tasks(part, groups) for part in (evidence.candidates(), evidence.auto_regrets)
+        ]
+    for key in [*evidence.auto_regrets.index, *evidence.loss_regrets.index]:
         strategies[strategy_name(key)] = [frame.loc[key] if key in frame.index else None for frame in frames]
     for title, parts in strategies.items():
         cells = []
@@ -102,9 +105,9 @@ def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
 def regret_figure(evidence: Evidence, path: Path) -> None:
     """Draw the mean regret of each strategy with its interval, and a dot for each task."""
     panels = []
-    for regret, title in ((evidence.all_runs, "all losses"), (evidence.kept, "runs with kept logits")):
+    for regret, title in ((evidence.loss_regrets, "all losses"), (evidence.auto_regrets, "runs with kept logits")):
         rows = {strategy_name(key): values.dropna() for key, values in regret.iterrows()}
-        candidates = evidence.candidates() if regret is evidence.all_runs else regret
+        candidates = evidence.candidates() if regret is evidence.loss_regrets else regret
         rows["rule, on tasks left out"] = rule_on_new_tasks(candidates, True)
         panels.append((title, dict(sorted(rows.items(), key=lambda row: -row[1].mean()))))
     figure, axes = plt.subplots(
@@ -122,7 +125,7 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="x", color="#E0E0E0", linewidth=0.6)
         axis.set_xscale("log")
-    figure.supxlabel("NLL regret: mean, 95% interval, and (grey) each task; 0.001 means at most 0.001", fontsize=9)
+    figure.supxlabel("NLL regret: mean, 95% interval, and (gray) each task; 0.001 means at most 0.001", fontsize=9)
     finished(figure, path)
     plt.close(figure)
 
@@ -133,11 +136,11 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
 def shift_section(runs: list[dict]) -> str:
     rows = []
     for loss in LOSSES:
-        own = [run["shift"] for run in runs if run["loss"] == loss and "shift" in run]
-        if own:
-            cells = [f"{mean(run[c]['nll'] for run in own):.3f}" for c in ("none", "temperature", "vector")]
-            cells += [f"{100 * mean(run[c]['ece'] for run in own):.1f}" for c in ("none", "temperature", "vector")]
-            rows.append([NAMES.get(loss, loss), str(len(own)), *cells])
+        shifted = [run["shift"] for run in runs if run["loss"] == loss and "shift" in run]
+        if shifted:
+            cells = [f"{mean(run[c]['nll'] for run in shifted):.3f}" for c in ("none", "temperature", "vector")]
+            cells += [f"{100 * mean(run[c]['ece'] for run in shifted):.1f}" for c in ("none", "temperature", "vector")]
+            rows.append([NAMES.get(loss, loss), str(len(shifted)), *cells])
     header = ["Loss", "seeds", *(f"{m}, {c}" for m in ("NLL", "ECE %") for c in ("nothing", "T", "vector"))]
     return rows_table(header, rows)
 
@@ -158,17 +161,17 @@ def selection_rows(runs: list[dict]) -> Iterator[list[str]]:
 
 def selection_differences(runs: list[dict]) -> str:
     """What selection by `nll_refined` changes, against the other choices, over tasks."""
-    own = selected(runs, SELECTIONS["`nll_refined`"])
+    refined = selected(runs, SELECTIONS["`nll_refined`"])
     rows = []
     for name, position in SELECTIONS.items():
         if name != "`nll_refined`":
-            error, of_nll = (best - other for best, other in zip(own, selected(runs, position), strict=True))
+            error, nll_change = (best - other for best, other in zip(refined, selected(runs, position), strict=True))
             rows.append(
                 [
                     f"minus {name}",
                     mean_with_interval(error, 2),
-                    mean_with_interval(of_nll, 4),
-                    count_below_zero(of_nll),
+                    mean_with_interval(nll_change, 4),
+                    count_below_zero(nll_change),
                 ]
             )
     return rows_table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
@@ -186,15 +189,11 @@ def setting_rows(runs: list[dict]) -> Iterator[list[str]]:
         yield [f"{TASKS[run['task']][0]}, {run['loss']}, seed {run['seed']}", samples, *cells]
 
 
-def loss_gains(runs: list[dict]) -> str:
-    corrections = {"none": "without a correction", "temperature": "with T", "auto": "with `auto`"}
-    if not all("draws" in run for run in runs):
-        del corrections["auto"]
-    parts = []
-    for correction, words in corrections.items():
-        gain = flsd_gain(runs, correction)
-        parts.append(f"{mean_with_interval(gain)} {words}, lower on {count_below_zero(gain)} tasks")
-    return f"The NLL of `flsd53` minus that of cross-entropy is {'; '.join(parts)}."
+def gain_row(title: str, runs: list[dict]) -> list[str]:
+    """Return the cells of a setting: the NLL of FLSD-53 minus that of cross-entropy, by correction."""
+    gains = {correction: flsd_gain(runs, correction) for correction in ("none", "temperature", "auto")}
+    cells = [f"{mean_with_interval(gain)}, lower on {count_below_zero(gain)}" for gain in gains.values()]
+    return [title, *cells[:2], cells[2] if all("draws" in run for run in runs) else "–"]
 
 
 def older_runs() -> dict[str, str]:
@@ -210,14 +209,14 @@ def older_runs() -> dict[str, str]:
         setting = f"{task}, {'500' if few else 'all'} samples, {epochs} epochs" + (
             ", 20% wrong labels" if noise else ""
         )
-        for loss, own in losses.items():
+        for loss, loss_runs in losses.items():
 
-            def cell(stage: str, measure: str, digits: int, factor: float, own: list[dict] = own) -> str:
-                return f"{factor * mean(run['test'][stage][measure] for run in own):.{digits}f}"
+            def cell(stage: str, measure: str, digits: int, factor: float, loss_runs: list[dict] = loss_runs) -> str:
+                return f"{factor * mean(run['test'][stage][measure] for run in loss_runs):.{digits}f}"
 
             cells = [cell(stage, "nll", 3, 1) for stage in ("before", "nll")]
             cells += [cell(stage, "ece", 1, 100) for stage in ("before", "nll")]
-            rows.append([f"{setting}: {loss}", str(len(own)), cell("before", "error", 1, 100), *cells])
+            rows.append([f"{setting}: {loss}", str(len(loss_runs)), cell("before", "error", 1, 100), *cells])
     with_curve = [run for run in runs if "1000" in run["curve"]["nll"] and run["loss"] != "dual_focal"]
     curve = [run["curve"] for run in with_curve]
     by_size = []
@@ -244,17 +243,20 @@ def mean_without_undertrained(values: pd.Series) -> float:
 
 
 def main_page(evidence: Evidence) -> dict[str, str]:
-    regret, kept = evidence.all_runs, evidence.kept
+    regret, with_auto = evidence.loss_regrets, evidence.auto_regrets
     reference, alternative = ("cross_entropy", "temperature"), ("cross_entropy", "auto")
     loss_gain = regret.loc["flsd53", "temperature"] - regret.loc[reference]
     two = among(loss_gain, "two")
-    auto_gain = kept.loc[alternative] - kept.loc[reference]
-    both_auto, error_gain = kept.loc["flsd53", "auto"] - kept.loc[alternative], flsd_error_gain(evidence.runs)
+    auto_gain = with_auto.loc[alternative] - with_auto.loc[reference]
+    both_auto, error_gain = (
+        with_auto.loc["flsd53", "auto"] - with_auto.loc[alternative],
+        flsd_error_gain(evidence.runs),
+    )
     auto_two = among(auto_gain, "two")
     auto_more = among(auto_gain, "more").drop("goemotions", errors="ignore")  # has several labels, so "auto" is T
     focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
     longer = uncorrected_after_long_training(evidence.records)
-    of_setting = {
+    by_setting = {
         name: f"{mean_with_interval(gain)}, lower on {count_below_zero(gain)} tasks"
         for name, runs in other_settings(evidence.records).items()
         for gain in [flsd_gain(runs, "temperature")]
@@ -263,7 +265,7 @@ def main_page(evidence: Evidence) -> dict[str, str]:
         "Strategy",
         "all runs: regret",
         "minus cross-entropy, T",
-        "kept logits: regret",
+        "runs with logits: regret",
         "minus cross-entropy, T",
     ]
     return {
@@ -277,14 +279,14 @@ def main_page(evidence: Evidence) -> dict[str, str]:
         "auto_two": f"{auto_two.mean():+.3f}",
         "focal_lower": count_below_zero(focal_two),
         "uncorrected_lower": count_below_zero(longer),
-        "fixed": mean_with_interval(rule_on_new_tasks(kept, groups=False)),
-        "ruled": mean_with_interval(rule_on_new_tasks(kept, groups=True)),
-        **{name: of_setting[name] for name in ("longer", "mpnet", "noisy")},
+        "fixed": mean_with_interval(rule_on_new_tasks(with_auto, groups=False)),
+        "ruled": mean_with_interval(rule_on_new_tasks(with_auto, groups=True)),
+        **{name: by_setting[name] for name in ("longer", "mpnet", "noisy")},
         "runs": str(len(evidence.runs)),
         "losses": str(len(LOSSES)),
         "tasks": str(len(TASKS)),
-        "kept": str(len(evidence.with_logits)),
-        "kept_tasks": str(kept.shape[1]),
+        "with_logits": str(len(evidence.with_logits)),
+        "tasks_with_logits": str(with_auto.shape[1]),
         "table": rows_table(header, strategy_rows(evidence)),
         "dual_trained": f"{mean_without_undertrained(regret.loc['dual_focal', 'temperature']):.3f}",
         "reference_trained": f"{mean_without_undertrained(regret.loc[reference]):.3f}",
@@ -312,7 +314,7 @@ def appendix(evidence: Evidence) -> dict[str, str]:
     }
     header = ["Setting", "Task, loss", "samples", "error %", "NLL", "NLL, T", "NLL, auto", "ECE %", "ECE %, T"]
     settings = other_settings(records)
-    rows = [[titles[name], *row] for name, own in settings.items() for row in setting_rows(own)]
+    rows = [[titles[name], *row] for name, setting_runs in settings.items() for row in setting_rows(setting_runs)]
     write_csv(DOCS / "fine_tuning_settings.csv", header, rows)
     write_csv(DOCS / "fine_tuning_selection.csv", ["Task, loss", *SELECTIONS], [*selection_rows(longer)])
     measures: dict[str, tuple[Callable[[dict], float], int, float]] = {
@@ -326,7 +328,9 @@ def appendix(evidence: Evidence) -> dict[str, str]:
     by_measure = {name: task_rows(runs, *how) for name, how in measures.items()}
     header = ["Measure", *by_measure["NLL"][0]]
     write_csv(
-        DOCS / "fine_tuning_by_task.csv", header, [[n, *row] for n, (_, own) in by_measure.items() for row in own]
+        DOCS / "fine_tuning_by_task.csv",
+        header,
+        [[name, *row] for name, (_, task_lines) in by_measure.items() for row in task_lines],
     )
     return {
         "runs": str(len(records)),
@@ -335,7 +339,10 @@ def appendix(evidence: Evidence) -> dict[str, str]:
         **{name: f"{max(values):.4f}" for name, values in changes.items()},
         "nll_t": rows_table(*by_measure["NLL, T"]),
         "shift": shift_section(runs),
-        "settings": "\n".join(f"- **{titles[name]}.** {loss_gains(own)}" for name, own in settings.items()),
+        "settings": rows_table(
+            ["Setting", "without a correction", "with T", "with `auto`"],
+            [gain_row(titles[name], setting_runs) for name, setting_runs in settings.items()],
+        ),
         "selection_differences": selection_differences(longer),
         "out_of_scope": ood_table(records),
         **older_runs(),
@@ -346,14 +353,14 @@ def ood_table(records: list[dict]) -> str:
     runs = [run for run in default_setting_runs(records) if "out_of_scope" in run]
     rows = []
     for loss in LOSSES:
-        own = [run for run in runs if run["loss"] == loss]
-        for score in ("confidence", "energy") if own else ():
+        loss_runs = [run for run in runs if run["loss"] == loss]
+        for score in ("confidence", "energy") if loss_runs else ():
             cells = []
             for correction in ("none", "temperature", "vector"):
                 for position in (0, 1):
-                    values = [100 * run["out_of_scope"][correction][score][position] for run in own]
+                    values = [100 * run["out_of_scope"][correction][score][position] for run in loss_runs]
                     cells.append(f"{mean(values):.1f}")
-            rows.append([f"{NAMES.get(loss, loss)}, {score}", str(len(own)), *cells])
+            rows.append([f"{NAMES.get(loss, loss)}, {score}", str(len(loss_runs)), *cells])
     header = ["Loss, score", "seeds"]
     header += [f"{name}, {c}" for c in ("nothing", "T", "vector") for name in ("AUROC", "FPR")]
     return rows_table(header, rows)

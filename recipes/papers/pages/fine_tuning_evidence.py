@@ -10,7 +10,8 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 
-from ..fine_tuning import LOSSES, TASKS
+from ..data.fine_tuning_tasks import TASKS
+from ..fine_tuning import LOSSES
 from .fine_tuning_records import RUNS
 from .records import read_records
 
@@ -129,26 +130,26 @@ def rule_on_new_tasks(regret: pd.DataFrame, groups: bool) -> pd.Series:
 class Evidence:
     """The regrets that the pages and the advice rest on.
 
-    `all_runs` compares every loss without a correction and with T, on all runs. `kept` compares two losses without a
-    correction, with T, and with "auto", on the runs whose logits are kept.
+    `loss_regrets` compares every loss without a correction and with T, on all runs. `auto_regrets` compares two losses
+    without a correction, with T, and with "auto", on the runs that have logits.
     """
 
     def __init__(self, records: list[dict]) -> None:
         self.records, self.runs = records, default_setting_runs(records)
-        of_loss = [
+        runs_by_loss = [
             [run for run in self.runs if run["loss"] == loss and "draws" in run]
             for loss in ("cross_entropy", "flsd53")
         ]
-        both = set.intersection(*({(run["task"], run["seed"]) for run in runs} for runs in of_loss))
-        self.with_logits = [run for runs in of_loss for run in runs if (run["task"], run["seed"]) in both]
+        both = set.intersection(*({(run["task"], run["seed"]) for run in runs} for runs in runs_by_loss))
+        self.with_logits = [run for runs in runs_by_loss for run in runs if (run["task"], run["seed"]) in both]
         corrections = ("none", "temperature")
-        self.all_runs = regrets(self.runs, [(loss, name) for loss in LOSSES for name in corrections])
+        self.loss_regrets = regrets(self.runs, [(loss, name) for loss in LOSSES for name in corrections])
         pairs = [(loss, name) for loss in ("cross_entropy", "flsd53") for name in (*corrections, "auto")]
-        self.kept = regrets(self.with_logits, pairs)
+        self.auto_regrets = regrets(self.with_logits, pairs)
 
     def candidates(self) -> pd.DataFrame:
         """Return the regrets of the losses that were run on every task."""
-        return self.all_runs.dropna()
+        return self.loss_regrets.dropna()
 
 
 def flsd_gain(runs: list[dict], correction: str) -> pd.Series:

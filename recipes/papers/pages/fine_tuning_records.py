@@ -24,8 +24,8 @@ from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_tempera
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.metrics.ood_metrics import detection_metrics, uncertainty
 
+from .page import RECORDS
 from .records import add_records, read_records
-from .tables import RECORDS
 
 RUNS = RECORDS / "fine_tuning.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
@@ -106,7 +106,7 @@ def detection(known: np.ndarray, unknown: np.ndarray) -> dict[str, list[float]]:
     return figures
 
 
-def record(folder: Path) -> dict:
+def record_of_logits(folder: Path) -> dict:
     """Return the settings of a run with all figures of its logits."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     with np.load(folder / "logits.npz") as saved:
@@ -156,6 +156,6 @@ def add_runs(folders: list[Path]) -> None:
         earlier = known.get(setting(run))
         if earlier and "draws" in earlier and earlier["seconds"] == run["seconds"]:  # this very run
             continue
-        new.append(record(path.parent) | ({"earlier": earlier_figures(earlier)} if earlier else {}))
+        new.append(record_of_logits(path.parent) | ({"earlier": earlier_figures(earlier)} if earlier else {}))
     add_records(RUNS, new, setting)
     print(f"{len(new)} of the runs are new")

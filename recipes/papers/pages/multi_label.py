@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from hf_focal.reports import RunResult
+from hf_focal.reports.markdown_tables import rows_table
 from hf_focal.utils.json_values import to_json
 
+from .page import DOCS, RECORDS, fill_page, page_command, seed_rows
 from .records import add_records, read_records, record_of, rounded
-from .tables import DOCS, RECORDS, fill_page, page_command, rows_table, seed_rows
 
 RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "yes_or_no.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}
@@ -37,7 +38,7 @@ def write_page() -> None:
         columns |= {f"{title}, {name}": (f"{stage}/{key}", 100, 2) for stage, name in STAGES.items()}
     seeds = ", ".join(f"{loss}: {count}" for loss, count in runs["loss"].value_counts(sort=False).items())
     table = rows_table(["Loss", *columns], seed_rows(runs, ["loss"], columns.values()))
-    fill_page(PAGE, {"multi_label": f"Means ± standard deviations over seeds ({seeds}) on the test posts.\n\n{table}"})
+    fill_page(PAGE, {"multi_label_seeds": seeds, "multi_label": table})
 
 
 if __name__ == "__main__":

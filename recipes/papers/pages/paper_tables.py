@@ -11,7 +11,7 @@ import yaml
 
 from hf_focal.reports.markdown_tables import MISSING, columns_table
 
-from .tables import PAPERS, mean_and_deviation
+from .page import PAPERS, mean_and_deviation
 
 TABLES = PAPERS / "tables"
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
@@ -93,17 +93,17 @@ def read_rows(folder: Path = TABLES) -> dict[str, Any]:
     return yaml.safe_load((folder / "rows.yaml").read_text(encoding="utf-8"))
 
 
-# What a model can have of its own instead of its dataset's.
-_OF_A_ROW = ("recipe", "config", "files")
+# What a model's entry may have instead of its dataset's.
+_ROW_KEYS = ("recipe", "config", "files")
 
 
 def row_entry(rows: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any]:
     """Return the entry of a row (a dataset and a model) in rows.yaml."""
     entry = rows["datasets"][dataset]
-    of_model = entry["models"][model]
-    own = {key: of_model[key] for key in _OF_A_ROW if key in of_model}
-    options = {key: value for key, value in of_model.items() if key not in own}
-    return entry | own | {"model": options, "losses": rows["losses"] | entry.get("losses", {})}
+    model_entry = entry["models"][model]
+    replaced = {key: model_entry[key] for key in _ROW_KEYS if key in model_entry}
+    options = {key: value for key, value in model_entry.items() if key not in replaced}
+    return entry | replaced | {"model": options, "losses": rows["losses"] | entry.get("losses", {})}
 
 
 def row_of_run(dataset: str, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -154,17 +154,17 @@ def beside_the_paper(
     equal_mass = any(metric == "ece_em" for metric, _ in columns)
     rows = []
     for loss, title in titles.items():
-        of_seeds = list(runs.get(loss, {}).values())
+        records = list(runs.get(loss, {}).values())
         theirs = [printed.get((loss.removesuffix("_20"), *column)) for column in columns]
-        if not of_seeds and not any((loss, *column) in printed for column in columns):
+        if not records and not any((loss, *column) in printed for column in columns):
             continue
         row = []
         for (metric, stage), cell in zip(columns, theirs, strict=True):
-            values = [metric_value(record, metric, stage) for record in of_seeds]
+            values = [metric_value(record, metric, stage) for record in records]
             printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
             row += [mean_and_deviation(values), printed_value]
-        rows.append([title, *row, str(len(of_seeds))])
-        fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
+        rows.append([title, *row, str(len(records))])
+        fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in records]
         values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
         theirs_t = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
         rows[-1][3:3] = [mean_and_deviation(values), f"{theirs_t[0]:g}" if theirs_t else MISSING]
@@ -173,8 +173,8 @@ def beside_the_paper(
         names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
     names[2:2] = ["T", "paper"]
     named = zip(["Loss", *names, "seeds"], zip(*rows, strict=True), strict=True)
-    kept = [(name, column) for name, column in named if name != "paper" or set(column) != {MISSING}]
-    table = columns_table([name for name, _ in kept], [column for _, column in kept])
+    shown = [(name, column) for name, column in named if name != "paper" or set(column) != {MISSING}]
+    table = columns_table([name for name, _ in shown], [column for _, column in shown])
     return table + (
         "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
         if "°" in table
@@ -192,17 +192,17 @@ def write_comparison(
     printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
     rows: list[list[Any]] = []
     for loss, title in titles.items():
-        of_seeds = list(runs.get(loss, {}).values())
+        records = list(runs.get(loss, {}).values())
         for metric, stage in columns:
             cell = printed.get((loss.removesuffix("_20"), metric, stage))
-            values = [metric_value(record, metric, stage) for record in of_seeds]
-            ours = mean_and_deviation(values) if of_seeds else MISSING
+            values = [metric_value(record, metric, stage) for record in records]
+            ours = mean_and_deviation(values) if records else MISSING
             if ours == MISSING and cell is None:
                 continue
             mean, _, deviation = ours.removeprefix(MISSING).partition(" ± ")
             when = "after T" if stage == "post_t" else "before T"
             theirs = ["", ""] if cell is None else [cell.value, cell.note]
-            rows.append([title, METRICS[metric][0], when, mean, deviation, len(of_seeds), *theirs])
+            rows.append([title, METRICS[metric][0], when, mean, deviation, len(records), *theirs])
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["loss", "metric", "stage", "mean", "standard deviation", "seeds", "paper", "note"])

@@ -66,11 +66,12 @@ class Claim:
 
     def differences(self, runs: Runs) -> dict[int, float]:
         """Return seed -> the metric of the loss minus that of the baseline, for the seeds that both losses have."""
-        of_loss, of_baseline = (runs.get(name, {}) for name in (self.loss, self.baseline))
+        loss_runs, baseline_runs = (runs.get(name, {}) for name in (self.loss, self.baseline))
         return {
-            seed: metric_value(of_loss[seed], self.metric, self.stage) - metric_value(record, self.metric, self.stage)
-            for seed, record in sorted(of_baseline.items())
-            if seed in of_loss
+            seed: metric_value(loss_runs[seed], self.metric, self.stage)
+            - metric_value(record, self.metric, self.stage)
+            for seed, record in sorted(baseline_runs.items())
+            if seed in loss_runs
         }
 
 
@@ -101,14 +102,14 @@ def claims_table(tasks: Mapping[str, Runs], claims: Iterable[Claim] = CLAIMS) ->
     """
     rows = []
     for claim in claims:
-        of_tasks = {title: pairs for title, runs in tasks.items() if (pairs := claim.differences(runs))}
-        tested = {title: pairs for title, pairs in of_tasks.items() if len(pairs) > 1}
+        pairs_by_task = {title: pairs for title, runs in tasks.items() if (pairs := claim.differences(runs))}
+        tested = {title: pairs for title, pairs in pairs_by_task.items() if len(pairs) > 1}
         if len(tested) > 1:
             shared = sorted(set.intersection(*map(set, tested.values())))
-            of_tasks["mean of the tasks"] = {
+            pairs_by_task["mean of the tasks"] = {
                 seed: float(np.mean([pairs[seed] for pairs in tested.values()])) for seed in shared
             }
-        for title, pairs in of_tasks.items():
+        for title, pairs in pairs_by_task.items():
             test = PairedTest.of(pairs.values(), claim.margin)
             verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < 0.05 else "not shown"
             numbers = [_signed(test.mean), _bounds(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
@@ -174,14 +175,14 @@ def temperatures_table(runs: Runs, titles: Mapping[str, str]) -> str:
     same run at T = 1, and ECE is that of the validation tokens in percent. `titles` are the losses' titles, in the
     order of the columns. Losses without runs, and records without BLEU by temperature, are left out.
     """
-    of_losses = {
+    records_by_title = {
         title: [record for record in runs.get(loss, {}).values() if "bleu" in record] for loss, title in titles.items()
     }
-    of_losses = {title: records for title, records in of_losses.items() if records}
-    measured_temperatures = (set(record["validation_ece"]) for records in of_losses.values() for record in records)
-    temperatures = sorted(set.intersection(*measured_temperatures), key=float)
+    records_by_title = {title: records for title, records in records_by_title.items() if records}
+    every_record = [record for records in records_by_title.values() for record in records]
+    temperatures = sorted(set.intersection(*(set(record["validation_ece"]) for record in every_record)), key=float)
     names, columns = ["T"], [temperatures]
-    for title, records in of_losses.items():
+    for title, records in records_by_title.items():
         names += [f"{title}: BLEU", "ECE %"]
         columns.append(
             [

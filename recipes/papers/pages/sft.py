@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from hf_focal.reports.markdown_tables import rows_table
+
+from .page import DOCS, RECORDS, fill_page, page_command, seed_rows
 from .records import add_records, read_records
-from .tables import DOCS, RECORDS, fill_page, page_command, rows_table, seed_rows
 
 RUNS, PAGE = RECORDS / "sft.csv", DOCS / "sft.md"
 # Title -> the key in a run's record, a factor, and the number of decimals.
@@ -36,14 +38,15 @@ def add_runs(folders: list[Path]) -> None:
 def write_page() -> None:
     records = sorted(read_records(RUNS), key=lambda run: (run["loss"] != "cross_entropy", run["loss"]))
     runs, sections = pd.json_normalize(records, sep="/"), []
-    for (samples, epochs), of_setting in runs.groupby(["train_samples", "epochs"]):
-        table = rows_table(["Loss", *COLUMNS], seed_rows(of_setting, ["loss"], COLUMNS.values()))
-        sections.append(f"\n## {samples:,} training sentences, {epochs} epochs\n\n{table}")
-    how = (
-        f"{len(runs)} runs, {runs['cpu_seconds'].sum() / 3600:.1f} hours on one core. Mean ± standard deviation over "
-        f"the seeds {', '.join(map(str, sorted(runs['seed'].unique())))}, on the tokens of the test set.\n"
-    )
-    fill_page(PAGE, {"runs": how + "".join(sections)})
+    for (samples, epochs), setting_runs in runs.groupby(["train_samples", "epochs"]):
+        table = rows_table(["Loss", *COLUMNS], seed_rows(setting_runs, ["loss"], COLUMNS.values()))
+        sections.append(f"## {samples:,} training sentences, {epochs} epochs\n\n{table}")
+    numbers = {
+        "num_runs": str(len(runs)),
+        "hours": f"{runs['cpu_seconds'].sum() / 3600:.1f}",
+        "seeds": ", ".join(map(str, sorted(runs["seed"].unique()))),
+    }
+    fill_page(PAGE, numbers | {"runs": "\n".join(sections)})
 
 
 if __name__ == "__main__":

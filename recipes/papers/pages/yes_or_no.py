@@ -2,7 +2,7 @@
 
     python -m papers.pages.yes_or_no out/yes_or_no
 
-The tables go to recipes/papers/records/printed_tables, and from there into the page.
+The tables go to recipes/papers/records/finished_tables, and from there into the page.
 """
 
 import json
@@ -19,8 +19,8 @@ from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_p
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.markdown_tables import MISSING
 
-from . import printed_tables
-from .tables import fill_page, page_command, seed_rows
+from . import finished_tables
+from .page import fill_page, page_command, seed_rows
 
 # The texts of a page by name, and its tables: their titles and rows.
 Contents = tuple[dict[str, str], dict[str, tuple[list[str], Iterable[list[str]]]]]
@@ -36,11 +36,11 @@ def corrections(logits: np.ndarray, labels: np.ndarray, per_label: bool) -> dict
     """Fit a temperature and Platt scaling, shared by all labels and, with `per_label`, also one fit per label."""
     fits = {"none": None}
     for name in ("temperature", "platt"):
-        for own in (False, True) if per_label else (False,):
+        for by_label in (False, True) if per_label else (False,):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                fit = fit_correction(logits, labels, name, link="sigmoid", per_label=own)
-            fits[f"{name}{' per label' if own else ''}"] = fit.correction
+                fit = fit_correction(logits, labels, name, link="sigmoid", per_label=by_label)
+            fits[f"{name}{' per label' if by_label else ''}"] = fit.correction
     return fits
 
 
@@ -144,9 +144,9 @@ def reranker(runs: list[dict]) -> Contents:
     columns = [("threshold", 1, 3), ("precision", 100, 1), ("recall", 100, 1)]
     thresholds = []
     for goal, *cells in seed_rows(numbers, ["goal"], columns):
-        of_goal = numbers[numbers["goal"] == goal]
-        without = of_goal[of_goal["threshold"].isna()]
-        found = f"{len(of_goal) - len(without)} of {len(runs)}"
+        goal_rows = numbers[numbers["goal"] == goal]
+        without = goal_rows[goal_rows["threshold"].isna()]
+        found = f"{len(goal_rows) - len(without)} of {len(runs)}"
         thresholds.append([goal, found, *cells, "; ".join(without["reason"]) or MISSING])
     rows = seed_rows(pd.DataFrame(calibration), ["name"], formats.values())
     tables = {"calibration": (["Probabilities", *formats], rows), "thresholds": (titles, thresholds)}
@@ -158,10 +158,8 @@ def describe_runs(runs: list[dict]) -> str:
     seeds = settings.groupby("loss", sort=False)["seed"]
     listed = "; ".join(f"{loss}: {', '.join(map(str, of_loss))}" for loss, of_loss in seeds)
     sizes = sorted({settings["train_samples"].min(), settings["train_samples"].max()})
-    return (
-        f"Runs: seeds of {listed}. {settings['epochs'][0]} epochs of {' to '.join(f'{size:,}' for size in sizes)} "
-        f"samples, PyTorch {settings['torch'][0]}. Numbers of several seeds are means ± standard deviations."
-    )
+    sizes_text = " to ".join(f"{size:,}" for size in sizes)
+    return f"seeds of {listed}; {settings['epochs'][0]} epochs of {sizes_text} samples, PyTorch {settings['torch'][0]}"
 
 
 def add_runs(folders: list[Path]) -> None:
@@ -170,16 +168,16 @@ def add_runs(folders: list[Path]) -> None:
         with np.load(path) as file:
             runs.append(dict(file) | {"settings": json.loads(str(file["settings"]))})
     for name, task, contents in (("goemotions", "goemotions", goemotions), ("reranker", "trec_qa", reranker)):
-        own = [run for run in runs if run["settings"]["task"] == task]
+        task_runs = [run for run in runs if run["settings"]["task"] == task]
         if task == "trec_qa":
-            own = [run for run in own if run["settings"]["loss"] == "cross_entropy"]
-        if not own:  # that part stays as it is
+            task_runs = [run for run in task_runs if run["settings"]["loss"] == "cross_entropy"]
+        if not task_runs:  # that part stays as it is
             continue
-        texts, tables = contents(own)
+        texts, tables = contents(task_runs)
         for title, (titles, rows) in tables.items():
-            printed_tables.write_table(printed_tables.TABLES / "yes_or_no" / f"{name}_{title}.csv", titles, list(rows))
-        fill_page(printed_tables.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
+            finished_tables.write_table("yes_or_no", f"{name}_{title}", titles, rows)
+        fill_page(finished_tables.DOCS / "yes_or_no.md", {f"{name}_{title}": text for title, text in texts.items()})
 
 
 if __name__ == "__main__":
-    page_command(__doc__, printed_tables.write_page, add_runs)
+    page_command(__doc__, finished_tables.write_page, add_runs)

@@ -26,7 +26,7 @@ def random_images(*shape, seed=0):
     return torch.randint(256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
 
 
-def grey(value, number=100):
+def gray(value, number=100):
     return torch.full((number, 32, 32, 3), value, dtype=torch.uint8)
 
 
@@ -66,14 +66,14 @@ def test_noise_has_the_mean_and_the_deviation_of_its_formula(name, severity, val
     probability, units = distribution(name, x, c), np.arange(256)
     mean = probability @ units
     deviation = np.sqrt(probability @ (units - mean) ** 2)
-    values = corrupt(grey(value), name, severity).double()
+    values = corrupt(gray(value), name, severity).double()
     assert values.mean().item() == pytest.approx(mean, abs=5 * deviation / np.sqrt(values.numel()))
     assert values.std().item() == pytest.approx(deviation, rel=0.01)
 
 
 def test_noise_is_independent_from_value_to_value():
     for name in NOISES:
-        noise = corrupt(grey(120), name, 5).double() - 120
+        noise = corrupt(gray(120), name, 5).double() - 120
         noise -= noise.mean()
         variance = noise.square().mean()
         for shift in ((0, 0, 0, 1), (0, 0, 1, 0), (0, 1, 0, 0), (1, 0, 0, 0)):
@@ -84,7 +84,7 @@ def test_noise_is_independent_from_value_to_value():
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_impulses_are_a_share_of_the_values_half_of_them_white(severity):
     share = CONSTANTS["impulse_noise"][severity - 1]
-    values = corrupt(grey(77, 300), "impulse_noise", severity)
+    values = corrupt(gray(77, 300), "impulse_noise", severity)
     assert set(values.unique().tolist()) == {0, 77, 255}
     for value in (0, 255):
         actual = (values == value).double().mean().item()

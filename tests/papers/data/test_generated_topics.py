@@ -55,13 +55,13 @@ def test_seeds():
     assert first[:] == generate_topics(30, **SMALL, seed=1)[:]
     assert first["text"][:] != generate_topics(30, **SMALL, seed=2)["text"][:]
 
-    def favourites(seed, language_seed):
+    def favorites(seed, language_seed):
         corpus = generate_topics(4000, **SMALL, seed=seed, language_seed=language_seed, label_noise=0)
         texts = [text for text, label in zip(corpus["text"], corpus["label"], strict=True) if label == 0]
         words, counts = np.unique(" ".join(texts).split(), return_counts=True)
         return set(words[np.argsort(-counts)[:4]])
 
-    assert favourites(0, 5) == favourites(1, 5) != favourites(0, 6)
+    assert favorites(0, 5) == favorites(1, 5) != favorites(0, 6)
 
 
 def test_true_calibration_error_by_hand():

@@ -40,7 +40,7 @@ def formatted(size, crop_pct=1.0):
     return PixelFormat(size, crop_pct, MEAN, STD)
 
 
-def normalised(pixels):
+def normalized(pixels):
     """(..., 3) of 0 … 255, in double precision."""
     return (np.asarray(pixels, dtype=np.float64) / 255 - MEAN) / STD
 
@@ -77,23 +77,23 @@ def test_the_middle_square_of_what_is_not_square():
 
 
 def test_modes():
-    colour, grey, alpha = noise(6, 6), noise(6, 6, 1), noise(6, 6, 4)
+    color, gray, alpha = noise(6, 6), noise(6, 6, 1), noise(6, 6, 4)
     deep = RNG.integers(0, 2**16, (6, 6)).astype(np.uint16)
-    palette = PILImage.fromarray(colour).quantize(8)
-    black_and_white = PILImage.fromarray(grey).convert("1")
+    palette = PILImage.fromarray(color).quantize(8)
+    black_and_white = PILImage.fromarray(gray).convert("1")
     # Lying on its side, as cameras store it.
     orientation = PILImage.Exif()
     orientation[0x0112] = 6
-    turned = png(colour, exif=orientation)
-    files = [png(grey), png(alpha), png(deep), png(palette), png(black_and_white), turned]
+    turned = png(color, exif=orientation)
+    files = [png(gray), png(alpha), png(deep), png(palette), png(black_and_white), turned]
     decoded = decode_images(split_of(files), 6).numpy()
     expected = [
-        grey[..., None].repeat(3, 2),
+        gray[..., None].repeat(3, 2),
         alpha[..., :3],
         (deep // 256)[..., None].repeat(3, 2),
         palette.convert("RGB"),
         np.asarray(black_and_white)[..., None].repeat(3, 2) * 255,
-        np.rot90(colour, -1),
+        np.rot90(color, -1),
     ]
     for result, wanted in zip(decoded, expected, strict=True):
         np.testing.assert_array_equal(result, wanted)
@@ -179,7 +179,7 @@ def test_crop_is_padding_cutting_and_flipping(size, crop_pct):
         left, top = int(left) + padding, int(top) + padding
         cut = padded[top : top + size, left : left + size]
         cut = cut[:, ::-1] if box[2] < 0 else cut
-        np.testing.assert_allclose(actual.permute(1, 2, 0), normalised(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
+        np.testing.assert_allclose(actual.permute(1, 2, 0), normalized(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
     assert shifts.keys() == set(range(-(margin + 4), margin + 5))
 
 
@@ -220,7 +220,7 @@ def test_boxes_of_any_size_show_what_is_there():
         at_x = (middle_x + width * places - 0.5)[None, :].repeat(10, 0)
         at_y = (middle_y + height * places - 0.5)[:, None].repeat(10, 1)
         inner = (at_x >= 0) & (at_x <= stored - 1) & (at_y >= 0) & (at_y <= stored - 1)  # the rim fades to 0
-        expected = normalised(np.stack([10 * at_x, 10 * at_y, 4 * at_x + 6 * at_y], 2))
+        expected = normalized(np.stack([10 * at_x, 10 * at_y, 4 * at_x + 6 * at_y], 2))
         np.testing.assert_allclose(actual.permute(1, 2, 0)[inner], expected[inner], rtol=0, atol=1e-4)
         assert inner.mean() > 0.5
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.image import imread
-from papers.figures.ood_report import DetectionResult, detection_table, roc_figure, shift_table, write_detection_report
-from papers.metrics.ood_metrics import detection_metrics, roc_curve, uncertainty
+from papers.figures.ood_report import detection_table, roc_figure, shift_table, write_detection_report
+from papers.runs.detection_results import DetectionResult
 
 SIDES, KINDS = ("pre", "post"), ("entropy", "confidence")
 
@@ -56,10 +55,6 @@ FOCAL = result_of("focal:gamma=3", 1.1, (0.93, 0.9345))
 RESULTS = [CROSS_ENTROPY, FOCAL]
 
 
-def normal(*shape, scale=1.0, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
-
-
 def test_a_saved_result_has_null_for_nan_and_no_curves(tmp_path):
     sides = {side: {"ece": 0.1 + 0.2, "s99_accuracy": math.nan, "error": 0, "nll": 1} for side in SIDES}
     result = replace(CROSS_ENTROPY, in_distribution=sides)
@@ -68,24 +63,6 @@ def test_a_saved_result_has_null_for_nan_and_no_curves(tmp_path):
     assert values["shift"]["contrast"][0]["pre"]["s99_accuracy"] is None and values["curves"] == {}
     assert values["in_distribution"]["pre"] == sides["pre"] | {"s99_accuracy": None}
     assert values["detection"] == result.detection
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_measure_is_the_metrics_before_and_after_the_temperature(dtype):
-    inside, outside = normal(900, 5, scale=3).to(dtype), normal(700, 5, scale=2, seed=1).to(dtype)
-    more = {"shift": {}, "in_distribution": {"pre": {}, "post": {}}}
-    result = DetectionResult.measure("brier", 2.5, inside, {"other": outside, "same": inside}, **more)
-    assert (result.loss, result.temperature, result.in_distribution) == ("brier", 2.5, more["in_distribution"])
-    for side, temperature in (("pre", 1), ("post", 2.5)):
-        for kind in KINDS:
-            scores = [uncertainty(logits.float() / temperature, kind) for logits in (inside, outside)]
-            assert result.detection["other"][side][kind] == detection_metrics(*scores)
-            assert result.detection["same"][side][kind]["auroc"] == 0.5
-        scores = [uncertainty(logits.float() / temperature) for logits in (inside, outside)]
-        np.testing.assert_array_equal(roc_curve(*scores), result.curves["other"][side])
-    assert result.detection["other"]["pre"] != result.detection["other"]["post"]
-    with pytest.raises(ValueError, match="temperature must be finite and positive, got 0"):
-        DetectionResult.measure("brier", 0, inside, {}, **more)
 
 
 def test_the_detection_table():

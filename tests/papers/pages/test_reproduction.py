@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from papers.pages import guide_figures, paper_runs
 from papers.pages import reproduction as results
+from papers.pages.page import PAPERS
 from papers.pages.paper_tables import TABLES, read_paper_tables, read_rows, row_entry
 from papers.pages.records import add_records, read_records
-from papers.pages.tables import PAPERS
 from papers.runs.translation_results import TranslationResult
 
 from hf_focal import fit_temperature
@@ -31,7 +32,6 @@ def copy(tmp_path, monkeypatch):
     for page in PAGES:
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / page, tmp_path / page)
-    (tmp_path / "docs" / "guides").mkdir()
     monkeypatch.setattr(results, "DOCS", tmp_path / "docs" / "results")
     return tmp_path
 
@@ -47,8 +47,6 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
     drawn = (
         "results/20_newsgroups.png",
         "results/sst_binary.png",
-        "guides/calibrate_existing.png",
-        "guides/csv_to_hub.png",
         "results/cifar10_dynamics/dynamics_gaps.png",
         "results/cifar10_dynamics/cross_entropy_train.png",
     )
@@ -56,16 +54,16 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
         assert (copy / "docs" / figure).stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
     records = copy / "records"
-    for folder in ("calibrate_existing", "csv_to_hub"):
-        shutil.copytree(results.RECORDS / folder, records / folder)
+    records.mkdir()
     for suffix in (".csv", ".settings.json"):
-        shutil.copy(results.RECORDS / f"cifar10_dynamics{suffix}", records)
-    posts = read_records(results.RECORDS / "20_newsgroups.csv")
+        shutil.copy(paper_runs.RECORDS / f"cifar10_dynamics{suffix}", records)
+    posts = read_records(paper_runs.RECORDS / "20_newsgroups.csv")
     (first,) = [record for record in posts if (record["loss"], record["seed"]) == ("cross_entropy", 1)]
     add_records(records / "20_newsgroups.csv", [first], str)
-    monkeypatch.setattr(results, "RECORDS", records)
+    monkeypatch.setattr(paper_runs, "RECORDS", records)
     results.main([])
     text = (copy / "docs" / "results" / "newsgroups.md").read_text(encoding="utf-8")
     section = text.split("<!-- 20_newsgroups -->")[1].split("<!-- /20_newsgroups -->")[0]
@@ -95,12 +93,13 @@ def write_run(folder, network, loss, translates=False):
     return result, adaptive_calibration_error(logits[1], labels[1])
 
 
+@pytest.mark.slow
 def test_every_row_of_the_papers_tables_has_a_table_beside_the_paper(copy, monkeypatch):
     records, drawn = copy / "records", []
-    monkeypatch.setattr(results, "RECORDS", records)
+    monkeypatch.setattr(paper_runs, "RECORDS", records)
     monkeypatch.setattr(results, "calibration_error_bars", lambda runs, titles, path: drawn.append(path.name))
     rows, figures = read_rows(), {}
-    for dataset, model in [row for _, row, _ in results.ROWS.values()]:
+    for dataset, model in [experiment.row for experiment in paper_runs.OTHER_ROWS.values()]:
         entry = row_entry(rows, dataset, model)
         configured = yaml.safe_load((PAPERS / "configs" / entry["config"]).read_text()) | entry["model"]
         folder = copy / "out" / dataset / model
@@ -109,7 +108,7 @@ def test_every_row_of_the_papers_tables_has_a_table_beside_the_paper(copy, monke
         translates = dataset == "wmt14_en_de"
         figures[dataset, model] = write_run(folder, configured.get("model_name_or_path", model), loss, translates)
     for dataset in {dataset for dataset, _ in figures}:
-        results.record_runs(dataset, copy / "out" / dataset)
+        paper_runs.record_runs(dataset, copy / "out" / dataset)
     text = results.other_rows()
     assert len(figures) == 15 and len(drawn) == 14
     cells = [cell for path in TABLES.glob("*.csv") for table in read_paper_tables(path).values() for cell in table]
@@ -142,7 +141,7 @@ def fit_of(records, row):
 
 
 def test_runs_are_recorded_under_the_row_of_their_network(tmp_path):
-    of = results.task_of
+    of = paper_runs.experiment_of
     assert of("20_newsgroups", {"settings": {"model_name_or_path": "gp_cnn"}}) == "20_newsgroups"
     assert of("20_newsgroups", {"settings": {"model_name_or_path": "bert-base-uncased"}}) == "20_newsgroups_bert"
     assert of("sst_binary", {"settings": {"model_name_or_path": "tree_lstm"}}) == "sst_binary"
@@ -154,9 +153,12 @@ def test_runs_are_recorded_under_the_row_of_their_network(tmp_path):
 
 
 def test_every_committed_run_has_a_name_of_its_own():
-    tasks = results.TASKS | results.DYNAMICS
-    for task in tasks:
-        names = [results.run_name(task, record) for record in read_records(results.RECORDS / f"{task}.csv")]
+    experiments = paper_runs.EXPERIMENTS | paper_runs.DYNAMICS
+    for experiment in experiments:
+        names = [
+            paper_runs.run_name(experiment, record)
+            for record in read_records(paper_runs.RECORDS / f"{experiment}.csv")
+        ]
         assert names == sorted(set(names))
     # Their pages have scripts of their own.
     others = {
@@ -167,6 +169,13 @@ def test_every_committed_run_has_a_name_of_its_own():
         "csv_to_hub",
         "sft",
         "fine_tuning_earlier",
-        "printed_tables",
+        "finished_tables",
     }
-    assert {path.name.partition(".")[0] for path in results.RECORDS.iterdir()} <= {*tasks, *others}
+    assert {path.name.partition(".")[0] for path in paper_runs.RECORDS.iterdir()} <= {*experiments, *others}
+
+
+def test_the_figures_of_the_guides_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(guide_figures, "GUIDES", tmp_path)
+    guide_figures.write_page()
+    for name in ("calibrate_existing.png", "csv_to_hub.png"):
+        assert (tmp_path / name).stat().st_size > 10_000

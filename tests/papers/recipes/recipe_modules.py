@@ -9,6 +9,20 @@ from types import ModuleType
 from typing import Any
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "papers"
+# Options of the recipe of texts, for generated texts and a tiny network.
+TINY_TEXTS = {
+    "variant": "strided",
+    "num_generated": 120,
+    "validation_size": 60,
+    "max_length": 40,
+    "vocab_size": 300,
+    "embedding_size": 8,
+    "num_filters": 8,
+    "num_layers": 1,
+    "per_device_train_batch_size": 32,
+    "learning_rate": "1e-2",
+}
+ON_CPU = {"use_cpu": "true", "disable_tqdm": "true"}
 # The files of each run's report.
 REPORT = {"metrics.json", "table.md", "loss.yaml", "risk_coverage.png"}
 REPORT |= {"reliability_before.png", "reliability_after.png"}

@@ -1,7 +1,7 @@
 """`--dynamics` of the recipes: what is measured, where the figures are, and who refuses it."""
 
 import pytest
-from recipe_modules import flags, import_recipe
+from recipe_modules import ON_CPU, TINY_TEXTS, flags, import_recipe
 
 from hf_focal.reports import RunResult
 
@@ -9,24 +9,14 @@ FIGURES = {"dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_
 
 
 def command_line(folder, **options):
-    values = {
-        "output_dir": folder,
-        "num_train_epochs": 2,
-        "per_device_train_batch_size": 32,
-        "save_strategy": "no",
-        "use_cpu": "true",
-        "disable_tqdm": "true",
-        "dynamics": "true",
-    } | options
-    return flags(values)
+    training = {"num_train_epochs": 2, "save_strategy": "no", "dynamics": "true"}
+    return flags({"output_dir": folder} | training | ON_CPU | options)
 
 
 @pytest.mark.slow
 def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
-    sizes = {"num_generated": 120, "validation_size": 60, "max_length": 40, "vocab_size": 300}
-    layers = {"variant": "strided", "embedding_size": 8, "num_filters": 8, "num_layers": 1}
     compare = {"losses": "cross_entropy,focal:gamma=3", "dynamics_samples": 30, "dynamics_epochs": "0, 2"}
-    import_recipe("text_classification").main(command_line(tmp_path, **sizes, **layers, **compare))
+    import_recipe("text_classification").main(command_line(tmp_path, **TINY_TEXTS, **compare))
     for run in ("cross_entropy", "focal_gamma_3"):
         assert {path.name for path in (tmp_path / run / "report").iterdir()} >= FIGURES
         history = RunResult.load(tmp_path / run / "report" / "metrics.json").details["dynamics_history"]

@@ -39,7 +39,7 @@ from hf_focal.metrics import adaptive_calibration_error, expected_calibration_er
 from hf_focal.reports import RunResult
 from hf_focal.tasks.dataset_loading import load_digits
 
-# Networks that have learnt next to nothing.
+# Networks that have learned next to nothing.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")]
 
 SCRIPT = Path(__file__).with_name("launched_images.py")

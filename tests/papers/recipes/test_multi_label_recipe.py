@@ -9,8 +9,9 @@ from papers.data import newsgroups
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.pages import multi_label as page
 from papers.pages.records import read_records
-from recipe_modules import flags, import_recipe
+from recipe_modules import ON_CPU, TINY_TEXTS, flags, import_recipe
 from transformers import AutoConfig, AutoTokenizer, pipeline
+from written_pages import empty_copy
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult
@@ -22,25 +23,8 @@ recipe = import_recipe("text_classification")
 
 def run(folder, **options):
     """The recipe with a tiny network; an option that is None is left out."""
-    values = {
-        "output_dir": folder,
-        "variant": "strided",
-        "multi_label": "true",
-        "num_generated": 120,
-        "validation_size": 60,
-        "max_length": 40,
-        "vocab_size": 300,
-        "embedding_size": 8,
-        "num_filters": 8,
-        "num_layers": 1,
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": 32,
-        "learning_rate": "1e-2",
-        "save_strategy": "no",
-        "use_cpu": "true",
-        "disable_tqdm": "true",
-    } | options
-    return recipe.main(flags(values))
+    training = {"multi_label": "true", "num_train_epochs": 1, "save_strategy": "no"}
+    return recipe.main(flags({"output_dir": folder} | TINY_TEXTS | training | ON_CPU | options))
 
 
 def test_a_run_reports_what_each_temperature_changes(tmp_path, capsys):
@@ -94,14 +78,13 @@ def test_from_posts_to_the_page(tmp_path, monkeypatch):
     for seed in (1, 2):
         run(tmp_path / "runs" / f"s{seed}", **options, label_column="labels", seed=seed, loss="focal:gamma=2")
     monkeypatch.setattr(page, "RUNS", tmp_path / "records.csv")
-    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    page.PAGE.write_text("By hand.\n<!-- multi_label -->\n\n<!-- /multi_label -->\n", encoding="utf-8")
+    monkeypatch.setattr(page, "PAGE", empty_copy(page.PAGE, tmp_path, r"multi_label\w*"))
     page.add_runs([tmp_path / "runs"])
     page.write_page()
     records = read_records(page.RUNS)
     assert [(record["loss"], record["seed"]) for record in records] == [("focal:gamma=2", 1), ("focal:gamma=2", 2)]
     assert records[0]["before"]["macro_ece"] > 0 and str(tmp_path) not in json.dumps(records)
     text = page.PAGE.read_text(encoding="utf-8")
-    assert text.startswith("By hand.") and "(focal:gamma=2: 2)" in text and "rec or sci" in json.dumps(records)
+    assert "-->focal:gamma=2: 2<!--" in text and "rec or sci" in json.dumps(records)
     mean = np.mean([100 * record["after"]["macro_ece"] for record in records])
     assert f"{mean:.2f} ± " in text

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from files import strict_json
 from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
-from recipe_modules import REPORT, NoTrainer, flags, import_recipe
+from recipe_modules import ON_CPU, REPORT, TINY_TEXTS, NoTrainer, flags, import_recipe
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -37,26 +38,8 @@ recipe = import_recipe("text_classification")
 
 def run(folder, **options):
     """The recipe with a tiny network; an option that is None is left out."""
-    values = {
-        "output_dir": folder,
-        "variant": "strided",
-        "dropout": 0,
-        "num_generated": 120,
-        "validation_size": 60,
-        "max_length": 40,
-        "vocab_size": 300,
-        "embedding_size": 8,
-        "num_filters": 8,
-        "num_layers": 1,
-        "num_train_epochs": 2,
-        "per_device_train_batch_size": 32,
-        "learning_rate": "1e-2",
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
-        "use_cpu": "true",
-        "disable_tqdm": "true",
-    } | options
-    return recipe.main(flags(values))
+    training = {"dropout": 0, "num_train_epochs": 2, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    return recipe.main(flags({"output_dir": folder} | TINY_TEXTS | training | ON_CPU | options))
 
 
 def write_csv(path, size, seed, before=""):
@@ -70,13 +53,6 @@ def write_csv(path, size, seed, before=""):
             [before + text, names[label]] for text, label in zip(topics["text"], topics["label"], strict=True)
         )
     return path
-
-
-def strict_json(path):
-    def refuse(constant):
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import datasets
 import pytest
 import torch
+from files import strict_json
 from launched_translation import recipe
 from matplotlib.image import imread
 from packaging.version import Version
@@ -68,13 +69,6 @@ def run(folder, **options):
 
 def parse(argv):
     return parse_arguments(recipe.ARGUMENTS, argv)
-
-
-def strict_json(path):
-    def refuse(constant):
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 def lines_of(path):

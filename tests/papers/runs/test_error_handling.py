@@ -1,16 +1,15 @@
 """How a recipe ends that does not come to its end: in one line, unless it is a bug."""
 
 import re
-import resource
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import pytest
+from files import files_of_at_most
 from papers.runs.error_handling import after_start, run_recipe
-from recipe_modules import FOLDER, flags, import_recipe
+from recipe_modules import FOLDER, ON_CPU, TINY_TEXTS, flags, import_recipe
 
 from hf_focal.trainer import last_complete_checkpoint
 
@@ -18,17 +17,9 @@ recipe = import_recipe("text_classification")
 
 
 def command_line(folder, **options):
-    """Of a network of which a checkpoint has 21 kB of weights, and 48 kB of its optimiser."""
-    sizes = {
-        "variant": "strided",
-        "vocab_size": 300,
-        "embedding_size": 8,
-        "num_filters": 8,
-        "num_layers": 1,
-        "max_length": 20,
-    }
-    values = {"output_dir": folder, "num_generated": 120, "validation_size": 40, "num_train_epochs": 1} | sizes
-    return flags(values | {"use_cpu": "true", "disable_tqdm": "true", "save_strategy": "epoch"} | options)
+    """Of a network of which a checkpoint has 21 kB of weights, and 48 kB of its optimizer."""
+    sizes = {"max_length": 20, "validation_size": 40, "num_train_epochs": 1, "save_strategy": "epoch"}
+    return flags({"output_dir": folder} | TINY_TEXTS | sizes | ON_CPU | options)
 
 
 def end_of(monkeypatch, capsys, argv):
@@ -78,17 +69,6 @@ def test_a_training_that_diverges(tmp_path, monkeypatch, capsys):
         r"text_classification\.py: error: the training diverged \(logits must .* got .*\); lower learning_rate, .*",
         line,
     )
-
-
-@contextmanager
-def files_of_at_most(size):
-    """The kernel refuses to write longer ones, as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ written by `fill_page`.
 import argparse
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +41,6 @@ def seed_rows(
     columns = list(columns)
     for names, group in runs.groupby(list(groups), sort=False):
         yield [*names, *(mean_and_deviation(group[name], decimals, factor) for name, factor, decimals in columns)]
-
-
-def rows_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()) -> str:
-    """Format a table, given cells in Markdown; the first column and those named in `texts` are aligned to the left."""
-    lines = ["---", *("---" if title in texts else "---:" for title in titles[1:])]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (titles, lines, *rows))
 
 
 def fill_page(page: Path, texts: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
-from papers.pages import analyses as recipe
+from papers import analyses as recipe
 from scipy.optimize import minimize_scalar
 
 from hf_focal import gamma_for_threshold

@@ -6,37 +6,37 @@ import shutil
 
 import numpy as np
 import pytest
-from papers.pages import printed_tables, yes_or_no
+from papers.pages import finished_tables, yes_or_no
+from written_pages import empty_copy
 
-PAGES = sorted(path.name for path in printed_tables.TABLES.iterdir() if path.is_dir())
+PAGES = sorted(path.name for path in finished_tables.TABLES.iterdir() if path.is_dir())
 
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A copy of the tables and the pages, in which nothing stands between the comments."""
-    committed = {name: (printed_tables.DOCS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
-    shutil.copytree(printed_tables.TABLES, tmp_path / "printed_tables")
-    for name, text in committed.items():
-        tables = "|".join(path.stem for path in (tmp_path / "printed_tables" / name).glob("*.csv"))
-        emptied = re.sub(rf"(<!-- ({tables}) -->\n).*?(?=<!-- /\2 -->)", r"\1", text, flags=re.DOTALL)
-        (tmp_path / f"{name}.md").write_text(emptied, encoding="utf-8")
-    monkeypatch.setattr(printed_tables, "DOCS", tmp_path)
-    monkeypatch.setattr(printed_tables, "TABLES", tmp_path / "printed_tables")
+    """A copy of the tables and the pages, without the tables."""
+    committed = {name: (finished_tables.DOCS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
+    shutil.copytree(finished_tables.TABLES, tmp_path / "finished_tables")
+    for name in PAGES:
+        tables = "|".join(path.stem for path in (tmp_path / "finished_tables" / name).glob("*.csv"))
+        empty_copy(finished_tables.DOCS / f"{name}.md", tmp_path, tables)
+    monkeypatch.setattr(finished_tables, "DOCS", tmp_path)
+    monkeypatch.setattr(finished_tables, "TABLES", tmp_path / "finished_tables")
     return tmp_path, committed
 
 
 def test_the_pages_are_those_of_the_committed_tables(copy):
     folder, committed = copy
-    printed_tables.write_page()
+    finished_tables.write_page()
     assert {name: (folder / f"{name}.md").read_text(encoding="utf-8") for name in PAGES} == committed
     assert len(PAGES) == 4
 
 
 def test_the_best_number_of_a_column_is_bold():
     cells = ["6.2 [5, 7] → 2.0", "1.9 [1, 3] → 2.0", "3.0 → 2.1"]
-    assert printed_tables.in_bold(cells, "min") == ["6.2 [5, 7] → **2.0**", "**1.9** [1, 3] → **2.0**", "3.0 → 2.1"]
-    assert printed_tables.in_bold(["1", "9"], "max") == ["1", "**9**"]
-    assert printed_tables.in_bold(["1", "9"], "") == ["1", "9"]
+    assert finished_tables.in_bold(cells, "min") == ["6.2 [5, 7] → **2.0**", "**1.9** [1, 3] → **2.0**", "3.0 → 2.1"]
+    assert finished_tables.in_bold(["1", "9"], "max") == ["1", "**9**"]
+    assert finished_tables.in_bold(["1", "9"], "") == ["1", "9"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -58,9 +58,9 @@ def test_new_runs_of_yes_or_no_replace_their_tables(copy):
         arrays |= {f"{name}_logits": rng.normal(size=(300, 2)) + 2 * values - 2 for name, values in labels.items()}
         np.savez(folder / "out" / f"goemotions_brier_s{seed}.npz", settings=json.dumps(settings), **arrays)
     yes_or_no.add_runs([folder / "out"])
-    printed_tables.write_page()
+    finished_tables.write_page()
     text = (folder / "yes_or_no.md").read_text(encoding="utf-8")
-    assert "<!-- goemotions_runs -->Runs: seeds of brier: 1, 2. 2 epochs of 900 samples" in text
+    assert "<!-- goemotions_runs -->seeds of brier: 1, 2; 2 epochs of 900 samples" in text
     assert re.search(r"^\| brier \| platt per label \| 0\.\d{4} ± 0\.\d{4} \|", text, re.MULTILINE)
     assert re.search(
         r"`auto` takes: <!-- goemotions_auto -->brier, seed 1: [\w ]+; brier, seed 2: [\w ]+<!-- /g", text

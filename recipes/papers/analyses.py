@@ -1,6 +1,6 @@
 """Draw the analyses of focal loss in Mukhoti et al. (2020) that need no network, in seconds on a CPU.
 
-    python -m papers.pages.analyses --output_dir out/analysis [--only figure_4a entropy_bound]
+    python -m papers.analyses --output_dir out/analysis [--only figure_4a entropy_bound]
 
 Each analysis writes a figure (.png) and its numbers (.csv):
 

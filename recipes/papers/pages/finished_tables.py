@@ -1,6 +1,6 @@
-"""Write the tables of pages whose runs left no records, from the tables in recipes/papers/records/printed_tables.
+"""Write the tables of pages whose runs left no records, from the tables in recipes/papers/records/finished_tables.
 
-    python -m papers.pages.printed_tables
+    python -m papers.pages.finished_tables
 
 PAGE/TABLE.csv has the cells of a table of docs/results/PAGE.md, or of one that the page only links: the titles, then
 for each column whether the smallest ("min") or largest ("max") number is bold, then the rows. If this second line
@@ -9,12 +9,14 @@ begins with "row", it is about rows. In a cell with " → ", the numbers before 
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .tables import DOCS, RECORDS, fill_page, rows_table
+from hf_focal.reports.markdown_tables import rows_table
 
-TABLES = RECORDS / "printed_tables"
+from .page import DOCS, RECORDS, fill_page
+
+TABLES = RECORDS / "finished_tables"
 
 
 def in_bold(cells: Sequence[str], best: str) -> list[str]:
@@ -48,8 +50,9 @@ def read_table(path: Path) -> str:
     return rows_table(titles, zip(*columns, strict=True))
 
 
-def write_table(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table without bold numbers to a CSV file."""
+def write_table(page: str, table: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table of a page, without bold numbers, to its CSV file."""
+    path = TABLES / page / f"{table}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -1,10 +1,13 @@
 """Cells, tables, and the places in pages where scripts write them."""
 
 import math
+import re
 
 import numpy as np
 import pytest
-from papers.pages.tables import fill_page, mean_and_deviation, rows_table
+from papers.pages.page import DOCS, fill_page, mean_and_deviation
+
+INLINE = re.compile(r"\s*(- )?<!-- \w+ -->\S")
 
 
 def test_a_cell_has_the_mean_and_the_deviation():
@@ -13,11 +16,6 @@ def test_a_cell_has_the_mean_and_the_deviation():
     assert mean_and_deviation(values, 1, 100) == f"{np.mean(measured):.1f} ± {np.std(measured, ddof=1):.1f}"
     assert mean_and_deviation([math.nan, 0.5]) == "0.50"
     assert mean_and_deviation([math.nan]) == "–"
-
-
-def test_a_table_of_rows():
-    table = rows_table(["Loss", "ECE %", "chosen"], [["`brier`", "1.0", "T"]], ["chosen"])
-    assert table == "| Loss | ECE % | chosen |\n| --- | ---: | --- |\n| `brier` | 1.0 | T |\n"
 
 
 def test_numbers_and_blocks_of_a_page_are_filled_in(tmp_path):
@@ -32,3 +30,12 @@ def test_numbers_and_blocks_of_a_page_are_filled_in(tmp_path):
     assert "<!-- t -->\n\nnone yet\n\n<!-- /t -->" in page.read_text()
     with pytest.raises(ValueError, match=r"page.md must have the comments <!-- m --> and <!-- /m -->"):
         fill_page(page, {"m": "1"})
+
+
+def test_no_line_of_a_page_begins_with_the_comment_of_a_number():
+    """Markdown takes such a line for HTML, and shows its links and emphasis as they are typed."""
+    pages = [*DOCS.parent.rglob("*.md"), DOCS.parents[1] / "benchmarks" / "README.md"]
+    found = [
+        (page.name, line) for page in pages for line in page.read_text("utf-8").splitlines() if INLINE.match(line)
+    ]
+    assert found == []
