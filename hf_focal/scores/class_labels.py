@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..utils.arrow_values import numpy_values
+from ..utils.separated_labels import separated_labels
 from ..validation import InputError
 from .table_files import ScoreRows
 
@@ -275,15 +276,25 @@ def equal_values(
 
 
 def read_labels(
-    rows: ScoreRows, columns: tuple[str, ...], size: int, names: tuple[str, ...], numbered: bool
+    rows: ScoreRows,
+    columns: tuple[str, ...],
+    size: int,
+    names: tuple[str, ...],
+    numbered: bool,
+    is_multi_label: bool = False,
 ) -> tuple[np.ndarray, tuple[str, ...], str]:
     """Return labels, the names of the classes, and whether labels are matched by "names" or "numbers".
 
-    Labels are the numbers of classes (N,), or (N, K) of 0, 1, and NaN.
+    Labels are the numbers of classes (N,), or (N, K) of 0, 1, and NaN. `is_multi_label`
+    says that they are known to be several, so that a text may be empty.
     """
     if len(columns) > 1:
         return _hot_columns(rows, columns), names, "names"
     labels = label_values(rows, columns[0])
+    if size > 1 and names and is_text_type(labels.type):
+        texts, indices = distinct(labels)
+        if (parts := separated_labels(texts, names, is_multi_label)) is not None:
+            labels = pa.array(parts, pa.list_(pa.string())).take(pa.array(indices))
     if is_lists(labels):
         lengths = labels.value_lengths().to_numpy(zero_copy_only=False) if len(labels) else np.array([])
         flat = labels.flatten()

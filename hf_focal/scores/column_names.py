@@ -42,6 +42,8 @@ PREDICTIONS = (
     *("prediction", "predictions", "predicted", "pred", "preds", "y_pred", "y_hat", "predicted_label"),
     *("predicted_labels", "pred_label", "pred_labels", "predicted_class", "pred_class"),
 )
+# Beside confidences and labels, these are predictions; beside other scores, they may be inputs.
+ANSWERS = ("answer", "answers", "model_answer", "response", "completion", "output")
 CORRECT = ("correct", "is_correct")
 _TEXT = {*TRUE_LABELS, *LABELS, *PREDICTIONS, *CORRECT}
 

@@ -18,6 +18,7 @@ from .class_labels import (
     shown,
 )
 from .column_names import (
+    ANSWERS,
     CORRECT,
     KINDS,
     LABELS,
@@ -207,7 +208,8 @@ def _labels_of_schema(rows: ScoreRows, schema: Schema, label_column: str | None,
     if absent := [column for column in label_columns if column not in names]:
         raise InputError("label_column", f"{expected}: got {absent[0]!r}, that of the first table")
     is_numbered = not schema.classes or schema.labels == "numbers"
-    labels, _, _ = read_labels(rows, label_columns, size, schema.classes, is_numbered)
+    is_multi_label = schema.link == "sigmoid"
+    labels, _, _ = read_labels(rows, label_columns, size, schema.classes, is_numbered, is_multi_label)
     return _with_link(rows, labels, schema.link, size)
 
 
@@ -293,7 +295,9 @@ def infer_schema(
     by_name = ""
     if needs_labels:
         label_columns = label_columns or _columns_of_label_names(rows, names, label_column)
-        labels, names, by_name = read_labels(rows, label_columns, size, names, not score_columns.names)
+        labels, names, by_name = read_labels(
+            rows, label_columns, size, names, not score_columns.names, link == "sigmoid"
+        )
         if size == 1 and kind is None and score_columns.kind != "logits":
             _refuse_confidences(rows, score_columns.columns[0], values, labels)
     link = link or _link(rows, score_columns, values, labels, kind)
@@ -373,6 +377,9 @@ def _confidence_schema(
     schema = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=confidence_kind)
     if correct is not None:
         return replace(schema, correct_column=correct)
+    if label is not None and prediction is None:
+        answers = [name for name in known_columns(rows.table.column_names, ANSWERS) if name != label]
+        prediction = answers[0] if len(answers) == 1 else None
     if label is not None and prediction is not None:
         return replace(schema, label_columns=(label,), labels="names", prediction_column=prediction)
     if needs_labels:

@@ -195,10 +195,13 @@ def check_has_classes(argument: str, scores: ScoreSet) -> None:
         return
     problem, schema = f"must have the scores of all classes, got confidences in {scores.source}", scores.schema
     if schema is not None:
-        correct = schema.correct_column or "a column that says whether the prediction is right"
+        correct, first = schema.correct_column, ""
+        if correct is None:
+            correct, sides = "correct", (schema.prediction_column, *schema.label_columns)
+            first = f"first add a column correct that says whether {' equals '.join(map(repr, sides))}, and then "
         problem += (
-            f"; to calibrate the probability of being right, use --score_column {schema.columns[0]} --label_column "
-            f"{correct} --kind {schema.confidence_kind}"
+            f"; to calibrate the probability of being right, {first}use --score_column {schema.columns[0]} "
+            f"--label_column {correct} --kind {schema.confidence_kind}"
         )
     raise InputError(argument, problem)
 

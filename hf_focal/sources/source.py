@@ -95,7 +95,8 @@ class Source:
         """Return the `Scores` of data, or an object that computes them when they are first used."""
         scores = self.scores(data.value)
         if not isinstance(scores, Scores):
-            raise InputError("source", f"must return hf_focal.Scores from scores(data), got {type(scores).__name__}")
+            expected = "must return hf_focal.Scores(logits, labels, link, classes) from scores(data)"
+            raise InputError("source", f"{expected}, got a {type(scores).__name__}")
         if scores.link != self.link:
             raise InputError("source", f"must give scores with its link, {self.link!r}, got {scores.link!r}")
         names = tuple(self.classes)

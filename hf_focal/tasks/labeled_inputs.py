@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from datasets import ClassLabel, Dataset, Value
@@ -13,6 +14,7 @@ from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
 from ..utils.constants import MULTI_LABEL
+from ..utils.separated_labels import separated_labels
 from ..validation import InputError
 from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions
@@ -170,6 +172,8 @@ def multi_hot_labels(
     grades if `options.positive_from` says which ones are positive.
     """
     columns = options.label_column.split(",")
+    if len(columns) == 1 and config.num_labels > 1:
+        split = _with_lists(config, split, columns[0], options)
     if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
         hot = multi_hot_lists(config, source, split, options)
         if hot is not None:
@@ -182,8 +186,8 @@ def multi_hot_labels(
             raise InputError(
                 "label_column",
                 f"must be a column of lists for a model of several labels, or {config.num_labels} columns of 0 and 1 "
-                f"separated by commas, got values such as {example!r} in {columns[0]!r} of {source}: a csv has no "
-                "lists, so split the values, and save the data as jsonl or parquet",
+                f"separated by commas, got values such as {example!r} in {columns[0]!r} of {source}: in a "
+                f"csv, write the model's labels with | between them, as '{'|'.join([*config.id2label.values()][:2])}'",
             )
         raise InputError(
             "label_column",
@@ -208,6 +212,21 @@ def multi_hot_labels(
             )
         raise InputError("label_column", wrong)
     return values.tolist()
+
+
+def _with_lists(config: PreTrainedConfig, split: Dataset, column: str, options: InputOptions) -> Dataset:
+    """Return a split whose texts of several labels, such as "cat|dog", are lists, if the column holds such texts."""
+    if getattr(split.features.get(column), "dtype", None) not in ("string", "large_string"):
+        return split
+    texts = split.with_format("arrow")[:].column(column).combine_chunks().dictionary_encode()
+    names = {*map(str, config.id2label.values()), *(options.label_map or ())}
+    lists = separated_labels([*texts.dictionary.to_pylist(), None], names, is_multi_label=True)
+    if lists is None:
+        return split
+    numbers = texts.indices.fill_null(len(lists) - 1)
+    values = pa.array(lists, pa.list_(pa.string())).take(numbers)
+    name = "hf_focal labels"  # a split without columns would have no rows
+    return split.add_column(name, values).remove_columns(column).rename_column(name, column)
 
 
 def _check_one_label(config: PreTrainedConfig, split: Dataset, options: InputOptions) -> None:

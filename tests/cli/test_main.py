@@ -206,7 +206,7 @@ def test_errors_of_the_model(capsys, texts, tmp_path):
     assert "or be a language model, got" in error_of(capsys, ["evaluate", masked, *data])
     several = model({"problem_type": "multi_label_classification"}, "several")
     no_lists = error_of(capsys, ["evaluate", several, *data])
-    assert "label_column must be a column of lists" in no_lists and "a csv has no lists" in no_lists
+    assert "label_column must be a column of lists" in no_lists and "with | between them" in no_lists
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     assert "language_model_classifier/#a-gguf-file" in error_of(capsys, ["evaluate", tmp_path / "model.gguf", *data])
     headless = ["evaluate", texts.folder, "--task", "causal-lm", "--dataset", texts.test, "--text_column", "premise"]

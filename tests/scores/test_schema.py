@@ -722,3 +722,31 @@ def test_percentages_of_being_right_are_calibrated_with_the_options_of_the_error
     with pytest.raises(InputError, match="--label_column is_correct --kind percentages"):
         calibrate_scores(table, kind="percentages")
     assert calibrate_scores(table, kind="percentages", label_column="is_correct").link == "sigmoid"
+
+
+def test_a_text_of_several_labels_is_a_list_where_each_part_is_a_class(tmp_path):
+    rng = np.random.default_rng(0)
+    hot = rng.random((300, 3)) < 0.4
+    table = pd.DataFrame(rng.normal(size=(300, 3)), columns=["logit_cat", "logit_dog", "logit_emu"])
+    names = np.array(["cat", "dog", "emu"])
+    table["label"] = ["|".join(names[row]) for row in hot]
+    table.to_csv(tmp_path / "s.csv", index=False)
+    scores = read_scores(tmp_path / "s.csv")
+    assert scores.link == "sigmoid" and scores.classes == ("cat", "dog", "emu")
+    np.testing.assert_array_equal(scores.labels, hot)
+    # The schema says that labels are several, so that other tables need no row with two.
+    few = table[hot.sum(1) < 2]
+    again = read_scores(few, schema=scores.schema)
+    np.testing.assert_array_equal(again.labels, hot[hot.sum(1) < 2])
+    with pytest.raises(InputError, match="label_column must hold names of classes, got ''"):
+        read_scores(few)
+
+
+def test_an_answer_is_the_prediction_of_a_confidence_only():
+    table = {"answer": ["Paris", "Rome"], "gold": ["Paris", "Oslo"], "confidence": [0.9, 0.6]}
+    scores = read_scores(table)
+    assert scores.schema.prediction_column == "answer" and scores.labels.tolist() == [1, 0]
+    pairs = {"answer": ["a text", "another"], "gold": [1, 0], "probability": [0.3, 0.6]}
+    assert read_scores(pairs).link == "sigmoid"
+    with pytest.raises(InputError, match="first add a column correct that says whether 'answer' equals 'gold'"):
+        calibrate_scores(table)

@@ -80,7 +80,7 @@ def test_groups_drift_and_thresholds_on_other_data():
     [
         (SimpleNamespace(link="softmax", classes=()), "source must have link, classes, and scores"),
         (SimpleNamespace(link="logit", classes=(), scores=None), "source must have the link 'softmax' or 'sigmoid'"),
-        (SimpleNamespace(link="softmax", classes=(), scores=len), "must return hf_focal.Scores .* got int"),
+        (SimpleNamespace(link="softmax", classes=(), scores=len), "must return hf_focal.Scores.* got a int"),
         (
             SimpleNamespace(link="softmax", classes=("a", "b", "c", "d"), scores=lambda data: Scores(*data)),
             "a score for each of its 4 classes, got 3",
