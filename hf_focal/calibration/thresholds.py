@@ -39,10 +39,12 @@ _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 # An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
 _PRIOR_ERRORS = 2
 _NEARLY_ALL = 0.95  # the share of samples to which a threshold says yes, from which on a note warns of it
-_POWER = 0.8  # of the test after as many more samples as a reason names
+_POWER = 0.9  # of the test after as many more samples as a reason names
 _MOST_STEPS = 96  # of 5%: a reason names at most about 100 times as many samples; more would be a guess
 # What to change if a threshold says yes to nearly all samples.
 _ADVICE = {"recall": "ask for a lower recall", "f1": "ask for a precision", "cost": "check the costs"}
+# No number is named if a candidate with a precision at the goal would have as few errors in this share of draws.
+_LUCK = 0.2
 
 
 @dataclass(frozen=True)
@@ -414,29 +416,31 @@ def _threshold_for_precision(
 
 
 def _reason_without_threshold(candidates: _Candidates, goal: float, risk: float, present: int, unit: str) -> str:
-    """Say how many more samples would show the precision, if one candidate's share of errors is about the true one."""
+    """Say how many more samples would show the precision, if one candidate's share of errors is about the true one.
+
+    No number is named that luck alone may have suggested.
+    """
     least = _least_samples(0, goal, risk)
     if not len(candidates.counts):
-        return f"needs about {least:,} more {unit}"
+        return f"needs at least {least:,} more {unit}"
     effective = candidates.effective_sizes(risk)
     wrong = candidates.errors / candidates.counts
     # The candidates with the fewest errors have them by luck in part; the added error and hit correct for this.
     shares = (wrong * effective + 1) / (effective + 2)
-    possible = shares < 1 - goal
+    is_luck = _binomial_tail(wrong * effective, effective, 1 - goal) > _LUCK
+    possible = (shares < 1 - goal) & ~is_luck
     for factor in 1.05 ** np.arange(1, _MOST_STEPS) if possible.any() else ():
         size = effective[possible] * factor
         errors = np.ceil(scipy.special.bdtrik(_POWER, np.floor(size), shares[possible]))
-        if (_binomial_tail(errors, size, 1 - goal) <= risk).any():
+        if (_binomial_tail(errors, size, 1 - goal) <= risk * (1 - _LATE_SHARE)).any():  # as the sequence spends it
             more = max(math.ceil(present * (factor - 1)), 1)
             return f"needs about {more:,} more {unit}{_provable_precision(candidates, risk)}"
     most = candidates.sizes[-1]
     if most < least:
         more = max(math.ceil(present * (least / most - 1)), 1)
-        return f"needs about {more:,} more {unit}{_provable_precision(candidates, risk)}"
+        return f"needs at least {more:,} more {unit}{_provable_precision(candidates, risk)}"
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
-    if right > goal + 1e-9 and not possible.any():  # but by so few errors that they may be luck
-        return f"needs about {max(present, 1):,} more {unit}{_provable_precision(candidates, risk)}"
     place = "below the goal" if right < goal - 1e-9 else "too close to the goal to promise it"
     provable = _provable_precision(candidates, risk)
     return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}{provable}"

@@ -24,6 +24,7 @@ CONFIDENCE_KINDS = {
     "percentages": (0.0, 100.0, "numbers within [0, 100]"),
     "log-probabilities": (-math.inf, _EXACT, "logarithms of probabilities, which are at most 0,"),
 }
+_NOT_RETURNED = -9999.0  # OpenAI's number for the log-probability of a token outside of the most likely ones
 _CHANCE = math.log(1e8)  # evidence in nats, as in `ProbabilityEvidence`
 _SAMPLE = 1000  # rows by which most formats are told apart
 _MASKED = -1e4  # the largest number that is used in the place of -inf to mask a class
@@ -197,7 +198,7 @@ def _sum_slack(shares: np.ndarray, unit: float) -> tuple[float, float]:
     off = shares.sum(1) - 1
     misses = np.abs(off)
     roundoff = 0.0
-    if (misses > slack).any():
+    if (misses > slack).any() and not _are_decisions(shares):
         if min((off > slack).mean(), (off < -slack).mean()) >= 0.02:
             roundoff = next((u for u in (_HALF, _BRAIN) if np.quantile(misses, 0.98) <= 4 * u), 0.0)
         elif (np.float16(shares[:_SAMPLE]) == shares[:_SAMPLE]).all() and (np.float16(shares) == shares).all():
@@ -205,6 +206,10 @@ def _sum_slack(shares: np.ndarray, unit: float) -> tuple[float, float]:
         elif not (np.float32(shares).view(np.uint32) & 0xFFFF).any() and (np.float32(shares) == shares).all():
             roundoff = _BRAIN
     return max(slack, 4 * roundoff), roundoff
+
+
+def _are_decisions(values: np.ndarray) -> bool:
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def as_confidences(rows: ScoreRows, column: str, values: np.ndarray, kind: str) -> np.ndarray:
@@ -240,6 +245,8 @@ def as_logits(
         if kind == "log-probabilities":
             expected = "logarithms of probabilities, which are at most 0,"
             check_rows(rows, (values > _EXACT).any(1), values, expected)
+            unknown = (values == _NOT_RETURNED).any(1)
+            check_rows(rows, unknown, values, expected, "; some APIs give -9999 for one that they do not return")
             if link == "sigmoid":
                 floor = floor or _FLOOR
                 log_p = np.maximum(values.astype(np.float64), math.log(floor))
@@ -284,7 +291,7 @@ def _probability_notes(
         text = f"have probabilities below {least}, which are taken as {least}"
         number = int(low.any(1).sum())
         notes.append(ValueNote(f"{number:,} rows of {source} {text}", f"{{rows:,}} rows of {{source}} {text}", number))
-    if ((values == 0) | (values == 1)).all():
+    if _are_decisions(values):
         text = "are 0 and 1 only, which are decisions rather than probabilities"
         of_batches = f"{{rows:,}} rows of {{source}} {text}"
         notes.append(ValueNote(f"the probabilities of {source} {text}", of_batches, len(values)))
@@ -297,9 +304,11 @@ def _probability_notes(
         notes.append(ValueNote(text, f"{{rows:,}} rows of {{source}} have probabilities {rounded}", len(values)))
     if roundoff:
         name = "half precision" if roundoff == _HALF else "bfloat16"
-        most = np.abs(values.sum(1) - 1).max()
-        text = f"the probabilities of {source} sum to 1 within {most:.0e}, as in {name}"
-        of_batches = f"{{rows:,}} rows of {{source}} have probabilities whose sums are those of {name}"
+        text = f"the probabilities of {source} are numbers of {name}"
+        of_batches = f"{{rows:,}} rows of {{source}} have probabilities that are numbers of {name}"
+        if link == "softmax":
+            text = f"the probabilities of {source} sum to 1 within {np.abs(values.sum(1) - 1).max():.0e}, as in {name}"
+            of_batches = f"{{rows:,}} rows of {{source}} have probabilities whose sums are those of {name}"
         notes.append(ValueNote(text, of_batches, len(values)))
     return tuple(notes)
 

@@ -181,6 +181,14 @@ def test_the_number_of_positives_that_is_asked_for_is_enough():
 
 
 @pytest.mark.slow
+def test_no_number_of_positives_is_asked_for_where_none_is_enough():
+    """The highest candidate, 1% of the samples, has a precision of 74%, but few samples may be right by luck."""
+    rng, draws = np.random.default_rng(0), 300
+    reasons = [fit_thresholds(*draw(rng, 2000, -4.0), precision=0.8).reasons[0] for _ in range(draws)]
+    assert sum(reason.startswith("needs") for reason in reasons) <= 0.08 * draws
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 1000])
 @pytest.mark.parametrize("goal", [{"precision": 0.8}, {"precision": 0.9}, {"recall": 0.9}])
 @pytest.mark.parametrize("kind", ["alike", "noise"])
@@ -273,9 +281,9 @@ def test_the_precision_of_answers_of_a_softmax_holds():
 def test_too_few_positives_are_told():
     z, y = draw(np.random.default_rng(0), 20)
     found = fit_thresholds(z, y, precision=0.9)
-    assert found.values == (None,) and "needs about" in found.reasons[0] and "more positives" in str(found)
+    assert found.values == (None,) and "needs at least" in found.reasons[0] and "more positives" in str(found)
     confident = fit_thresholds(np.full((20, 2), [3.0, 0.0]), np.zeros(20, int), precision=0.9, link="softmax")
-    assert confident.reasons == ("needs about 136 more samples; a precision of 86% can be shown",)
+    assert confident.reasons == ("needs about 221 more samples; a precision of 86% can be shown",)
     assert not found.decide(z).any()
     assert "needs about 26 more positives" in fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9).reasons
     bad = fit_thresholds(np.arange(100.0)[:, None], np.arange(100)[:, None] % 2, precision=0.9)
@@ -287,7 +295,7 @@ def test_a_precision_at_the_goal_asks_for_no_number_of_positives(wrong):
     z, y = np.arange(1000.0)[::-1, None], np.zeros((1000, 1), int)
     y[wrong:10] = 1  # the ten highest scores, which are the first candidate
     (reason,) = fit_thresholds(z, y, precision=0.7).reasons
-    assert "70.0%, too close to the goal to promise it" in reason if wrong == 3 else "more positives" in reason
+    assert f"{100 - 10 * wrong}.0%, too close to the goal to promise it" in reason
 
 
 @pytest.mark.parametrize("ones", [0, 1, 2])

@@ -315,3 +315,20 @@ def test_a_threshold_of_yes_or_no_is_that_of_yes(tmp_path):
         ["1"],
         [],
     ]
+
+
+def test_a_log_probability_that_an_api_does_not_return_is_refused():
+    rows = [{"yes": -0.1, "no": -9999.0}, {"yes": -2.0, "no": -0.15}]
+    with pytest.raises(InputError, match=r"must hold logarithms .* got -0\.1, -9999 in row 0 .* do not return"):
+        read_scores({"logprobs": rows, "label": ["no", "no"]})
+
+
+def test_probabilities_of_yes_have_no_sum():
+    halves = np.random.default_rng(0).random(40).astype(np.float16).astype(float).tolist()
+    labels = [0, 1] * 20
+    (note,) = read_scores({"probability": halves, "label": labels}, kind="probabilities").notes
+    assert note.endswith("are numbers of half precision")
+    decisions = read_scores({"probability": [1.0, 1.0, 0.0, 0.0] * 10, "label": labels}, kind="probabilities")
+    of_both = read_scores({"probabilities": [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]] * 10, "label": labels})
+    assert not any("precision" in note for note in decisions.notes)
+    np.testing.assert_allclose(np.ptp(decisions.logits), np.ptp(of_both.logits[:, 1] - of_both.logits[:, 0]))
