@@ -63,7 +63,7 @@ def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool 
     log = not np.allclose(np.diff(bins.edges), np.diff(bins.edges)[0], atol=1e-6)
     if log:
         frame = frame._replace(low=(bins.edges[1] / 3, bins.edges[1] / 3), log=True)
-    elif small and (most := _last_edge(bins)) <= 0.5:
+    elif small and (most := math.ceil(10 * _last_edge(bins) - 1e-6) / 10) <= 0.5:  # so that numbers are short
         frame = frame._replace(high=(most, most))
     ticks = (
         [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]

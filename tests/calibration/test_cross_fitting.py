@@ -169,6 +169,7 @@ def test_every_method_is_cross_fitted(link, method):
     assert Correction.from_dict(fit.correction.to_dict()) == fit.correction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
 def test_few_samples_correct_only_what_they_show(link):
     generator = torch.Generator().manual_seed(0)

@@ -82,6 +82,7 @@ def test_nothing_depends_on_the_chunks(config, shape, chunk_size, reduction, wit
     assert_same(loss_of(config), hidden, weight, labels, bias, chunk_size=chunk_size, **options)
 
 
+@pytest.mark.slow
 @every_config
 @every_reduction
 def test_gradcheck(config, reduction):

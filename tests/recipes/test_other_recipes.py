@@ -28,6 +28,7 @@ def metrics(folder):
     return json.loads((folder / "report" / "metrics.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENCODERS)
 def test_words(monkeypatch, tmp_path, name):
     rng = np.random.default_rng(0)
@@ -58,6 +59,7 @@ def pictures(folder):
     return folder
 
 
+@pytest.mark.slow
 def test_images_and_losses(monkeypatch, tmp_path):
     options = {"dataset_name": pictures(tmp_path / "pictures"), "losses": "cross_entropy,flsd53"}
     folder = save_vit(tmp_path / "vit")
@@ -69,6 +71,7 @@ def test_images_and_losses(monkeypatch, tmp_path):
         assert metrics(tmp_path / "out" / loss)["pre"]["num_samples"] == 9
 
 
+@pytest.mark.slow
 def test_images_with_several_labels(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     files = {}
@@ -106,6 +109,7 @@ def segformer(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_pixels(monkeypatch, tmp_path, segformer, capsys):
     options = {"class_names": "road,sky,tree", "model_name_or_path": segformer, "per_device_eval_batch_size": 2}
     run(monkeypatch, "semantic_segmentation", output_dir=tmp_path / "out", **options, **masks(tmp_path, 3))
@@ -116,6 +120,7 @@ def test_pixels(monkeypatch, tmp_path, segformer, capsys):
     assert "sky: IoU " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_pixels_of_another_size(monkeypatch, tmp_path, segformer):
     options = {"class_names": "road,sky,tree", "model_name_or_path": segformer, "smallest_crop": 1}
     (tmp_path / "config.yaml").write_text("image_size: [64, 48]\n")
@@ -139,6 +144,7 @@ def test_a_wrong_mask_is_found_before_training(monkeypatch, tmp_path, segformer)
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_translations(monkeypatch, tmp_path, capsys):
     searches, predict = [], FocalSeq2SeqTrainer.predict
     monkeypatch.setattr(

@@ -17,6 +17,7 @@ def encoder(tmp_path_factory):
     return save_encoder(tmp_path_factory.mktemp("models") / "bert", "bert")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_as_the_hub_has_them_get_a_head_of_five_classes(monkeypatch, tmp_path, name):
     files = text_files(tmp_path)
@@ -32,6 +33,7 @@ def test_encoders_as_the_hub_has_them_get_a_head_of_five_classes(monkeypatch, tm
     assert "class" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "label_column", "names"),
     [
@@ -81,6 +83,7 @@ def test_each_loss_has_a_folder_and_the_report_compares_them(monkeypatch, tmp_pa
     assert "flsd" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_like_one_that_was_not_interrupted(monkeypatch, tmp_path, encoder):
     files = text_files(tmp_path)
     options = {"model_name_or_path": encoder, "max_steps": 4, "save_strategy": "steps", "save_steps": 2, **files}
@@ -97,6 +100,7 @@ def test_a_resumed_run_ends_like_one_that_was_not_interrupted(monkeypatch, tmp_p
         assert cut_metrics == whole
 
 
+@pytest.mark.slow
 def test_runs_are_published_with_their_cards(monkeypatch, tmp_path, encoder, hub):
     options = {"losses": "flsd53,brier", "push_to_hub": "true", "hub_model_id": "team/texts"}
     run(

@@ -256,3 +256,23 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
             assert height(selector) > 20, selector
         pdf = browser.call("Page.printToPDF")["data"]
         assert len(pdf) > 50_000
+
+
+@pytest.mark.slow
+@needs_browser
+def test_all_columns_of_many_classes_fit_and_numbers_of_small_axes_are_short(tmp_path):
+    table = table_of(1500, 77, texts=False)
+    names = {name: f"card_payment_fee_{number}" for number, name in enumerate(table.columns[:77])}
+    table["label"] = table["label"].map(lambda label: names[f"logit_{label}"])
+    table = table.rename(columns={name: f"logit_{new}" for name, new in names.items()})
+    calibrate_scores(table, output=tmp_path / "out", method="temperature")
+    page = tmp_path / "out" / "report.html"
+    with contextlib.closing(Browser(tmp_path / "profile")) as browser:
+        browser.show(page, 1280)
+        # Both sizes are in whole pixels.
+        hidden = browser.value(
+            "(of => of.scrollWidth - of.clientWidth)(document.querySelector('[aria-label=Classes]'))"
+        )
+        assert hidden <= 1
+        ticks = browser.value("[...document.querySelectorAll('.small .tick')].map(tick => tick.textContent)")
+    assert ticks and max(map(len, ticks)) <= 4

@@ -55,6 +55,7 @@ def figures(statistics):
     return metrics | {"T": statistics.nll.temperature()[0]}, statistics.sample.columns()
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.permutations(range(64)), st.lists(st.integers(1, 63), max_size=6))
 def test_sixty_four_shards_merge_in_any_order_and_grouping(parts, figures_in_order, order, cuts):

@@ -57,6 +57,7 @@ def interrupted(monkeypatch, after, evaluation):
         evaluation()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["texts", "images", "words"])
 def test_an_interrupted_evaluation_goes_on(cases, kind, tmp_path, monkeypatch, passes):
     case, folder = cases[kind], tmp_path / "scores"

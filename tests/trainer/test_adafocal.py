@@ -99,6 +99,7 @@ class CountsForwards(TrainerCallback):
         self.batches[state.global_step] = self.batches.get(state.global_step, 0) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [{"eval_strategy": "epoch"}, {"eval_strategy": "steps", "eval_steps": 5}])
 def test_an_evaluation_of_the_same_data_serves_the_update(when, tmp_path):
     counts = CountsForwards()
@@ -226,6 +227,7 @@ def assert_same_training(resumed, whole):
     assert resumed.loss.state_dict() == whole.loss.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "options"),
     [

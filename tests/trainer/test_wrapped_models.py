@@ -85,6 +85,7 @@ def test_saved_keys_are_plain_and_reload_to_the_trained_model(wrap, tmp_path):
     assert_exact(logits_of(BertForSequenceClassification.from_pretrained(checkpoint), EVAL), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build_model", [tiny_bert, BagOfWords])
 @pytest.mark.parametrize("inner", [False, True], ids=["the model", "a submodule"])
 def test_a_resumed_run_ends_as_one_without_wrappers(build_model, inner, tmp_path):

@@ -22,6 +22,7 @@ def test_shapes_are_as_frequent_as_documented():
     assert masks.shape == (400, 64, 64)
 
 
+@pytest.mark.slow
 def test_a_segformer_is_trained_on_the_files(tmp_path, monkeypatch, capsys):
     write_shapes(tmp_path, (16, 6, 16))
     files = {f"{name}_file": tmp_path / f"{name}.parquet" for name in ("train", "validation", "test")}

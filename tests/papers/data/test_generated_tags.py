@@ -34,6 +34,7 @@ def test_the_same_seed_draws_the_same_sentences():
     assert generate_tags(5, seed=1)[:] == generate_tags(5, seed=1)[:] != generate_tags(5, seed=2)[:]
 
 
+@pytest.mark.slow
 def test_a_tagger_is_trained_on_the_files(tmp_path, monkeypatch, capsys):
     write_tags(tmp_path, (150, 40, 150))
     files = {f"{name}_file": tmp_path / f"{name}.parquet" for name in ("train", "validation", "test")}

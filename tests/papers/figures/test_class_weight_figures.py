@@ -42,6 +42,7 @@ def test_the_figure_draws_both_weights_and_their_ratio_by_the_size_of_the_class(
     assert imread(tmp_path / "weights.png").std() > 0.05
 
 
+@pytest.mark.slow
 def test_reports_draw_what_was_recorded(tmp_path):
     recall, losses = [0.9, 0.7, 0.5, 0.4, 0.1, 0.0], [(1.0, 2.0), (2.0, 1.5)]
     results = [

@@ -50,6 +50,7 @@ def test_the_table_names_the_groups_and_marks_the_best():
         shots_table([results[0], result_of("brier", [0.5] * 6, counts=[1] * 6)])
 
 
+@pytest.mark.slow
 def test_reports_of_long_tailed_data_have_the_table(tmp_path):
     results = [result_of(loss, [0.9, 0.7, 0.5, 0.4, 0.1, math.nan]) for loss in ("cross_entropy", "recall:ema=0.1")]
     for result in results:

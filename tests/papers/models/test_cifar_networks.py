@@ -131,6 +131,7 @@ def test_training_is_the_reference(config):
         torch.testing.assert_close(got, reference, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "num_parameters", "num_layers"),
     [

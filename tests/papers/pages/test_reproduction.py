@@ -54,6 +54,7 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
         assert (copy / "docs" / figure).stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_network_s_section_fills_with_its_first_run(copy, monkeypatch):
     records = copy / "records"
     records.mkdir()
@@ -92,6 +93,7 @@ def write_run(folder, network, loss, translates=False):
     return result, adaptive_calibration_error(logits[1], labels[1])
 
 
+@pytest.mark.slow
 def test_every_row_of_the_papers_tables_has_a_table_beside_the_paper(copy, monkeypatch):
     records, drawn = copy / "records", []
     monkeypatch.setattr(paper_runs, "RECORDS", records)
