@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine, peak memory, ratios, and files of figures.
+"""What the benchmarks share: the machine, times, peak memory, ratios, and files of figures.
 
 PyTorch is imported where it is used, because scripts that measure whole processes import this file, too.
 """
@@ -8,8 +8,9 @@ import os
 import platform
 import re
 import statistics
+import time
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,29 @@ def write_measurements(file: Path | None, figures: Any) -> None:
     """Write figures as JSON, if a file is given."""
     if file is not None:
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float, float]:
+    """Return what a run returns, and the wall and CPU seconds that it takes."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = run()
+    return result, time.perf_counter() - wall, time.process_time() - cpu
+
+
+def seconds_in_turn(
+    runs: Mapping[str, Callable[[], Any]], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return the wall and the CPU seconds of each run in each round.
+
+    The runs of a round take turns, so that the load of the machine affects all alike.
+    """
+    wall, cpu = ({name: [] for name in runs} for _ in range(2))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            _, wall_seconds, cpu_seconds = timed(run)
+            wall[name].append(wall_seconds)
+            cpu[name].append(cpu_seconds)
+    return wall, cpu
 
 
 def median_ratio(times: list[float], reference: list[float]) -> float:

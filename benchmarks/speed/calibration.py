@@ -11,8 +11,6 @@ netcal's `LogisticCalibration` fits a scale and a bias of each class without a p
 import argparse
 import multiprocessing
 import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,7 +21,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.measuring import machine, spread, write_measurements
+from benchmarks.measuring import machine, spread, timed, write_measurements
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
@@ -37,12 +35,6 @@ def sample(size: int, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     logits += 0.5 * torch.randn(num_classes, generator=generator)
     logits[torch.arange(size), labels] += 3
     return 1.7 * logits, labels
-
-
-def timed(fit: Callable[[], Any]) -> tuple[dict[str, float], Any]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = fit()
-    return {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}, result
 
 
 def peer_fit(name: str, method: str, probabilities: np.ndarray, labels: np.ndarray) -> Any:
@@ -59,8 +51,9 @@ def measure_peer(name: str, method: str, size: int, num_classes: int, threads: i
     torch.set_num_threads(threads)
     logits, labels = sample(size, num_classes)
     inputs = logits.double().softmax(1).numpy(), labels.numpy()
-    seconds, corrected = timed(partial(peer_fit, name, method, *inputs))
-    sender.send({**seconds, "nll": float(-np.log(np.asarray(corrected)[np.arange(size), inputs[1]]).mean())})
+    corrected, wall_s, cpu_s = timed(partial(peer_fit, name, method, *inputs))
+    nll = float(-np.log(np.asarray(corrected)[np.arange(size), inputs[1]]).mean())
+    sender.send({"cpu_s": cpu_s, "wall_s": wall_s, "nll": nll})
 
 
 def peer_within(limit: float, name: str, method: str, size: int, num_classes: int) -> dict[str, float]:
@@ -93,22 +86,22 @@ def main() -> None:
     for method, size, num_classes, limit in SIZES:
         logits, labels = sample(size, num_classes)
         fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
-        own: list[dict[str, float]] = []
-        of_peers: dict[str, list[dict[str, float]]] = {name: [] for name in PEERS[method] if name in installed}
+        our_runs: list[dict[str, float]] = []
+        peer_runs: dict[str, list[dict[str, float]]] = {name: [] for name in PEERS[method] if name in installed}
         for _ in range(arguments.runs):
-            seconds, fit = timed(partial(fit_scaling, logits, labels))
-            own.append(seconds)
-            for name, found in of_peers.items():
+            fit, wall_s, cpu_s = timed(partial(fit_scaling, logits, labels))
+            our_runs.append({"cpu_s": cpu_s, "wall_s": wall_s})
+            for name, found in peer_runs.items():
                 if not found or "cpu_s" in found[-1]:
                     found.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
-        cpu_s = statistics.median(run["cpu_s"] for run in own)
+        cpu_s = statistics.median(run["cpu_s"] for run in our_runs)
         row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, "cpu_s": cpu_s}
         row["nll"] = float(cross_entropy(fit.apply(logits.double()), labels))
         print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {row['nll']:.4f}", flush=True)
-        for name, found in of_peers.items():
+        for name, found in peer_runs.items():
             row[name] = found[-1]
             if "cpu_s" in found[-1]:
-                ratios = [peer["cpu_s"] / run["cpu_s"] for peer, run in zip(found, own, strict=True)]
+                ratios = [peer["cpu_s"] / run["cpu_s"] for peer, run in zip(found, our_runs, strict=True)]
                 cpu_s = statistics.median(peer["cpu_s"] for peer in found)
                 row[name] = {"cpu_s": cpu_s, "nll": found[-1]["nll"], "ratio": spread(ratios)}
             print(f"  {name}: {row[name]}", flush=True)

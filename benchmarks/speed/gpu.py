@@ -110,7 +110,7 @@ class Recorder:
                 raise AssertionError(f"relative error {line['error']:.2e}, at most {limit:.0e} is rounding")
             run()  # compiles, and fills caches
             line["peak_MiB"] = peak_bytes(run, self.device) / 2**20
-            line["milliseconds"] = timed(run, self.seconds)
+            line["milliseconds"] = median_milliseconds(run, self.seconds)
             if items:
                 line["items_per_second"] = 1e3 * items / line["milliseconds"]
         except Exception as failure:
@@ -139,7 +139,7 @@ def liger(name: str, **options: Any) -> Callable:
     return peer(lambda: getattr(import_module("liger_kernel.transformers"), name)(**options))
 
 
-def timed(run: Callable[[], object], seconds: float) -> float:
+def median_milliseconds(run: Callable[[], object], seconds: float) -> float:
     """Return the median milliseconds of a run."""
     return 1e3 * Timer("run()", globals={"run": run}).blocked_autorange(min_run_time=seconds).median
 

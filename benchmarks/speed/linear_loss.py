@@ -19,7 +19,6 @@ import argparse
 import os
 import socket
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -31,7 +30,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, median_ratio, peak_bytes, write_measurements
+from benchmarks.measuring import machine, median_ratio, peak_bytes, seconds_in_turn, write_measurements
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 
 REFERENCE = "F.linear + F.cross_entropy"
@@ -92,18 +91,6 @@ def gradients(implementation: Callable, hidden: Tensor, weight: Tensor, labels: 
     return torch.autograd.grad(implementation(hidden, weight, labels), (hidden, weight))
 
 
-def seconds_of_rounds(runs: dict[str, Callable], rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return the wall and CPU seconds of each run in each round."""
-    wall, cpu = ({name: [] for name in runs} for _ in range(2))
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = time.perf_counter(), time.process_time()
-            run()
-            wall[name].append(time.perf_counter() - start[0])
-            cpu[name].append(time.process_time() - start[1])
-    return wall, cpu
-
-
 class Head(nn.Linear):
     """A linear head that computes its loss, so that FSDP2 gathers its weight for that."""
 
@@ -145,7 +132,7 @@ def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype
     for name, run in runs.items():
         returned = hidden.nbytes + weight.nbytes // (NUM_PROCESSES if "sharded" in name else 1)
         peaks[name] = (peak_bytes(run) - returned) / 2**20  # also warms up
-    wall, cpu = seconds_of_rounds(runs, args.repeats)
+    wall, cpu = seconds_in_turn(runs, args.repeats)
     if args.sharded and distributed.get_rank() > 0:
         return []
     lines = []

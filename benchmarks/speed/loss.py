@@ -84,16 +84,16 @@ def seconds_of_rounds(
     times: dict[str, list[float]] = {name: [] for name in steps}
     calls = {}
     for name, run in steps.items():
-        seconds = timed(run, device, 1, clock)  # the warm-up
-        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else timed(run, device, 1, clock))))
+        seconds = seconds_of_call(run, device, 1, clock)  # the warm-up
+        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else seconds_of_call(run, device, 1, clock))))
     for _ in range(rounds):
         for name, run in steps.items():
             if not times[name] or times[name][0] < 10:  # one round is enough to see that a peer takes 10 s
-                times[name].append(timed(run, device, calls[name], clock))
+                times[name].append(seconds_of_call(run, device, calls[name], clock))
     return times
 
 
-def timed(run: Callable, device: torch.device, calls: int, clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds_of_call(run: Callable, device: torch.device, calls: int, clock: Callable[[], float]) -> float:
     synchronize(device)
     start = clock()
     for _ in range(calls):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 import torchmetrics
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from benchmarks.measuring import machine, write_measurements
+from benchmarks.measuring import machine, seconds_in_turn, timed, write_measurements
 from benchmarks.speed.temperature import grid_results, temperature_grid_lines
 from hf_focal import metrics
 
@@ -75,12 +74,7 @@ def torchmetrics_classwise(probabilities: torch.Tensor, labels: torch.Tensor, nu
 def compare(name: str, runs: dict[str, Callable[[], float]], rounds: int, **notes) -> dict:
     """Time the runs in turn, ours first; print and return medians and ratios."""
     values = {who: float(run()) for who, run in runs.items()}  # also warms up
-    times: dict[str, list[float]] = {who: [] for who in runs}
-    for _ in range(rounds):
-        for who, run in runs.items():
-            start = time.perf_counter()
-            run()
-            times[who].append(time.perf_counter() - start)
+    times, _ = seconds_in_turn(runs, rounds)
     return report(name, values, {who: statistics.median(seconds) for who, seconds in times.items()}, **notes)
 
 
@@ -149,30 +143,28 @@ def adaece_from_logits(logits: torch.Tensor, labels: torch.Tensor, rounds: int) 
 
 def classwise(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
     k = logits.shape[1]
-    timed = min(k, 20)
+    timed_classes = min(k, 20)
     runs = {
         "ours": lambda: metrics.classwise_calibration_error(logits, labels, NUM_BINS),
-        "torchmetrics by class": lambda: torchmetrics_classwise(logits.softmax(1), labels, timed),
-        "loop over classes and bins": lambda: loop_classwise(logits.softmax(1), labels, timed),
+        "torchmetrics by class": lambda: torchmetrics_classwise(logits.softmax(1), labels, timed_classes),
+        "loop over classes and bins": lambda: loop_classwise(logits.softmax(1), labels, timed_classes),
     }
     name = f"classwise ECE {shape(logits)}"
-    if timed == k:
+    if timed_classes == k:
         return agree(compare(name, runs, rounds), 1e-4)
     # The loops take minutes: time some classes, and extrapolate all but the softmax, which is computed once.
-    start = time.perf_counter()
-    logits.softmax(1)
-    softmax = time.perf_counter() - start
+    _, softmax, _ = timed(lambda: logits.softmax(1))
     values, seconds = {}, {}
     for who, run in runs.items():
         times = []
         for _ in range(rounds if who == "ours" else 1):
-            start = time.perf_counter()
-            values[who] = float(run())
-            times.append(time.perf_counter() - start)
+            value, wall_seconds, _ = timed(run)
+            values[who] = float(value)
+            times.append(wall_seconds)
         seconds[who] = statistics.median(times)
         if who != "ours":
-            seconds[who] = softmax + max(0, seconds[who] - softmax) * k / timed
-    return report(name, values, seconds, note=f"peers: {timed} of {k} classes timed, scaled")
+            seconds[who] = softmax + max(0, seconds[who] - softmax) * k / timed_classes
+    return report(name, values, seconds, note=f"peers: {timed_classes} of {k} classes timed, scaled")
 
 
 def all_metrics(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:

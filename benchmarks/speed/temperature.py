@@ -8,13 +8,12 @@ Times are medians of interleaved repeats, so that the load of the machine affect
 import argparse
 import itertools
 import statistics
-import time
 from pathlib import Path
 
 import torch
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, write_measurements
+from benchmarks.measuring import machine, seconds_in_turn, write_measurements
 from hf_focal.calibration import fit_temperature
 
 GRID_SHAPES = ((50_000, 100), (7_500, 20), (10_000, 1_000))
@@ -64,21 +63,10 @@ def lbfgs(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 def compare(ours, peer, repeats: int) -> dict[str, float]:
     """Return the median seconds of interleaved runs, their ratio, and both results."""
-    seconds: dict = {ours: [], peer: []}
-    results = {}
-    for _ in range(repeats):
-        for function in (ours, peer):
-            start = time.perf_counter()
-            results[function] = function()
-            seconds[function].append(time.perf_counter() - start)
-    ours_s, peer_s = statistics.median(seconds[ours]), statistics.median(seconds[peer])
-    return {
-        "ours_s": ours_s,
-        "peer_s": peer_s,
-        "ratio": peer_s / ours_s,
-        "ours_T": results[ours],
-        "peer_T": results[peer],
-    }
+    ours_T, peer_T = ours(), peer()  # also warms up
+    seconds, _ = seconds_in_turn({"ours": ours, "peer": peer}, repeats)
+    ours_s, peer_s = (statistics.median(seconds[name]) for name in ("ours", "peer"))
+    return {"ours_s": ours_s, "peer_s": peer_s, "ratio": peer_s / ours_s, "ours_T": ours_T, "peer_T": peer_T}
 
 
 def grid_results(repeats: int) -> list[dict]:

@@ -11,8 +11,6 @@ extrapolated. Peak memory excludes the logits.
 import argparse
 import os
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from benchmarks.measuring import machine, peak_bytes, write_measurements
+from benchmarks.measuring import machine, peak_bytes, seconds_in_turn, write_measurements
 from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration.temperature_grid import PAPER_GRID
 
@@ -60,12 +58,6 @@ def loop(logits: Tensor, labels: Tensor, temperatures: np.ndarray, num_bins: int
     return eces, nlls
 
 
-def seconds(run: Callable) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 def time_results(rounds: int, sentences: int) -> dict:
     """Measure the milliseconds of forward pass, one pass and loop, and the median ratios of the rounds."""
     model = base_model()
@@ -81,12 +73,10 @@ def time_results(rounds: int, sentences: int) -> dict:
         "one_pass": lambda: TemperatureStream().update(logits, labels),
         "loop": lambda: loop(logits, labels, PAPER_GRID[:: len(PAPER_GRID) // LOOPED]),
     }
-    times = {name: [] for name in runs}
-    for name in runs:
-        runs[name]()  # warm-up
-    for _ in range(rounds):
-        for name, run in runs.items():
-            times[name].append(seconds(run) * (len(PAPER_GRID) / LOOPED if name == "loop" else 1))
+    for run in runs.values():
+        run()  # warm-up
+    times, _ = seconds_in_turn(runs, rounds)
+    times["loop"] = [seconds * len(PAPER_GRID) / LOOPED for seconds in times["loop"]]
     ratios = {
         name: [own / one for own, one in zip(times[name], times["one_pass"], strict=True)]
         for name in ("forward", "loop")

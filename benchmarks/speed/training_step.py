@@ -15,6 +15,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import logging
 
-from benchmarks.measuring import machine, median_ratio, peak_bytes, write_measurements
+from benchmarks.measuring import machine, median_ratio, peak_bytes, seconds_in_turn, write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 STOCK = "Trainer"
@@ -178,8 +179,6 @@ def accuracy(result: EvalPrediction) -> dict[str, float]:
 def measure_evaluation(rounds: int) -> list[dict]:
     set_seed(0)
     samples = Samples(logits=torch.randn(20_000, 100) * 3, labels=torch.randint(100, (20_000,)))
-    wall: dict[str, list[float]] = {}
-    cpu: dict[str, list[float]] = {}
     options: dict[str, Any] = {"per_device_eval_batch_size": 256, "report_to": "none", "disable_tqdm": True}
     options["use_cpu"] = not torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
@@ -192,13 +191,9 @@ def measure_evaluation(rounds: int) -> list[dict]:
         compared = {STOCK: stock, "cross_entropy": ours}
         for trainer in compared.values():
             trainer.remove_callback(PrinterCallback)
-        for round_ in range(rounds + 1):
-            for name, trainer in compared.items():
-                start = time.perf_counter(), time.process_time()
-                trainer.evaluate(samples)
-                if round_:
-                    wall.setdefault(name, []).append(time.perf_counter() - start[0])
-                    cpu.setdefault(name, []).append(time.process_time() - start[1])
+        runs = {name: partial(trainer.evaluate, samples) for name, trainer in compared.items()}
+        seconds_in_turn(runs, 1)  # warm-up
+        wall, cpu = seconds_in_turn(runs, rounds)
         peaks = {
             name: peak_bytes(lambda trainer=trainer: trainer.evaluate(samples), trainer.args.device)
             for name, trainer in compared.items()
