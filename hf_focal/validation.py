@@ -53,7 +53,8 @@ def as_tensor(name: str, value: Array) -> Tensor:
     try:
         return torch.as_tensor(value).detach()
     except (RuntimeError, TypeError, ValueError):
-        raise InputError(name, f"must be a tensor or an array of numbers, got {type(value).__name__}") from None
+        items = f" of {type(value[0]).__name__}" if isinstance(value, list) and value else ""
+        raise InputError(name, f"must be a tensor or an array of numbers, got {type(value).__name__}{items}") from None
 
 
 def check_floating(name: str, tensor: Tensor) -> None:

@@ -172,6 +172,8 @@ def test_what_has_no_values_to_measure():
     for function in (expected_calibration_error, CalibrationMetrics().update, ConfusionMatrix().update):
         with pytest.raises(ValueError, match="labels must be a tensor or an array of numbers, got NoneType"):
             function(LOGITS, None)
+        with pytest.raises(ValueError, match="labels must be a tensor or an array of numbers, got list of str"):
+            function(LOGITS, ["cat"] * len(LOGITS))
 
 
 @pytest.mark.parametrize("ignore_index", [0, 1])
