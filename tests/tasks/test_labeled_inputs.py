@@ -214,9 +214,9 @@ def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
 
 
 def test_texts_of_several_labels():
-    split = labelled(["cat|fox", "", None, "hound"], Value("string"))
+    split = labeled(["cat|fox", "", None, "hound"], Value("string"))
     hot = multi_hot_labels(CONFIG, "test", split, InputOptions(label_map={"hound": "dog"}))
     assert hot == [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0]]
-    split = labelled(["cat|cow"], Value("string"))
+    split = labeled(["cat|cow"], Value("string"))
     with pytest.raises(InputError, match=r"got values such as 'cat\|cow' .* with \| between them, as 'cat\|dog'"):
         multi_hot_labels(CONFIG, "test", split, InputOptions())
