@@ -131,7 +131,7 @@ def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:
     def key(value: Any) -> Hashable:
         if isinstance(value, dict):  # an image
             return value["bytes"] or (value["path"] or "").encode()
-        return tuple(value) if isinstance(value, list) else value
+        return tuple(map(key, value)) if isinstance(value, list) else value
 
     return list(zip(*(map(key, samples[name]) for name in names), strict=True))
 

@@ -20,6 +20,7 @@ from trained_models import error_of
 
 import hf_focal
 from hf_focal import Temperature
+from hf_focal.calibration.correction_methods import METHODS
 from hf_focal.cli import package_commands
 from hf_focal.cli.main import command_parser, main
 from hf_focal.hub.hub_publishing import how_to_push
@@ -425,6 +426,13 @@ def test_the_examples_of_the_help_are_valid(capsys, command):
     parsed = [vars(command_parser().parse_args(shlex.split(example))) for example in examples]
     data = [{"dataset", "scores"} & arguments.keys() for arguments in parsed]
     assert {"dataset"} in data and {"scores"} in data and all(len(of) == 1 for of in data)
+
+
+def test_the_help_names_every_method(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["calibrate", "--help"])
+    listed = re.search(r"METHOD\s+(.*?)\[by", capsys.readouterr().out, flags=re.DOTALL)[1]
+    assert {*re.findall(r"\w+", listed)} == {*METHODS, "auto", "or"}
 
 
 @pytest.mark.slow

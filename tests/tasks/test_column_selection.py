@@ -35,6 +35,8 @@ def test_keys_are_equal_for_equal_samples():
         "image", Image(decode=False)
     )
     assert sample_keys(split, "image", "words") == [(b"x", ("a",)), (b"b", ("b",)), (b"x", ("a",))]
+    frames = Dataset.from_dict({"frames": [images[:2], images[2:]]}, Features({"frames": List(Image(decode=False))}))
+    assert sample_keys(frames, "frames") == [((b"x", b"b"),), ((b"x",),)]
 
 
 def test_samples_without_a_label_are_dropped():
