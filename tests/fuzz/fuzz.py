@@ -118,9 +118,12 @@ class Fuzz:
         logits = 3.0 * torch.nn.functional.one_hot(labels, 4) + torch.linspace(0, 1, 4)
         noisy = logits + torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
         self.result = RunResult.measure("focal:gamma=3", fit_temperature(noisy, labels, "ece"), noisy, labels)
-        entry = {"pre": {"ece": 0.1, "accuracy": 0.5}, "post": {"ece": 0.1, "accuracy": 0.5}}
+        side = {"ece": 0.1, "accuracy": 0.5, "error": 0.5, "nll": 0.7}
+        entry = {"pre": side, "post": side}
         shift = {"noise": [entry | {"severity": 0}, entry | {"severity": 1}]}
-        self.ood = DetectionResult.measure("brier", 1.5, logits, {"other": logits.roll(1, 0)}, shift=shift)
+        self.ood = DetectionResult.measure(
+            "brier", 1.5, logits, {"other": logits.roll(1, 0)}, shift=shift, in_distribution=entry
+        )
         write_report(SCRATCH / "run" / "report", self.result)
         write_detection_report(SCRATCH / "run" / "report", [self.ood])
         shutil.copytree(self.trained.folder, SCRATCH / "model")
