@@ -7,7 +7,8 @@ from .cross_fitting import fit_correction
 from .prior_shift import match_shares, shift_prior
 from .temperature_scaling import fit_temperature
 from .temperature_stream import TemperatureCurves, TemperatureStream
-from .thresholds import Thresholds, apply_thresholds, fit_thresholds
+from .threshold_decisions import apply_thresholds
+from .thresholds import Thresholds, fit_thresholds
 
 __all__ = [
     "CalibrationFit",

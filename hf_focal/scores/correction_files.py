@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import FILE_VERSIONS
-from ..calibration.thresholds import decide
+from ..calibration.threshold_decisions import decide
 from ..reports.output_folder import check_new_file, file_errors
 from ..reports.run_results import write_json
 from ..utils.atomic_write import whole_file
