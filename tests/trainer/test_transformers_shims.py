@@ -52,7 +52,7 @@ def test_names_that_trainer_logs(tmp_path):
 OWN_METHODS = {
     *("build_loss", "begin_training", "class_counts", "check_labels_seen", "prepare_labels", "measure"),
     *("measure_confidences", "collect", "fit_correction", "fit_temperature", "held_out_dataset", "save_calibrated"),
-    *("finish", "report"),
+    *("finish", "report", "load_loss_state"),
 }
 
 
