@@ -30,7 +30,9 @@ class InputError(ValueError):
 
 
 class NotPublishedError(InputError):
-    """A measured model could not be corrected, saved, or published. `result`, a `RunResult`, is the measurement.
+    """What follows a measurement failed; `result`, a `RunResult`, is the measurement.
+
+    No threshold reaches the goal, or the report or the model could not be written, corrected, or published.
 
     Examples:
         >>> from hf_focal import NotPublishedError, evaluate_scores

@@ -20,10 +20,12 @@ from .folding import can_generate, fold
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
-# What versions up to 0.2 recorded beside a correction: the scores of its fit.
 FILE_VERSIONS = (1, 2)  # of correction.json; version 1 had other names for A and b
-_SCORES = {"objective", "ece_before", "ece_after", "nll_before", "nll_after", "num_samples", "num_bins", "at_grid_end"}
-_SCORES |= {"fallback"}
+# What versions up to 0.2 recorded beside a correction: the scores of its fit.
+_FIT_SCORES_OF_0_2 = {
+    *("objective", "ece_before", "ece_after", "nll_before", "nll_after"),
+    *("num_samples", "num_bins", "at_grid_end", "fallback"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +279,9 @@ class Correction:
         method = values.get("method", "temperature")
         if method not in ("temperature", "bias", "platt", "vector", "matrix"):
             raise InputError("method", f"must be temperature, bias, platt, vector, or matrix, got {method!r}")
-        stored = {name: value for name, value in values.items() if name not in {"method", "folded"} | _SCORES}
+        stored = {
+            name: value for name, value in values.items() if name not in {"method", "folded"} | _FIT_SCORES_OF_0_2
+        }
         if "A" in stored:
             made = cls(**_fields(stored, ("A", "b"), ("centered",)))
         elif method == "temperature":

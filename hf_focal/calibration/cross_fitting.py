@@ -340,7 +340,7 @@ def _p_value(scaled: Tensor, samples: _Samples) -> float:
     gains = _nll(logits, labels, link) - _nll(scaled, labels, link)
     gain, error = _mean_and_error(gains, samples.clusters)
     if link == "sigmoid":
-        known = (labels == 0) | (labels == 1)
+        known = samples.is_known
         signs = (1 - 2 * labels[known]).double()
         gains = softplus(signs * logits[known]) - softplus(signs * scaled[known])
     alone = _mean_and_error(gains, None)[1]

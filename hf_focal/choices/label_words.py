@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ..calibration import Correction
+from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .continuations import after_prompts, goes_on_from_its_cache, next_token_logits
 
@@ -43,8 +44,8 @@ class Prompt:
 
     def fill(self, values: Sequence[str]) -> str:
         """Return the text with a value in place of each of `fields`. Braces in the values stay as they are."""
-        of = dict(zip(self.fields, values, strict=True))
-        return "".join(text + ("" if field is None else of[field]) for text, field, *_ in self._parts)
+        value_of_field = dict(zip(self.fields, values, strict=True))
+        return "".join(text + ("" if field is None else value_of_field[field]) for text, field, *_ in self._parts)
 
 
 class LabelWords:
@@ -249,7 +250,7 @@ def set_labels(config: Any, labels: Sequence[str], one_logit: bool) -> None:
     config.num_labels = len(names)
     config.id2label = dict(enumerate(names))
     config.label2id = {label: number for number, label in enumerate(names)}
-    config.problem_type = "multi_label_classification" if one_logit else None
+    config.problem_type = MULTI_LABEL if one_logit else None
 
 
 class LabelWordsModel(nn.Module):

@@ -1,4 +1,4 @@
-"""Results of runs: metrics before and after T, read from and written to metrics.json."""
+"""Results of runs: metrics before and after the correction, read from and written to metrics.json."""
 
 import datetime
 import json
@@ -83,9 +83,9 @@ class RunResult:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
         temperature: the T fitted on the validation set, or `Temperature.unfitted`. If no T was fitted, `post` equals
             `pre` or is measured after another correction than a temperature.
-        pre, post: the metrics of the test set, before and after T, that `CalibrationMetrics.compute` returned:
-            fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
-        pre_bins, post_bins: the bins of the reliability diagrams before and after T.
+        pre, post: the metrics of the test set before and after the correction, as `CalibrationMetrics.compute` returns
+            them: fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
+        pre_bins, post_bins: the bins of the reliability diagrams before and after the correction.
         data, fit, subsets: what was measured, how it was corrected, and its classes, labels, and groups.
         thresholds, prior, drift: None unless thresholds were chosen, the prior shifted, or earlier data compared.
         notes: what a reader should know of the data and the correction, in sentences without their periods.
@@ -93,8 +93,8 @@ class RunResult:
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
             tokens, which are not independent samples.
-        true_calibration_error: the ECE (before T, after T) against the true posterior, or None if the posterior
-            is unknown.
+        true_calibration_error: the ECE before and after the correction against the true posterior, or None if it is
+            unknown.
 
     Examples:
         >>> from hf_focal import RunResult, evaluate_scores
@@ -168,18 +168,20 @@ class RunResult:
                 + (f"; after {corrected}: {ece[1]}" if self.method else "")
                 + self._trade()
             )
-        says, right = self.pre["confidence"], self.pre["accuracy"]
-        error = 1.96 * math.sqrt(max(right * (1 - right), 0) / max(self.pre.get("num_samples", 1), 1))
+        confidence, accuracy = self.pre["confidence"], self.pre["accuracy"]
+        error = 1.96 * math.sqrt(max(accuracy * (1 - accuracy), 0) / max(self.pre.get("num_samples", 1), 1))
         verdict = "neither over- nor underconfident on average"
         verdict += ", but not calibrated for each score" if self._is_miscalibrated else ""
-        if abs(says - right) > error:
-            verdict = "overconfident" if says > right else "underconfident"
-        text = f"{self.loss}: {verdict}: says {100 * says:.0f}%, right {100 * right:.0f}%"
+        if abs(confidence - accuracy) > error:
+            verdict = "overconfident" if confidence > accuracy else "underconfident"
+        text = f"{self.loss}: {verdict}: says {100 * confidence:.0f}%, right {100 * accuracy:.0f}%"
         if self.method is None:
             return text
-        says, after = (self.post.get(name, math.nan) for name in ("confidence", "accuracy"))
-        changed = f", right {100 * after:.0f}%" if after != right else ""
-        return f"{text}; after {corrected}: says {100 * says:.0f}%{changed}{self._trade()}"
+        corrected_confidence, corrected_accuracy = (
+            self.post.get(name, math.nan) for name in ("confidence", "accuracy")
+        )
+        changed = f", right {100 * corrected_accuracy:.0f}%" if corrected_accuracy != accuracy else ""
+        return f"{text}; after {corrected}: says {100 * corrected_confidence:.0f}%{changed}{self._trade()}"
 
     @property
     def outcome(self) -> str:

@@ -43,7 +43,7 @@ def _check_format(model: Path) -> None:
             "model",
             f"must be a folder or a Hub id, got the GGUF file {str(model)!r}: load it with from_pretrained(folder, "
             "gguf_file=file), which needs `pip install gguf`, copy its weights into a new model, and save that "
-            f"({WEBSITE}guides/language_model_classifier/#a-gguf-file has the script); or save the scores of the "
+            f"({WEBSITE}guides/language_model_classifier.html#a-gguf-file has the script); or save the scores of the "
             "server that runs it, and pass --scores",
         )
     if model.is_file():

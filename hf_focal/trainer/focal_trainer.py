@@ -329,7 +329,6 @@ class FocalTrainer(Trainer):
         loss, train_dataset = getattr(self.loss, "entry_loss", self.loss), self.train_dataset
         if not isinstance(loss, ClassBalanced) or loss.weights is not None:
             return
-        # In an evaluation without training data, or with a stream of them.
         if train_dataloader is None and not has_length(train_dataset):
             if not loss.alike:
                 message = "without training labels to count, the loss %s weights all classes equally"
@@ -809,10 +808,10 @@ class FocalTrainer(Trainer):
         """Measure a dataset, add it to other accumulators in the same pass, and return the result."""
         streamed, fit = self._new_evaluation(), self.fit
         self._measure_dataset(dataset, streamed, *accumulators)
-        measured_on, fitted_on = dataset if isinstance(dataset, str) else None, None
+        measured_name, fit_name = dataset if isinstance(dataset, str) else None, None
         if fit is not None and same_data(fit.dataset, self._evaluation_set("dataset", dataset)):
             _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
-            fitted_on = measured_on = measured_on or "the calibration data"
+            fit_name = measured_name = measured_name or "the calibration data"
         has_samples = self.head is Head.LABELS or (self.head is Head.CLASSES and self.confusion is None)
         result = trained_result(
             str(self.loss_config),
@@ -821,8 +820,8 @@ class FocalTrainer(Trainer):
             streamed.after,
             self.confusion,
             gamma_history(self.state.log_history),
-            measured_on=measured_on,
-            fitted_on=fitted_on,
+            measured_on=measured_name,
+            fitted_on=fit_name,
             intervals=has_samples,
             label_names=label_names_of(self.model),
         )

@@ -1,1 +1,1 @@
-"""Atomic writes and folder locks."""
+"""What several folders share: atomic writes, folder locks, JSON and Arrow values, model wrappers, and constants."""

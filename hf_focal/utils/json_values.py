@@ -50,7 +50,7 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         same = origin is list or arguments[1] is ...
         kinds = itertools.repeat(arguments[0], len(value)) if same else arguments
         pairs = enumerate(zip(kinds, value, strict=True))
-        return origin([from_json(of, item, f"{place}[{index}]") for index, (of, item) in pairs])
+        return origin([from_json(item_kind, item, f"{place}[{index}]") for index, (item_kind, item) in pairs])
     if kind is np.ndarray:
         array = np.array(from_json(list[Number], value, place))
         return array.astype(np.int64) if all(type(item) is int for item in value) else array

@@ -92,12 +92,12 @@ def evaluate(
         measured = measured_on.scores
         notes: list[str] = []
         if goal is not None:
-            data = Data.named("threshold_data", threshold_data, "validation")._replace(groups=False)
-            chosen_on = read_samples(opened, data)
+            source_data = Data.named("threshold_data", threshold_data, "validation")._replace(groups=False)
+            chosen_on = read_samples(opened, source_data)
             notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
         if save_scores is not None:
             write_scores(save_scores, measured, opened)
-        shows_examples = output is not None and not no_examples and _keep_examples(opened, measured_on)
+        shows_examples = output is not None and not no_examples and _can_show_examples(opened, measured_on)
 
         sections: dict[str, Any] = {"subsets": group_section(measured, num_bins)}
         earlier = None
@@ -215,7 +215,7 @@ def calibrate(
 
         fit_options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
         fit, prior = _fit(opened, fitted_on.scores, method, goal, train_prior, new_prior, fit_options)
-        shows_examples = saves and not no_examples and _keep_examples(opened, measured_on)
+        shows_examples = saves and not no_examples and _can_show_examples(opened, measured_on)
         result, config_entries = _measure(opened, fitted_on, measured_on, fit, prior, goal, num_bins, notes)
         saves_here = saves and opened.is_main
         try:
@@ -327,8 +327,8 @@ def _thresholds_of_fit(
     return thresholds, section, [note, *notes]
 
 
-def _keep_examples(source: Source, samples: Samples) -> bool:
-    """Keep the scores of samples that the page can show, in the pass that also measures; return whether it can."""
+def _can_show_examples(source: Source, samples: Samples) -> bool:
+    """Return whether the page can show these samples; if so, collect their scores in the pass that also measures."""
     can_show = source.has_independent_samples and are_few(samples.scores)
     if can_show:
         samples.scores.collected()

@@ -54,7 +54,7 @@ def by_task(runs: Iterable[dict], value: Callable[[dict], float]) -> pd.Series:
 
 
 def auto_correction(row: dict) -> str:
-    """Return what "auto" takes: the simplest correction within a standard error of the best."""
+    """Return what "auto" of version 0.2 took: the simplest correction within a standard error of the best."""
     excess = row.get("excess", {"temperature": [0.0, 0.0]})
     return next(name for name in ORDER if name in excess and excess[name][0] <= excess[name][1])
 
