@@ -363,6 +363,14 @@ def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[
     return (f"{ABSENT} {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
 
 
+def _predictions_or_answers(rows: ScoreRows, label: str | None, prediction: str | None) -> str | None:
+    """Return the column of predictions, or else the one column of answers beside the labels; None if there is none."""
+    if prediction is not None or label is None:
+        return prediction
+    answers = [name for name in known_columns(rows.table.column_names, ANSWERS) if name != label]
+    return answers[0] if len(answers) == 1 else None
+
+
 def _confidence_schema(
     rows: ScoreRows,
     score_columns: ScoreColumns,
@@ -377,17 +385,15 @@ def _confidence_schema(
     schema = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=confidence_kind)
     if correct is not None:
         return replace(schema, correct_column=correct)
-    if label is not None and prediction is None:
-        answers = [name for name in known_columns(rows.table.column_names, ANSWERS) if name != label]
-        prediction = answers[0] if len(answers) == 1 else None
+    prediction = _predictions_or_answers(rows, label, prediction)
     if label is not None and prediction is not None:
         return replace(schema, label_columns=(label,), labels="names", prediction_column=prediction)
     if needs_labels:
         raise InputError(
             "correct_column",
             f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}, that says whether the "
-            "prediction is correct (true or false); or call the column of predictions 'prediction', and that of "
-            "labels 'label', to have them compared",
+            "prediction is correct (true or false); or call the column of predictions 'prediction' or "
+            "'answer', and that of labels 'label' or 'gold', to have them compared",
         )
     return schema
 
@@ -414,7 +420,7 @@ def _confidences_or_positive_class(
         return confidences()
     if kind in (None, *CONFIDENCE_KINDS) and needs_labels and label is None and correct is not None:
         return confidences()
-    is_correct_known = prediction is not None or correct not in (None, label)
+    is_correct_known = _predictions_or_answers(rows, label, prediction) is not None or correct not in (None, label)
     if score_columns.kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
         return confidences()
     if prediction is None or label is None or not needs_labels or is_lists(rows.column("label_column", prediction)):

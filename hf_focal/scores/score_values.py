@@ -263,7 +263,7 @@ def as_logits(
     slack, roundoff = _sum_slack(values, unit)
     most = 1 + slack if link == "softmax" else 1 + _EXACT
     is_percent = total == 1 and bool((values >= 0).all() and (values <= 100 + _EXACT).all())
-    hint = "; if they are percentages, give kind percentages" if is_percent else ""
+    hint = "; if they are percentages, give --kind percentages" if is_percent else ""
     wrong = ((values < 0) | (values > most)).any(1)
     check_rows(rows, wrong, stated_values, f"numbers within [0, {total:g}]", hint)
     if link == "softmax":

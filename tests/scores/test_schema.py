@@ -230,7 +230,7 @@ def test_percentages(decimals, tolerance):
     with pytest.raises(InputError, match="percentages whose sum is 100"):
         calibrate_scores(table, test_scores={**columns_of(PROBABILITIES, "score_{}"), "label": NAMED})
     with pytest.raises(
-        InputError, match=r"numbers within \[0, 1\] .*; if they are percentages, give kind percentages"
+        InputError, match=r"numbers within \[0, 1\] .*; if they are percentages, give --kind percentages"
     ):
         read_scores({"prob": 100 * P_YES, "label": IS_YES})
     check_figures({"prob": 100 * P_YES, "label": IS_YES}, YES_NLL, YES_ERROR, 1e-6, kind="percentages")
@@ -695,6 +695,7 @@ OTHER_KINDS = {"percentages": 100 * CONFIDENCE, "log-probabilities": np.log(CONF
         {"is_correct": [1, 0, 1, 0]},
         {"correct": [True, False, True, False], "label": ["a", "b", "c", "d"]},
         {"prediction": ["a", "b", "c", "d"], "label": ["a", "c", "c", "a"]},
+        {"answer": ["a", "b", "c", "d"], "gold": ["a", "c", "c", "a"]},
     ],
 )
 def test_confidences_may_be_percentages_or_log_probabilities(kind, answers, tmp_path):
