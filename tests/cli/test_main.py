@@ -209,7 +209,9 @@ def test_errors_of_the_model(capsys, texts, tmp_path):
     no_lists = error_of(capsys, ["evaluate", several, *data])
     assert "label_column must be a column of lists" in no_lists and "with | between them" in no_lists
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert "language_model_classifier.html#a-gguf-file" in error_of(capsys, ["evaluate", tmp_path / "model.gguf", *data])
+    assert "language_model_classifier.html#a-gguf-file" in error_of(
+        capsys, ["evaluate", tmp_path / "model.gguf", *data]
+    )
     headless = ["evaluate", texts.folder, "--task", "causal-lm", "--dataset", texts.test, "--text_column", "premise"]
     assert "must have a trained head for causal-lm" in error_of(capsys, headless)
     foreign = ["evaluate", texts.folder, "--task", "seq2seq-lm", "--dataset", texts.test]
