@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 from importlib.metadata import version
 
 from . import evaluate_calibrate, file_commands, package_commands
@@ -20,6 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:  # nothing else runs in this process
         _collect_less_garbage()
         hide_progress_bars_in_logs()
+        _shorten_warnings()
         argv = sys.argv[1:]
     known, unknown = command_parser().parse_known_args([underscored(token) for token in argv])
     arguments = vars(known)
@@ -50,6 +52,11 @@ def _collect_less_garbage() -> None:
     """Look for cyclic garbage rarely, and not at the exit: imports make many objects that stay, at 0.5 s a command."""
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
+
+
+def _shorten_warnings() -> None:
+    """Print warnings in one line each, without the place in the code that raised them."""
+    warnings.formatwarning = lambda message, *_: f"warning: {' '.join(str(message).split())}\n"
 
 
 def command_parser() -> OneLineParser:

@@ -18,3 +18,14 @@ def test_a_log_has_no_progress_bars(tmp_path):
     command = [sys.executable, "-m", "hf_focal", *map(str, line)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert "Written to" in done.stdout and "it/s" not in done.stderr and "\r" not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_a_warning_takes_one_line_without_code(tmp_path):
+    table = tmp_path / "scores.csv"
+    table.write_text("relevance,relevant\n" + "5.0,0\n6.0,0\n7.0,0\n8.0,0\n6.5,1\n" * 50)
+    line = ["calibrate", "--scores", table, "--score_column", "relevance", "--label_column", "relevant"]
+    command = [sys.executable, "-m", "hf_focal", *line, "--kind", "logits", "--method", "temperature"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    warned = [text for text in done.stderr.splitlines() if text.startswith("warning: ")]
+    assert warned and not any(".py" in text or "Warning" in text for text in done.stderr.splitlines()), done.stderr
