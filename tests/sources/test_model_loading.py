@@ -57,8 +57,10 @@ def test_a_decoder_without_a_padding_token_gets_that_of_its_tokenizer(decoder):
     assert evaluate_model(folder, data, batch_size=8).pre["nll"] == pytest.approx(expected.pre["nll"], rel=1e-6)
 
 
-def test_a_decoder_with_another_padding_token_is_refused(decoder):
+@pytest.mark.parametrize("scale", [1, 1e-6])
+def test_a_decoder_with_another_padding_token_is_refused(decoder, scale):
     model, folder, data = decoder
+    model.score.weight.data *= scale
     padding = model.config.pad_token_id
     model.config.pad_token_id = 40
     model.save_pretrained(folder)
