@@ -60,9 +60,12 @@ def _check_format(model: Path) -> None:
 
 
 def _check_labels(config: PreTrainedConfig) -> None:
-    """Raise `ValueError` unless a config names the labels 0, 1, ... in order, which Transformers does not check."""
-    labels = config.id2label
-    if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
+    """Put the labels in order; raise `ValueError` unless they are 0, 1, ..., which Transformers does not check.
+
+    Other tools write the keys in the order of texts: 0, 1, 10, 11, 2.
+    """
+    labels = config.id2label = dict(sorted(config.id2label.items()))
+    if [*labels] != [*range(len(labels))] or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
 
 

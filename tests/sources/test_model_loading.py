@@ -34,6 +34,13 @@ def test_a_config_names_its_labels_in_order(tmp_path):
         load_config(str(tmp_path), False)
 
 
+def test_labels_in_the_order_of_texts_are_put_in_order(tmp_path):
+    BertConfig(num_labels=12).save_pretrained(tmp_path)
+    path, names = tmp_path / "config.json", {str(number): f"class {number}" for number in range(12)}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": dict(sorted(names.items()))}))
+    assert [*load_config(str(tmp_path), False).id2label.items()] == [(int(key), name) for key, name in names.items()]
+
+
 @pytest.fixture
 def decoder(tmp_path):
     """A classifier whose head reads the last token that is no padding, its tokenizer, and texts of many lengths."""
