@@ -1,8 +1,17 @@
-"""`python -m hf_focal` is the `hf-focal` command."""
+"""`hf-focal`, which is also `python -m hf_focal`."""
 
 import sys
 
-from .cli.main import main
+from .cli.interrupts import exit_at_ctrl_c
+
+
+def run() -> int:
+    """Run the command line of this process, and return the exit code; see `hf_focal.cli.main.main`."""
+    exit_at_ctrl_c()
+    from .cli.main import main
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

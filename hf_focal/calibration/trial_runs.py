@@ -44,11 +44,21 @@ class TrialModel:
                 continue
             if not logits.nan_to_num(0, 0, 0).any():
                 raise TypeError(f"model must have logits other than 0 to try a correction on, got {self.name}")
+            self._check_precision(logits)
             return
         raise TypeError(
             f"model must run on a small batch, on which the correction is tried, got {self.name}: give one as"
             " `example`" + ("" if problem is None else f" ({type(problem).__name__}: {problem})")
         )
+
+    def _check_precision(self, logits: Tensor) -> None:
+        """Raise TypeError if all logits are so small that halves of them are rounded, as below 0.006 in float16."""
+        info, largest = torch.finfo(logits.dtype), float(logits.nan_to_num(0, 0, 0).abs().max())
+        if largest < (smallest := 1e5 * info.tiny * info.eps):
+            raise TypeError(
+                f"model must have logits above {smallest:.2g} in {logits.dtype}, which rounds smaller ones, got "
+                f"{self.name} with up to {largest:.2g} on a trial batch: load it in float32"
+            )
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
 from .parsing import refuse_arguments
 
 
@@ -55,7 +56,10 @@ def run_report(folders: list[str], output: str) -> None:
     from ..reports import comparison_page, read_runs, results_table
     from ..reports.markdown_tables import RESULTS_LEGEND
 
-    verb = "Replaced" if Path(output).exists() else "Written to"
+    file = Path(output)
+    if not output or file.is_dir() or (file.exists() and file.suffix not in (".html", ".htm")):
+        raise InputError("output", f"must be a new file, or a page to replace, got {output!r}")
+    verb = "Replaced" if file.exists() else "Written to"
     page = comparison_page(folders, output)  # which names the file if one is broken
     runs = [*read_runs(folders).values()]
     print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")

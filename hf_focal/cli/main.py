@@ -8,8 +8,11 @@ import warnings
 from importlib.metadata import version
 
 from . import evaluate_calibrate, file_commands, package_commands
+from .interrupts import raise_at_ctrl_c
 from .parsing import OneLineParser, refuse_arguments, underscored
 from .processes import hide_progress_bars_in_logs, is_main_process, one_gpu
+
+_USE_PYTORCH = ("demo", "env", "gamma", "evaluate", "calibrate", "apply", "report")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,6 +33,9 @@ def main(argv: list[str] | None = None) -> int:
         refuse_arguments(command, f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with one_gpu():
+            if command in _USE_PYTORCH:
+                import torch  # noqa: F401 (before exceptions at Ctrl-C, at which its C++ code may abort)
+            raise_at_ctrl_c()
             run(**arguments)
     except (ValueError, OSError) as error:
         if command in ("evaluate", "calibrate", "apply", "recipe"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from huggingface_hub import CommitInfo, HfApi, constants
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.utils import validate_repo_id
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -79,6 +80,7 @@ def create_repository(repo_id: str, *, private: bool | None = None, token: str |
         HubError: missing or read-only token, malformed id, or Hub unreachable.
     """
     try:
+        validate_repo_id(repo_id)
         return HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id
     except Exception as error:  # transport errors share no base class with the Hub's errors
         raise HubError(f"the repository {repo_id!r} could not be created: {_reason(error)}") from error

@@ -1,5 +1,6 @@
 """Base class, options, and registry of the losses."""
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
@@ -114,9 +115,12 @@ LossType = TypeVar("LossType", bound=type[Loss])
 def register(loss: LossType) -> LossType:
     """Turn a loss class into a dataclass and let `build_loss` find it by its `name`.
 
-    Raises InputError if a different class has that name. If the same class is defined again, as in a notebook, the new
+    Raises InputError if the name, which is that of a run's folder, too, has other characters than letters, digits, "_"
+    and "-", or if a different class has it. If the same class is defined again, as in a notebook, the new
     definition replaces the old one.
     """
+    plain = re.fullmatch(r"[\w-]+", loss.name) is not None
+    require(plain, "name", f"must have letters, digits, '_' and '-' only, got {loss.name!r}")
     known = LOSSES.get(loss.name, loss)
     same = (known.__module__, known.__qualname__) == (loss.__module__, loss.__qualname__)
     require(same, "name", f"must be new, got {loss.name!r}, the name of {known.__module__}.{known.__qualname__}")

@@ -124,7 +124,8 @@ class OnnxClassifier(nn.Module):
             sessions = (self.session, session)
             before, after = (_run(each, self.output, self._example, self.path) for each in sessions)
             expected = correction.apply(before.astype(np.float64))
-            largest = max(1.0, float(np.abs(before).max()), float(np.abs(expected).max()))
+            weights = correction.fold_rows(torch.eye(before.shape[-1])).abs().sum(-1)
+            largest = max(float(weights.max()) * float(np.abs(before).max()), float(np.abs(expected).max()))
             (dtype,) = [part.type for part in session.get_outputs() if part.name == self.output]
             rounding = 1e-5 if dtype in ("tensor(float)", "tensor(double)") else 1e-2
             if not np.allclose(after, expected, rtol=0, atol=rounding * largest):

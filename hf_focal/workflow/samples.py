@@ -75,7 +75,9 @@ def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarr
 
 
 def check_new_scores(path: str | Path | None, source: Source) -> None:
-    """Raise `InputError`, before anything is measured, for a parquet file that exists or cannot be written."""
+    """Raise `InputError`, before anything is measured, for an empty name or a parquet file that cannot be new."""
+    if path is not None and not str(path):
+        raise InputError("save_scores", "must be the name of a file or a folder, got ''")
     if path is not None and Path(path).suffix == ".parquet" and source.is_main:
         check_new_file("save_scores", path)
 

@@ -142,6 +142,52 @@ def test_a_fold_that_does_not_give_the_corrected_logits_is_undone():
     assert not hasattr(added.config, "calibration")
 
 
+def scaled_classifier(combine, scale, dtype, num_heads=1):
+    """A classifier whose logits have the size of `scale`."""
+    model = Classifier(combine, num_heads)
+    with torch.no_grad():
+        for parameter in model.heads.parameters():
+            parameter.mul_(scale)
+    return model.to(dtype)
+
+
+SCALES = [(torch.float32, 1e-30), (torch.float32, 1e-6), (torch.float32, 1e6), (torch.bfloat16, 1e-6)]
+SCALES += [(torch.bfloat16, 1e6), (torch.float16, 0.1), (torch.float64, 1e-12)]
+
+
+@pytest.mark.filterwarnings("ignore::hf_focal.calibration.folding.RoundingWarning")
+@pytest.mark.parametrize(("dtype", "scale"), SCALES)
+def test_a_fold_does_not_depend_on_the_size_of_the_logits(dtype, scale):
+    images = {"pixel_values": IMAGES["pixel_values"].to(dtype)}
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}.get(dtype, 5e-2)
+    for correction in (Correction.temperature(1.7 * scale), Correction.vector((0.5 / scale,) * 3, (0.1, -1.0, 2.0))):
+        model = scaled_classifier(COMBINED["one head"][0], scale, dtype)
+        with torch.no_grad():
+            expected = correction.apply(model(**images).double())
+            correction.fold_into(model, images)
+            error = (model(**images).double() - expected).abs().max()
+        assert error < tolerance * expected.abs().max()
+
+
+def test_logits_that_float16_rounds_are_refused():
+    images = {"pixel_values": IMAGES["pixel_values"].half()}
+    with pytest.raises(
+        TypeError, match=r"logits above 0.006 in torch.float16, .* got Classifier .* load it in float32"
+    ):
+        fold_correction(scaled_classifier(COMBINED["one head"][0], 1e-6, torch.float16), 1.7e-6, images)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), SCALES)
+def test_a_soft_cap_is_refused_whatever_the_size_of_the_logits(dtype, scale):
+    images = {"pixel_values": IMAGES["pixel_values"].to(dtype)}
+    capped = scaled_classifier(lambda a: 5 * scale * torch.tanh(a.mean(1) / (5 * scale)), scale, dtype)
+    with pytest.raises(TypeError, match="proportional to the outputs of its last"):
+        fold_correction(capped, 1.7 * scale, images)
+    added = scaled_classifier(COMBINED["two added, as in VOLO"][0], scale, dtype, num_heads=2)
+    with pytest.raises(TypeError, match="whose logits on a trial batch were not those expected"):
+        Correction.vector((0.5 / scale,) * 3, (0.1, -1.0, 2.0)).fold_into(added, images)
+
+
 def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
     model = Classifier(lambda a: a.mean(1))
     model.main_input_name = "graphs"

@@ -21,6 +21,43 @@ def test_the_package_is_the_command():
     assert wrong.returncode == 2 and wrong.stderr.startswith("hf-focal gamma: error: p0 must be")
 
 
+INTERRUPTED_IMPORT = """
+import signal, sys
+
+MODULE = sys.argv[1]
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+import hf_focal.__main__
+{setup}
+sys.argv[1:] = ["evaluate", "--scores", "none.csv"]
+sys.exit(hf_focal.__main__.run())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("hf_focal.cli.main", "hf-focal: interrupted"),
+        ("torch", "hf-focal: interrupted"),
+        pytest.param("hf_focal.workflow", "hf-focal evaluate: interrupted", marks=pytest.mark.slow),
+    ],
+)
+def test_ctrl_c_during_an_import_is_one_line(module, line):
+    actual = run("-c", INTERRUPTED_IMPORT.replace("{setup}", ""), module)
+    assert (actual.returncode, actual.stderr.strip()) == (130, line)
+
+
+def test_a_process_that_ignores_ctrl_c_goes_on():
+    ignoring = INTERRUPTED_IMPORT.replace("{setup}", "signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    actual = run("-c", ignoring, "hf_focal.cli.main")
+    assert actual.returncode == 2 and "none.csv" in actual.stderr
+
+
 @pytest.mark.slow
 def test_accelerate_launches_it():
     actual = run("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 1, "-m", "hf_focal", "losses")

@@ -396,6 +396,17 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     assert captions == [*sides, *sides] and "No temperature was fitted." in page
 
 
+@pytest.mark.parametrize("output", ["", ".", "..", "/", "run", "run/report/metrics.json"])
+def test_a_report_replaces_pages_only(capsys, tmp_path, monkeypatch, output):
+    logits, labels = torch.randn(40, 3), torch.arange(40) % 3
+    write_report(tmp_path / "run" / "report", RunResult.measure("flsd53", Temperature(1.0), logits, labels))
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.parent.rglob("*") if path.is_file()}
+    message = error_of(capsys, ["report", "run", "--output", output])
+    assert f"output must be a new file, or a page to replace, got {output!r}" in message
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.parent.rglob("*") if path.is_file()} == before
+
+
 def test_errors_of_a_report(capsys, tmp_path):
     assert "folder must be the folder of a run, a report or a comparison" in error_of(capsys, ["report", tmp_path])
     (tmp_path / "metrics.json").write_text("[]")

@@ -99,6 +99,13 @@ def test_a_hub_that_is_not_there(folder, monkeypatch):
         create_repository("model")
 
 
+@pytest.mark.parametrize("repo_id", ["", "..", "../..", "/tmp/x", "a/b/c", "a b"])
+def test_ids_that_the_hub_has_not_are_refused_before_it_is_asked(hub, repo_id):
+    with pytest.raises(HubError, match=f"the repository {repo_id!r} could not be created: "):
+        create_repository(repo_id)
+    assert not hub.repositories
+
+
 def test_offline_mode_is_no_riddle(folder):
     with pytest.raises(HubError, match=r"could not be created: .*offline"):
         publish(folder, "me/model")

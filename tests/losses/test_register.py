@@ -55,6 +55,16 @@ def test_another_class_cannot_take_the_name_of_a_loss():
     assert LOSSES["focal"] is not Focal
 
 
+@pytest.mark.parametrize("unusable", ["", "..", "../..", "a/b", "/tmp/x", "a,b", "a:b"])
+def test_a_name_is_that_of_a_folder_and_of_a_specification(unusable):
+    class Other(MarginLoss):
+        name = unusable
+
+    with pytest.raises(ValueError, match=r"name must have letters, digits, '_' and '-' only, got "):
+        register(Other)
+    assert unusable not in LOSSES
+
+
 def test_annotations_may_be_strings():
     class Scaled(Poly1):
         name = "outside_scaled"

@@ -34,6 +34,13 @@ def test_a_config_names_its_labels_in_order(tmp_path):
         load_config(str(tmp_path), False)
 
 
+def test_labels_in_the_order_of_texts_are_put_in_order(tmp_path):
+    BertConfig(num_labels=12).save_pretrained(tmp_path)
+    path, names = tmp_path / "config.json", {str(number): f"class {number}" for number in range(12)}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": dict(sorted(names.items()))}))
+    assert [*load_config(str(tmp_path), False).id2label.items()] == [(int(key), name) for key, name in names.items()]
+
+
 @pytest.fixture
 def decoder(tmp_path):
     """A classifier whose head reads the last token that is no padding, its tokenizer, and texts of many lengths."""
@@ -57,8 +64,10 @@ def test_a_decoder_without_a_padding_token_gets_that_of_its_tokenizer(decoder):
     assert evaluate_model(folder, data, batch_size=8).pre["nll"] == pytest.approx(expected.pre["nll"], rel=1e-6)
 
 
-def test_a_decoder_with_another_padding_token_is_refused(decoder):
+@pytest.mark.parametrize("scale", [1, 1e-6])
+def test_a_decoder_with_another_padding_token_is_refused(decoder, scale):
     model, folder, data = decoder
+    model.score.weight.data *= scale
     padding = model.config.pad_token_id
     model.config.pad_token_id = 40
     model.save_pretrained(folder)

@@ -22,7 +22,9 @@ from hf_focal import InputError, NotPublishedError, calibrate, calibrate_model, 
 from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
 from hf_focal.reports import read_runs
+from hf_focal.sources import onnx as onnx_source
 from hf_focal.sources.onnx import OnnxClassifier
+from hf_focal.sources.onnx import _appended as appended
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -209,6 +211,23 @@ def test_graphs_compute_the_correction_in_every_dtype(dtype, tolerance, tmp_path
             error = (of(x=logits) - expected).abs() / expected.abs().clamp(min=1)
             assert error.max() < tolerance, correction
         path = identity(tmp_path / "model.onnx", getattr(onnx.TensorProto, dtype))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_graph_that_does_not_compute_the_correction_is_refused_whatever_its_scale(scale, tmp_path, monkeypatch):
+    logits = scale * torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    model = OnnxClassifier(identity(tmp_path / "model.onnx", onnx.TensorProto.FLOAT), BertConfig(num_labels=3), {"x"})
+    model(x=logits)
+    for correction in (Correction.temperature(2.0), Correction.temperature(3 * scale)):
+        wrong = Correction.temperature(1.5 * correction.T)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                onnx_source, "_appended", lambda graph, output, _, wrong=wrong: appended(graph, output, wrong)
+            )
+            with pytest.raises(ValueError, match="does not compute the corrected logits"):
+                model.fold_correction(correction)
+    model.fold_correction(Correction.temperature(2 * scale))
+    torch.testing.assert_close(model(x=logits), logits / (2 * scale))
 
 
 @pytest.mark.parametrize("operation", ["Softmax", "Sigmoid"])

@@ -136,6 +136,8 @@ def test_what_is_no_folder_of_scores_is_refused(cases, tmp_path):
     (tmp_path / "other" / "notes.txt").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "_scores.json").write_text("[]")
+    with pytest.raises(InputError, match="save_scores must be the name of a file or a folder, got ''"):
+        evaluate_model(case.folder, str(case.test), save_scores="", **case.options)
     for name, line in (
         ("file.csv", r"must end in \.parquet, or be a folder"),
         ("other", "must be a new folder, got .* which is not empty"),
