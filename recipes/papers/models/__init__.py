@@ -3,7 +3,6 @@
 from .cifar_densenet import CifarDenseNetConfig, CifarDenseNetForImageClassification
 from .cifar_networks import CIFAR_NETWORKS, cifar_config
 from .cifar_resnet import CifarResNetConfig, CifarResNetForImageClassification
-from .deeplab import DeepLabV3Config, DeepLabV3ForSemanticSegmentation
 from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
 from .translation_transformer import transformer_config
 from .tree_lstm import TreeLSTMConfig, TreeLSTMForSequenceClassification
@@ -14,8 +13,6 @@ __all__ = [
     "CifarDenseNetForImageClassification",
     "CifarResNetConfig",
     "CifarResNetForImageClassification",
-    "DeepLabV3Config",
-    "DeepLabV3ForSemanticSegmentation",
     "GPCNNConfig",
     "GPCNNForSequenceClassification",
     "TreeLSTMConfig",

@@ -5,12 +5,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
-from papers.data.corruptions import corrupt
+from papers.data.gaussian_noise import add_gaussian_noise
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
-from papers.data.tokenizer_training import train_word_tokenizer
-from papers.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
+from papers.models import cifar_config
 from papers.runs.error_handling import run_recipe
 from recipe_modules import import_recipe
 from sklearn.metrics import roc_auc_score
@@ -42,7 +40,7 @@ def images(tmp_path_factory):
             return model(prepare_batch({"pixel_values": pixels}, PIXELS)["pixel_values"]).logits
 
     test = decode_images(load_digits()["test"], 8)
-    known, noisy = logits(test), logits(corrupt(test, "gaussian_noise", 5, seed=42))
+    known, noisy = logits(test), logits(add_gaussian_noise(test, 5, seed=42))
     folder = tmp_path_factory.mktemp("images") / "run"
     fold_correction(model, TEMPERATURE).save_pretrained(folder)
     size = {"height": 8, "width": 8}
@@ -100,30 +98,6 @@ def test_a_temperature_that_is_in_no_weight(images, tmp_path):
         expected = CalibrationMetrics()
         expected.update(known / TEMPERATURE / temperature, labels)
         assert result.in_distribution[side]["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
-
-
-def test_texts_against_other_texts(tmp_path):
-    texts = ["one two three", "two three four five", "one one two", "five four"] * 5
-    tokenizer = train_word_tokenizer(texts, 50, 20)
-    torch.manual_seed(0)
-    config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=8, num_filters=8, num_labels=2)
-    model = GPCNNForSequenceClassification(config).eval()
-    other = ["three three", "four", "five five five five"]
-    inputs = [tokenizer(part, return_tensors="pt", padding=True) for part in (texts, other)]
-    with torch.no_grad():
-        logits = [model(**batch).logits for batch in inputs]
-    scores, labels = np.concatenate([entropy(part) for part in logits]), torch.tensor([0, 1] * 10)
-    fold_correction(model, TEMPERATURE).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    Dataset.from_dict({"text": texts, "label": labels.tolist()}).to_parquet(tmp_path / "own.parquet")
-    Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")
-    files = {"test_file": str(tmp_path / "own.parquet"), "out": str(tmp_path / "other.parquet")}
-    files |= {"out_column": "sentence", "dataloader_drop_last": "true", "train_sampling_strategy": "group_by_length"}
-    (result,) = run(tmp_path / "out", str(tmp_path / "model"), **files)
-    expected = roc_auc_score([0] * len(texts) + [1] * len(other), scores)
-    assert result.detection["other"]["pre"]["entropy"]["auroc"] == pytest.approx(expected, abs=1e-3)
-    nll = torch.nn.functional.cross_entropy(logits[0], labels).item()
-    assert result.in_distribution["pre"]["nll"] == pytest.approx(nll, rel=1e-4)
 
 
 @pytest.mark.parametrize(
