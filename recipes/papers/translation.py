@@ -55,21 +55,11 @@ from papers.runs.translation_results import measure_translator
 
 @dataclass(kw_only=True)
 class TranslationDataArguments(GeneratedDatasetArguments):
-    """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
+    """The data. Without `dataset_name` or files, the recipe generates pairs."""
 
-    train_file: str | None = field(
-        default=None,
-        metadata={"help": "A csv, json, jsonl or parquet file, or the common prefix of two text files (.en, .de)."},
-    )
-    other_test_file: str | None = field(
-        default=None, metadata={"help": "A second test set, from another domain say, to measure as well."}
-    )
     source_lang: str = field(default="en", metadata={"help": "The language to translate from, and its column."})
     target_lang: str = field(default="de", metadata={"help": "The language to translate to, and its column."})
     num_generated: int = field(default=20_000, metadata={"help": "Number of training pairs to generate."})
-
-    def file_suffixes(self) -> tuple[str, ...]:
-        return "", f".{self.source_lang}", f".{self.target_lang}"
 
 
 @dataclass
@@ -152,11 +142,10 @@ ARGUMENTS = (TranslationDataArguments, TransformerArguments, TranslationArgument
 
 
 def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
-    """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
+    """Load "train", "validation", and "test" with the columns "source" and "target"."""
     if data_args.names_data():
         languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
-        other_test_file = data_args.other_test_file
-        return load_parallel(**data_args.location(), **languages, other_test_file=other_test_file, seed=seed)
+        return load_parallel(**data_args.location(), **languages, seed=seed)
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})

@@ -40,22 +40,9 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
 
 
 def translation_summary(results: Sequence[TranslationResult]) -> str:
-    """Format the table of results, and lines about the true calibration error and the other test set."""
-    lines = [
-        translation_table(results),
-        "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.",
-    ]
-    for result in results:
-        if truth := result.details.get("true_calibration_error"):
-            before, after = (100 * error for error in truth)
-            lines.append(f"true ECE, {result.loss}: {before:.2f} → {after:.2f}% (against the grammar's probabilities)")
-        if other := result.details.get("other_test"):
-            pre, post = other["pre"], other["post"]
-            lines.append(
-                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f}%, "
-                f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
-            )
-    return "\n".join(lines)
+    """Format the table of results, and a line that explains it."""
+    legend = "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search."
+    return f"{translation_table(results)}\n{legend}"
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> Figure:

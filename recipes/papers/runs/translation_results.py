@@ -23,8 +23,6 @@ from hf_focal.reports.run_results import sections_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 
-from ..data.generated_translations import true_translation_errors
-
 if TYPE_CHECKING:  # reports of translations are read where sacreBLEU is not installed, too
     from sacrebleu.metrics import BLEU
 
@@ -64,14 +62,14 @@ def measure_translator(
     temperatures: Iterable[float],
     checkpoint: str | None,
 ) -> tuple[TranslationResult, list[dict[str, str]]]:
-    """Measure a translator on "test", and on "other_test" if there is one. All processes must call this.
+    """Measure a translator on "test". All processes must call this.
 
     Args:
         trainer: the trainer after training. Its `processing_class` is the tokenizer of both languages.
         trained: what the trainer's `train` returned.
         temperature: the temperature that was fitted on the validation set.
         encoded: the splits in the trainer's format.
-        splits: the same splits with the columns "source" and "target", and "target_log_probability" if that is known.
+        splits: the same splits with the columns "source" and "target".
         bleu: the BLEU metric of `sacrebleu`.
         temperatures: temperatures at which to translate, besides 1, the fitted temperature, and the temperatures in an
             earlier report of this run.
@@ -96,13 +94,6 @@ def measure_translator(
         "num_processes": trainer.args.world_size,
         "gamma_history": gamma_history(trainer.state.log_history),
     }
-    if "target_log_probability" in test.column_names:
-        tokenizer: Any = trainer.processing_class
-        details["true_calibration_error"] = true_translation_errors(
-            trainer.model, tokenizer, test, temperature, max_length=trainer.model.generation_config.max_length
-        )
-    if "other_test" in splits:
-        details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
     assert after is not None and trainer.fit is not None and trainer.fit.curves is not None  # T was fitted
     curves = trainer.fit.curves
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
@@ -121,19 +112,6 @@ def measure_translator(
     keys = ("source", "reference", "before", "after")
     lines = zip(sources, references, translations[1.0], translations[temperature.value], strict=True)
     return result, [dict(zip(keys, sides, strict=True)) for sides in itertools.islice(lines, _NUM_SAMPLES)]
-
-
-def _measure_other(
-    trainer: FocalSeq2SeqTrainer, temperature: Temperature, encoded: DatasetDict, splits: DatasetDict, bleu: "BLEU"
-) -> dict[str, dict[str, float]]:
-    """Measure token metrics and BLEU on "other_test" before T ("pre") and after T ("post")."""
-    references, scores = list(splits["other_test"]["target"]), {}
-    measured = trainer.measure(encoded["other_test"])
-    for when, T, metrics in zip(("pre", "post"), (1.0, temperature.value), measured, strict=True):
-        assert metrics is not None
-        lines = translate("other_test", encoded["other_test"], T, trainer)
-        scores[when] = metrics.compute() | {"bleu": bleu.corpus_score(lines, [references]).score}
-    return scores
 
 
 def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq2SeqTrainer) -> list[str]:

@@ -18,8 +18,7 @@ from files import strict_json
 from launched_translation import recipe
 from matplotlib.image import imread
 from packaging.version import Version
-from papers.data.generated_topics import true_calibration_error
-from papers.data.generated_translations import Grammar, generate_translations
+from papers.data.generated_translations import generate_translations
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.runs.translation_results import TranslationResult
 from processes import output_of, start
@@ -147,26 +146,6 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=5"]
 
 
-def test_the_true_calibration_error_is_that_of_the_grammar(compared):
-    """A sentence at a time, against the probability of every word."""
-    before, after = compared.results[1].details["true_calibration_error"]
-    for path, error in ((last_checkpoint(compared.focal), before), (compared.focal, after)):
-        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
-        vocabulary, probabilities, posteriors = tokenizer.get_vocab(), [], []
-        for source, target in zip(compared.test["source"], compared.test["target"], strict=True):
-            batch = tokenizer(source, text_target=target, return_tensors="pt")
-            with torch.no_grad():
-                probabilities.append(model(**batch).logits[0].softmax(-1))
-            for distribution in Grammar().next_word_distributions(source, target):
-                posteriors.append(torch.zeros(len(tokenizer), dtype=torch.float64))
-                for word, probability in distribution.items():
-                    if (name := f"▁{word}" if word else "</s>") in vocabulary:
-                        posteriors[-1][vocabulary[name]] = probability
-        expected = true_calibration_error(torch.cat(probabilities).numpy(), torch.stack(posteriors).numpy())
-        assert error == pytest.approx(expected, abs=1e-6)
-    assert after < before
-
-
 def test_the_saved_model_translates_at_its_temperature(compared):
     result, folder = compared.results[1], compared.focal
     T = result.temperature.value
@@ -197,42 +176,32 @@ def test_a_run_that_was_killed_while_it_translated_goes_on_there(compared, tmp_p
     assert result.bleu == compared.results[1].bleu
 
 
-def write_files(folder, train=120, test=19, other_test=9):
-    """Pairs as text files to train on, and as parquet to test on; the arguments that name them."""
+def write_files(folder, train=120, test=19):
     pairs = {
         name: generate_translations(size, seed=seed).rename_columns({"source": "en", "target": "de"})
-        for seed, (name, size) in enumerate({"train": train, "test": test, "other_test": other_test}.items())
+        for seed, (name, size) in enumerate({"train": train, "test": test}.items())
     }
     folder.mkdir(exist_ok=True)
-    for name in ("train", "other_test"):
-        for lang in ("en", "de"):
-            (folder / f"{name}.{lang}").write_text("\n".join(pairs[name][lang]) + "\n", encoding="utf-8")
-    pairs["test"].to_parquet(folder / "test.parquet")
-    files = {"train": folder / "train", "test": folder / "test.parquet", "other_test": folder / "other_test"}
-    return {f"{name}_file": path for name, path in files.items()}, pairs
+    files = {f"{name}_file": folder / f"{name}.parquet" for name in pairs}
+    for name, split in pairs.items():
+        split.to_parquet(files[f"{name}_file"])
+    return files, pairs
 
 
-def test_files_another_test_set_and_long_pairs(tmp_path, caplog, capsys):
-    files, pairs = write_files(tmp_path / "data")
+def test_files_and_long_pairs(tmp_path, caplog):
+    files, _ = write_files(tmp_path / "data")
     caplog.set_level("INFO")
-    (result,) = run(tmp_path / "out", **files, max_length=10)
-    training = recipe.load_data(recipe.TranslationDataArguments(**files, validation_size=20), 42)["train"]
+    run(tmp_path / "out", **files, max_length=10)
+    data_args = recipe.TranslationDataArguments(
+        **{name: str(file) for name, file in files.items()}, validation_size=20
+    )
+    training = recipe.load_data(data_args, 42)["train"]
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     sides = (tokenizer(training[side][:])["input_ids"] for side in ("source", "target"))
     long = sum(max(len(source), len(target)) > 10 for source, target in zip(*sides, strict=True))
     assert 0 < long < 100
     assert f"dropped {long} of 100 training pairs: over max_length" in caplog.messages
-    assert "true_calibration_error" not in result.details
     assert len(lines_of(tmp_path / "out" / "translations" / "test_T1.0.txt")) == 19
-    other = result.details["other_test"]
-    lines = lines_of(tmp_path / "out" / "translations" / "other_test_T1.0.txt")
-    assert other["pre"]["bleu"] == recipe.BLEU().corpus_score(lines, [list(pairs["other_test"]["de"])]).score
-    targets = tokenizer(pairs["other_test"]["de"][:], truncation=True, max_length=10)["input_ids"]
-    assert other["pre"]["num_samples"] == sum(map(len, targets))
-    assert "other test set, cross_entropy: ECE" in capsys.readouterr().out
-    files["other_test_file"].with_name("other_test.de").write_text("\n".join(["x"] * 9), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"content of other_test_file.de: '\w{64}' there, '\w{64}' now\)"):
-        run(tmp_path / "out", **files, max_length=10)
 
 
 def test_a_tokenizer_is_trained_once_for_the_same_texts(tmp_path, monkeypatch):
@@ -316,24 +285,16 @@ def test_two_processes(tmp_path):
     data_args, model_args, _, args = parse(command_line(tmp_path / "one", **options))
     splits = recipe.load_data(data_args, args.seed)
     tokenizer = recipe.load_tokenizer(model_args, splits)
-    encoded = {name: recipe.encode_pairs(splits[name], tokenizer, 24, cut=True) for name in ("test", "other_test")}
-    for path, temperature, metrics, when in (
-        (last_checkpoint(folder), 1.0, result.pre, "pre"),
-        (folder, T, result.post, "post"),
-    ):
-        for name in ("test", "other_test"):
-            lines = lines_of(folder / "translations" / f"{name}_T{temperature}.txt")
-            assert lines == generate(path, pairs[name]["en"])
-            bleu = recipe.BLEU().corpus_score(lines, [list(pairs[name]["de"])]).score
-            assert (result.bleu[temperature] if name == "test" else result.details[name][when]["bleu"]) == bleu
-            model = AutoModelForSeq2SeqLM.from_pretrained(path)
-            collator = DataCollatorForSeq2Seq(tokenizer, model=model)
-            trainer = FocalSeq2SeqTrainer(model, args, collator)
-            expected, _ = trainer.measure(encoded[name])
-            actual = metrics if name == "test" else result.details[name][when]
-            for key, value in expected.compute().items():
-                if actual[key] is not None:
-                    assert actual[key] == pytest.approx(value, rel=0, abs=1e-6, nan_ok=True), key
+    encoded = recipe.encode_pairs(splits["test"], tokenizer, 24, cut=True)
+    for path, temperature, metrics in ((last_checkpoint(folder), 1.0, result.pre), (folder, T, result.post)):
+        lines = lines_of(folder / "translations" / f"test_T{temperature}.txt")
+        assert lines == generate(path, pairs["test"]["en"])
+        assert result.bleu[temperature] == recipe.BLEU().corpus_score(lines, [list(pairs["test"]["de"])]).score
+        model = AutoModelForSeq2SeqLM.from_pretrained(path)
+        trainer = FocalSeq2SeqTrainer(model, args, DataCollatorForSeq2Seq(tokenizer, model=model))
+        expected, _ = trainer.measure(encoded)
+        for key, value in expected.compute().items():
+            assert metrics[key] == pytest.approx(value, rel=0, abs=1e-6, nan_ok=True), key
 
 
 @pytest.mark.parametrize(
@@ -342,8 +303,7 @@ def test_two_processes(tmp_path):
         ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe only, got 'beams'"),
         ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
         ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),
-        ({"train_file": "{data}/train"}, "test_file must be given"),
-        ({"train_file": "{data}/train", "test_file": "{data}/no"}, "there is no '{data}/no.en'"),
+        ({"train_file": "{data}/train.parquet"}, "test_file must be given"),
         (
             {"average_checkpoints": 3, "save_total_limit": 2},
             "average_checkpoints must be 1 with save_total_limit 2, got 3",
@@ -373,8 +333,7 @@ def test_an_error_of_the_user_is_one_line_before_training(options, message, inpu
 def inputs(tmp_path_factory):
     """Files, good and bad."""
     folder = tmp_path_factory.mktemp("inputs")
-    _, pairs = write_files(folder / "data", 40, 10, 10)
-    pairs["other_test"].to_parquet(folder / "data" / "other.parquet")
+    write_files(folder / "data", 40, 10)
     (folder / "unknown.yaml").write_text("beams: 4\n", encoding="utf-8")
     return folder
 
