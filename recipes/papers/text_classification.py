@@ -5,7 +5,7 @@ On the posts of 20 Newsgroups:
     python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
         --train_file train.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/newsgroups
 
-Without data arguments, on generated texts, whose true probabilities are known:
+Without data arguments, on generated texts:
 
     python recipes/papers/text_classification.py --config recipes/papers/configs/demo.yaml \
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
@@ -56,7 +56,7 @@ LONGEST_POST = 100_000  # no post of 20 Newsgroups has as many words
 
 @dataclass(kw_only=True)
 class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
-    """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
+    """The data. Without `dataset_name` or files, the recipe generates texts."""
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     label_column: str = field(default="label", metadata={"help": "The column, or columns, of labels."})

@@ -2,16 +2,17 @@
 `TreeLSTMForSequenceClassification`."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from datasets import Dataset, DatasetDict, Features, List, Value
+from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .tokenizer_training import train_words, word_level_tokenizer
 
 # Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
@@ -109,40 +110,6 @@ def _unescaped(word: str) -> str:
     return _ESCAPED.get(word) or word.replace("\\/", "/").replace("\\*", "*")
 
 
-def read_trees(path: str | Path) -> list[Tree]:
-    """Read a file with one bracketed tree per line, as in ``trainDevTestTrees_PTB`` (train.txt, dev.txt, test.txt).
-
-    Errors are those of `parse_tree`, with the file and the line (from 1).
-    """
-    return [tree for _, tree in _lines(path)]
-
-
-def load_trees(path: str | Path) -> Dataset:
-    """Read a file of trees, as `read_trees` does, into a dataset of sentences for the binary task.
-
-    The columns are `tree` (the line, an input of `encode_trees`), `text` (the words, separated by spaces), and `label`
-    (`ClassLabel` of the root: "negative", "positive", or -1, no label, for a neutral root).
-    """
-    columns: dict[str, list] = {"tree": [], "text": [], "label": []}
-    for line, tree in _lines(path):
-        columns["tree"].append(line)
-        columns["text"].append(" ".join(tree.words))
-        columns["label"].append(max(_BINARY[tree.labels[-1]], -1))
-    label = ClassLabel(names=["negative", "positive"])
-    return Dataset.from_dict(columns, Features(tree=Value("string"), text=Value("string"), label=label))
-
-
-def trees_or_file(file: str) -> Dataset | str:
-    """Return what `load_splits` takes: the trees of a .txt file, or another file as it is."""
-    return load_trees(file) if file.lower().endswith(".txt") and Path(file).is_file() else file
-
-
-def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            yield line.rstrip("\n"), parse_tree(line, f"{path}, line {number}")
-
-
 def train_leaf_tokenizer(
     trees: Iterable[str | Tree], vocab_size: int = 30_000, lowercase: bool = False
 ) -> PreTrainedTokenizerFast:
@@ -153,19 +120,11 @@ def train_leaf_tokenizer(
     is for word vectors of lowercase words. For lists of words (`is_split_into_words=True`), the tokenizer returns one
     id per word. `AutoTokenizer` loads saved tokenizers of this kind.
     """
-    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    if lowercase:
-        tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[ \t\n\r\x0b\x0c]+"), behavior="removed")
-    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
-    tokenizer.train_from_iterator((" ".join(tree.words) for tree in _parsed(trees)), trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        split_special_tokens=True,  # otherwise a word that contains "[PAD]" would become several tokens
-        model_input_names=["input_ids"],
-    )
+    separators = Regex(r"[ \t\n\r\x0b\x0c]+")
+    tokenizer = word_level_tokenizer(pre_tokenizers.Split(separators, behavior="removed"), lowercase)
+    texts = (" ".join(tree.words) for tree in _parsed(trees))
+    # Without `split_special_tokens`, a word that contains "[PAD]" would become several tokens.
+    return train_words(tokenizer, texts, vocab_size, split_special_tokens=True, model_input_names=["input_ids"])
 
 
 def _parsed(trees: Iterable[str | Tree]) -> Iterable[Tree]:

@@ -7,18 +7,9 @@ import torch
 from datasets import load_dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from papers.data.sentiment_trees import (
-    TreeCollator,
-    encode_trees,
-    load_trees,
-    parse_tree,
-    train_leaf_tokenizer,
-    trees_or_file,
-)
+from papers.data.sentiment_trees import TreeCollator, encode_trees, parse_tree, train_leaf_tokenizer
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from transformers import AutoTokenizer
-
-from hf_focal import load_splits
 
 ROCK = "(3 (2 (2 The) (2 Rock)) (4 (3 is) (2 .)))"
 
@@ -91,21 +82,6 @@ def test_malformed_trees(text, column, expected, got):
     with pytest.raises(ValueError) as error:
         parse_tree(text)
     assert str(error.value) == f"tree, column {column} must be {expected}, got {got}"
-
-
-def test_files_as_datasets_of_sentences(tmp_path):
-    path = tmp_path / "dev.txt"
-    path.write_text(f"{ROCK}\n(1 (2 -LRB-) (4 naïve))\n(2 so)\n", encoding="utf-8")
-    dataset = load_trees(path)
-    assert dataset.features["label"].names == ["negative", "positive"]
-    assert dataset[:] == {
-        "tree": [ROCK, "(1 (2 -LRB-) (4 naïve))", "(2 so)"],
-        "text": ["The Rock is .", "( naïve", "so"],
-        "label": [1, 0, -1],
-    }
-    path.write_text("(1 (2 a)\n")
-    with pytest.raises(ValueError, match=r"dev.txt, line 1, column 9 must be '\(' of a second child"):
-        load_trees(path)
 
 
 class TestTokenizer:
@@ -194,13 +170,3 @@ def test_the_treebank(real_data):
         assert binary["labels"][:] == [label for label in split["label"] if label >= 0]
         for tree, text in zip(parsed[name], split["text"], strict=True):
             assert " ".join(tree.words) == text.replace("\\/", "/").replace("\\*", "*")
-
-
-def test_files_of_trees(tmp_path):
-    for name, root in (("train", 1), ("test", 3)):
-        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
-        lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {f"{name}_file": trees_or_file(str(tmp_path / f"{name}.txt")) for name in ("train", "test")}
-    splits, _ = load_splits("text-classification", **files, validation_size=2)
-    assert splits["test"][0] == {"text": "word0 (", "labels": 1}
