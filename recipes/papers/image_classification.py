@@ -125,8 +125,7 @@ def main(argv: list[str]) -> list[RunResult]:
             pixels=pixels,
             optimizer_arguments=optimizer_args,
         )
-        names = data_args.card_names("scikit-learn's digits")
-        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, names, reports.write_report)
+        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, reports.write_report)
 
     return train_each_loss(
         train_one,

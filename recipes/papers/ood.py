@@ -36,7 +36,7 @@ from papers.data.gaussian_noise import DEVIATIONS, add_gaussian_noise
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.figures.ood_report import detection_table, shift_table, write_detection_report
-from papers.runs.detection_results import DetectionResult
+from papers.runs.detection_results import DetectionResult, detection_by_score
 from papers.runs.error_handling import after_start, run_recipe
 
 NOISE = "gaussian_noise"
@@ -169,11 +169,10 @@ def measure(
         severity: {"severity": severity, **calibration(scores, labels, classifier.temperature)}
         for severity, scores in shifted.items()
     }
-    return DetectionResult.measure(
+    return DetectionResult(
         classifier.loss,
         classifier.temperature,
-        known_logits,
-        logits,
+        detection=detection_by_score(known_logits, logits, classifier.temperature),
         shift={name: list(entries.values()) for name in ood.shift},
         in_distribution={side: entries[0][side] for side in ("pre", "post")},
     )

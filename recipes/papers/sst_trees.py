@@ -111,8 +111,7 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=TreeCollator(tokenizer.pad_token_id),
             optimizers=(build_optimizer(model, args, model_args), None),
         )
-        names = data_args.card_names("sentiment trees")
-        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits)
 
     return train_each_loss(train_one, runs, recipe_args, settings=(data_args, model_args), summary=sample_tables)
 

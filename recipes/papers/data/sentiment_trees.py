@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from .tokenizer_training import train_words, word_level_tokenizer
 # Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
-_LABELS = frozenset("01234")
+_LABELS = {label: int(label) for label in "01234"}
 # Binary label for each label from 0, "very negative", to 4, "very positive". Losses ignore -100, the label for
 # neutral.
 _BINARY = (0, 0, -100, 1, 1)
@@ -38,72 +38,48 @@ class Tree(NamedTuple):
     labels: list[int]
 
 
-@dataclass(slots=True)
-class _Bracket:
-    """An open bracket: its label, its word if it is a leaf, and the indices of its parsed children."""
-
-    label: int | None = None
-    word: str | None = None
-    children: list[int] = field(default_factory=list)
-
-
 def parse_tree(text: str, source: str = "tree") -> Tree:
     r"""Parse a tree of the form ``(label word)`` or ``(label (...) (...))``, of any depth and with any white space.
 
     Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, and ``\/`` and ``\*`` lose the
-    backslash. If the text is not one complete binary tree with labels from 0 to 4, a `ValueError` names `source`, the
-    column (from 1), and what was expected there.
+    backslash. If the text is not one complete binary tree with labels from 0 to 4, a `ValueError` names `source`.
     """
     tree = Tree([], [], [], [], [])
-    brackets: list[_Bracket] = []  # open brackets, the innermost last
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        kind = token if token in "()" else "w"
-        kinds, expected = _expected(tree, brackets)
-        is_label = kinds == "w"
-        if kind not in kinds or (is_label and token not in _LABELS):
-            raise ValueError(f"{source}, column {match.start() + 1} must be {expected}, got {token!r}")
-        if kind == "(":
-            brackets.append(_Bracket())
-        elif kind == ")":
-            number = _append(tree, brackets.pop())
-            if brackets:
-                brackets[-1].children.append(number)
-        elif is_label:
-            brackets[-1].label = int(token)
-        else:
-            brackets[-1].word = _unescaped(token)
-    kinds, expected = _expected(tree, brackets)
-    if kinds:
-        raise ValueError(f"{source}, column {len(text.rstrip()) + 1} must be {expected}, got the end")
+    open_brackets: list[list[str | int]] = [[]]  # what each holds so far: tokens, and the indices of parsed nodes
+    try:
+        for token in _TOKEN.findall(text):
+            if token == "(":
+                open_brackets.append([])
+            elif token == ")":
+                _append(tree, *open_brackets.pop())
+                open_brackets[-1].append(len(tree.labels) - 1)
+            else:
+                open_brackets[-1].append(token)
+        ((root,),) = open_brackets
+        if not isinstance(root, int):
+            raise TypeError
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"{source} must be one binary tree, such as '(3 (2 a) (3 treat))', with labels from 0 to 4, got {text!r}"
+        ) from None
     return tree
 
 
-def _expected(tree: Tree, brackets: list[_Bracket]) -> tuple[str, str]:
-    """Return the kinds of tokens that may follow, "(", ")", or "w" for words, and their description in errors."""
-    if not brackets:
-        return ("", "the end of the tree") if tree.labels else ("(", "'(' of a sentiment tree")
-    innermost = brackets[-1]
-    if innermost.label is None:
-        return "w", "a label from 0 to 4"
-    if innermost.word is not None or len(innermost.children) == 2:
-        return ")", "')'"
-    if innermost.children:
-        return "(", "'(' of a second child (a node has one word or two children)"
-    return "(w", "a word or '('"
-
-
-def _append(tree: Tree, node: _Bracket) -> int:
-    """Append a node whose children are in the tree, and return its index."""
-    left, right = node.children or (-1, -1)
-    if node.word is not None:
-        tree.words.append(node.word)
-    tree.height.append(1 + max(tree.height[left], tree.height[right]) if node.children else 0)
+def _append(tree: Tree, label: str | int, *content: str | int) -> None:
+    """Append a node with a word, or with the indices of two children; raise an error for anything else."""
+    match content:
+        case [str(word)]:
+            left = right = -1
+            height = 0
+            tree.words.append(_unescaped(word))
+        case [int(left), int(right)]:
+            height = 1 + max(tree.height[left], tree.height[right])
+        case _:
+            raise TypeError
     tree.left.append(left)
     tree.right.append(right)
-    assert node.label is not None
-    tree.labels.append(node.label)
-    return len(tree.labels) - 1
+    tree.height.append(height)
+    tree.labels.append(_LABELS[label])
 
 
 def _unescaped(word: str) -> str:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
-from hf_focal.reports.markdown_tables import before_after, columns_table, escaped
+from hf_focal.reports.markdown_tables import before_after, columns_table
 from hf_focal.reports.report_folder import write_comparison, write_run_files
 
 from ..runs.translation_results import TranslationResult
@@ -105,23 +105,13 @@ def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> 
     pd.concat(curves, names=["loss", "temperature"]).to_csv(path, lineterminator="\n")
 
 
-def write_translation_report(
-    folder: str | Path, result: TranslationResult, samples: Sequence[Mapping[str, str]]
-) -> list[Path]:
-    """Write the report of one run: the files of `write_report`, curves.png, curves.csv, and samples.md.
+def write_translation_report(folder: str | Path, result: TranslationResult) -> list[Path]:
+    """Write the report of one run: the files of `write_report`, curves.png, and curves.csv.
 
-    Each sample is a translated sentence with the keys "source", "reference", "before" (the translation at T = 1), and
-    "after" (the translation at the fitted T). metrics.json is written last: if it exists, the report is complete.
-    Returns the paths of the files.
+    metrics.json is written last: if it exists, the report is complete. Returns the paths of the files.
     """
-    folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
-    paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
-    keys = {"source": "Source", "reference": "Reference", "before": "T = 1"}
-    keys["after"] = f"T = {result.temperature.value:.4g}"
-    lines = [f"# Translations, {escaped(result.loss)}\n"]
-    for number, sample in enumerate(samples, start=1):
-        lines += [f"\n## {number}\n\n", *(f"- {title}: {escaped(sample[key])}\n" for key, title in keys.items())]
-    examples.write_text("".join(lines), encoding="utf-8")
+    folder, metrics = Path(folder), Path(folder, "metrics.json")
+    paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result])]
     result.save(metrics)
     return [*paths, metrics]
 

@@ -3,7 +3,7 @@
 from .cifar_densenet import CifarDenseNetConfig, CifarDenseNetForImageClassification
 from .cifar_networks import CIFAR_NETWORKS, cifar_config
 from .cifar_resnet import CifarResNetConfig, CifarResNetForImageClassification
-from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
+from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification
 from .translation_transformer import transformer_config
 from .tree_lstm import TreeLSTMConfig, TreeLSTMForSequenceClassification
 
@@ -18,6 +18,5 @@ __all__ = [
     "TreeLSTMConfig",
     "TreeLSTMForSequenceClassification",
     "cifar_config",
-    "load_embeddings",
     "transformer_config",
 ]

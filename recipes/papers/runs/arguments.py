@@ -4,7 +4,6 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -41,11 +40,6 @@ class DatasetArguments(DataArguments):
     def names_data(self) -> bool:
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
-
-    def card_names(self, default: str) -> dict[str, str | None]:
-        """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
-        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
-        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
 
 
 @dataclass(kw_only=True)
@@ -188,15 +182,12 @@ def parse_experiment(
         transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.push_to_hub:
+        raise ValueError("push_to_hub must be false, got True: these recipes do not publish their models")
     if args.resume_from_checkpoint is not None:
         raise ValueError(
             f"resume_from_checkpoint must not be given, got {args.resume_from_checkpoint!r}: a run resumes from the "
             "last complete checkpoint of its output_dir"
-        )
-    if len(runs) > 1 and args.deepspeed_plugin is not None:
-        raise ValueError(
-            f"losses must be one under DeepSpeed, which allows one training per process, got {len(runs)}: start one "
-            "run with --loss for each"
         )
     return recipe, runs
 

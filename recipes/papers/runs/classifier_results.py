@@ -1,6 +1,6 @@
 """Train a recipe's classifier, correct it, and measure it on the test set: the result and its tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,9 @@ def run_classifier(
     recipe_args: SampleClassifierArguments,
     test_dataset: Any,
     splits: DatasetDict,
-    card_names: Mapping[str, str | None],
     write_report: Callable[[Path, RunResult], None] = write_experiment_report,
 ) -> RunResult:
-    """Train a classifier of whole samples, fit T, measure it, and save it with its card and report.
+    """Train a classifier of whole samples, fit T, measure it, and save it with its report.
 
     For one label per sample, the logits and labels of the validation and test sets are kept in logits.npz. T is fitted
     on the trainer's validation set. `write_report`, given the report's folder and the result,
@@ -50,7 +49,6 @@ def run_classifier(
     predictions = trainer.predict(test_dataset)
     result = measure_classifier(trainer, trained, predictions, splits)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, **card_names)
     if trainer.args.process_index == 0:
         if validation_predictions is not None:
             arrays: dict[str, Any] = {}
@@ -58,8 +56,6 @@ def run_classifier(
                 arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
             np.savez_compressed(folder / "logits.npz", **arrays)
         write_report(folder / "report", result)
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub(result=result, **card_names)
     return result
 
 

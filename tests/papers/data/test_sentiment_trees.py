@@ -1,5 +1,6 @@
 """Parsing, encoding and batching of sentiment trees."""
 
+import re
 import sys
 
 import pytest
@@ -62,26 +63,27 @@ def test_depth_is_not_bounded_by_the_stack():
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "expected", "got"),
+    "text",
     [
-        ("", 1, "'(' of a sentiment tree", "the end"),
-        ("(", 2, "a label from 0 to 4", "the end"),
-        ("(2", 3, "a word or '('", "the end"),
-        ("(2 (2 a) (2 b)", 15, "')'", "the end"),
-        ("(2 (2 a)", 9, "'(' of a second child (a node has one word or two children)", "the end"),
-        ("(2 a))", 6, "the end of the tree", "')'"),
-        ("(2 (a) (2 b))", 5, "a label from 0 to 4", "'a'"),
-        ("(2 (5 a) (2 b))", 5, "a label from 0 to 4", "'5'"),
-        ("(2 (3) (2 b))", 6, "a word or '('", "')'"),
-        ("(2 (2 a) (2 b) (2 c))", 16, "')'", "'('"),
-        ("(2 a (2 b))", 6, "')'", "'('"),
-        ("(2 (2 (2 a)) (2 b))", 12, "'(' of a second child (a node has one word or two children)", "')'"),
+        *(
+            "",
+            "a",
+            "(",
+            "(2",
+            "(2 (2 a) (2 b)",
+            "(2 (2 a)",
+            "(2 a))",
+            "(2 a) (2 b)",
+            "(2 (a) (2 b))",
+            "(2 (5 a) (2 b))",
+        ),
+        *("(2 (3) (2 b))", "(2 (2 a) (2 b) (2 c))", "(2 a (2 b))", "(2 (2 a) b)", "(2 a b)", "(2 (2 (2 a)) (2 b))"),
+        *("((2 a) (2 b))", "(3a b)", ")", "(2 a) b"),
     ],
 )
-def test_malformed_trees(text, column, expected, got):
-    with pytest.raises(ValueError) as error:
+def test_malformed_trees(text):
+    with pytest.raises(ValueError, match=f"^tree must be one binary tree, .* got {re.escape(repr(text))}$"):
         parse_tree(text)
-    assert str(error.value) == f"tree, column {column} must be {expected}, got {got}"
 
 
 class TestTokenizer:
@@ -143,9 +145,9 @@ class TestEncoding:
         assert TreeCollator(pad_token_id=9)([dataset[0], dataset[2]])["input_ids"][1, 1:].tolist() == [9] * 3
 
     def test_errors(self, tokenizer):
-        with pytest.raises(ValueError, match=r"trees\[1\], column 5 must be '\)', got the end"):
+        with pytest.raises(ValueError, match=r"trees\[1\] must be one binary tree"):
             encode_trees(["(3 a)", "(3 a"], tokenizer)
-        with pytest.raises(ValueError, match=r"trees\[0\], column 2 must be a label from 0 to 4, got '3a'"):
+        with pytest.raises(ValueError, match=r"trees\[0\] must be one binary tree"):
             train_leaf_tokenizer(["(3a b)"])
         pieces = train_bpe_tokenizer(["a b c"])
         with pytest.raises(

@@ -81,7 +81,7 @@ def test_images_against_noise_and_by_its_severity(images, tmp_path):
             assert actual["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
     (saved,) = json.loads((tmp_path / "detection.json").read_text())
     assert saved["detection"] == result.detection
-    assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
+    assert {"table.md", "shift.csv", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
 
 
 def test_a_temperature_that_is_in_no_weight(images, tmp_path):

@@ -260,6 +260,7 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must not be given, got '/nope': a run"),
+        ({"push_to_hub": "true"}, "push_to_hub must be false, got True"),
         (
             {"temperature_objective": "adaece", "multi_label": "true"},
             "temperature_objective, for several labels, must be one of ece, nll, got 'adaece'",
@@ -295,14 +296,6 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
     del settings["adam_epsilon"], settings["accelerator_config"]
     (folder / "run.json").write_text(json.dumps(settings))
     run(folder, loss="focal:gamma=3")
-
-
-def test_a_run_is_published_with_its_report(hub, tmp_path):
-    (result,) = run(tmp_path / "texts", loss="flsd53", push_to_hub="true", hub_model_id="team/texts")
-    held = hub.repositories["team/texts"]
-    assert {"README.md", "config.json", "report/metrics.json", "report/reliability_after.png"} <= set(held)
-    assert json.loads(held["config.json"])["calibration"]["temperature"] == result.temperature.value
-    assert "trained on a generated corpus" in held["README.md"].decode()
 
 
 # Posts of 20 Newsgroups, with the network as in the papers' code.
