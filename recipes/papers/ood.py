@@ -12,6 +12,7 @@ run this script with `accelerate launch`.
 """
 
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,6 @@ from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.figures.ood_report import detection_table, shift_table, write_detection_report
 from papers.runs.detection_results import DetectionResult, detection_by_score
-from papers.runs.error_handling import after_start, run_recipe
 
 NOISE = "gaussian_noise"
 
@@ -204,13 +204,10 @@ def main(argv: list[str]) -> list[DetectionResult]:
     results = []
     for number, name in enumerate(ood.models, start=1):
         logging.info("%s (%d of %d)", name, number, len(ood.models))
-        with after_start(f"measuring {name}"):
-            classifier = Classifier(name, args)
-            results.append(measure(classifier, ood, known, out, args.seed))
+        results.append(measure(Classifier(name, args), ood, known, out, args.seed))
 
     if args.process_index == 0:
-        with after_start("writing the report"):
-            written = write_detection_report(args.output_dir, results)
+        written = write_detection_report(args.output_dir, results)
         print(f"\n{detection_table(results)}")
         for name in ood.shift:
             print(shift_table(results, name))
@@ -220,4 +217,4 @@ def main(argv: list[str]) -> list[DetectionResult]:
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

@@ -8,6 +8,7 @@ The model is trained on every labeled node of the trees, and measured on the roo
 reuses a finished one.
 """
 
+import sys
 from dataclasses import dataclass, field
 
 from datasets import DatasetDict
@@ -21,7 +22,6 @@ from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_
 from papers.models import TreeLSTMConfig
 from papers.runs.arguments import DatasetArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
@@ -117,4 +117,4 @@ def main(argv: list[str]) -> list[RunResult]:
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

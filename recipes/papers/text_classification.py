@@ -16,6 +16,7 @@ recipes/papers/text_classification.py ...`. Running the same command again resum
 finished one.
 """
 
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -47,7 +48,6 @@ from papers.runs.arguments import (
     parse_experiment,
 )
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
@@ -200,4 +200,4 @@ def main(argv: list[str]) -> list[RunResult]:
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

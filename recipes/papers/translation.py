@@ -15,6 +15,7 @@ Running the same command again resumes an interrupted run and reuses a finished 
 """
 
 import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +36,6 @@ from papers.figures.translation_report import (
 from papers.models import transformer_config
 from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
 from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.translation_results import measure_translator
 
@@ -216,4 +216,4 @@ def main(argv: list[str]) -> list:
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])
