@@ -17,6 +17,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from datasets import DatasetDict
@@ -36,7 +37,7 @@ from papers.runs.classifier_results import run_classifier
 from papers.runs.image_models import ImageModelArguments
 from papers.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.reports import ImageReports
+from papers.runs.reports import write_image_comparison, write_image_report
 
 
 @dataclass(kw_only=True)
@@ -111,7 +112,6 @@ def main(argv: list[str]) -> list[RunResult]:
         splits, class_names = load_data(data_args, args.seed)
     pixels = model_args.pixel_format()
     images = decode(data_args, splits, pixels, args.seed)
-    reports = ImageReports(images["test"], class_names, args.seed)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> list[RunResult]:
             pixels=pixels,
             optimizer_arguments=optimizer_args,
         )
-        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, reports.write_report)
+        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, write_image_report)
 
     return train_each_loss(
         train_one,
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> list[RunResult]:
         recipe_args,
         settings=(replace(data_args, max_decoded_gib=0), model_args, optimizer_args),
         summary=image_tables,
-        compare=reports.write_comparison,
+        compare=partial(write_image_comparison, images=images["test"], class_names=class_names, seed=args.seed),
     )
 
 

@@ -57,11 +57,6 @@ class GPCNNConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     unk_token_id: int | None = None
 
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        # Networks that were saved before there were variants are strided.
-        return super().from_dict({"variant": "strided"} | config_dict, **kwargs)
-
     def validate_sizes(self) -> None:
         check.at_least(1, self, "vocab_size", "embedding_size", "num_filters", "kernel_size", "pool_size")
         check.at_least(1, self, "num_layers", "hidden_size", "max_words")

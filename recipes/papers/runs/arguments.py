@@ -179,7 +179,6 @@ def parse_experiment(
             run.disable_tqdm = run.disable_tqdm or not sys.stderr.isatty()
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
-        transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     if args.push_to_hub:
@@ -190,8 +189,3 @@ def parse_experiment(
             "last complete checkpoint of its output_dir"
         )
     return recipe, runs
-
-
-def _no_load_report(record: logging.LogRecord) -> bool:
-    """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
-    return "LOAD REPORT" not in record.getMessage()

@@ -16,6 +16,15 @@ TIMM_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"resnet110": ("resnet50"
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
 
+def is_timm_model(name: str) -> bool:
+    """Return whether timm has an architecture; False if timm cannot be imported."""
+    try:
+        import timm
+    except Exception:  # not installed, or its torchvision does not match torch
+        return False
+    return timm.is_model(name)
+
+
 @dataclass
 class ImageModelArguments:
     """The network and its pixel format. The arguments of the format are for networks trained from scratch."""
@@ -46,21 +55,11 @@ class ImageModelArguments:
             if values is not None and (len(values) != 3 or min(values) < 0 or (name == "image_std" and 0 in values)):
                 raise ValueError(f"{name} must be 3 numbers, for red, green and blue, got {values}")
         name = self.model_name_or_path
-        if name in CIFAR_NAMES or self.is_pretrained:
-            return
-        try:
-            import timm
-        except Exception as error:  # not installed, or its torchvision does not match torch
+        if not (name in (*CIFAR_NAMES, *TIMM_VARIANTS) or self.is_pretrained or is_timm_model(name)):
             check.model_name(name, CIFAR_NAMES)
             raise ValueError(
-                f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, got {name!r}; timm, which might know it, "
-                f"cannot be imported: {error}"
-            ) from error
-        if name not in TIMM_VARIANTS and not timm.is_model(name):
-            check.model_name(name, CIFAR_NAMES)
-            raise ValueError(
-                f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, an architecture of timm, a Hub id or a folder, "
-                f"got {name!r}"
+                f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, an architecture of timm, if timm can be "
+                f"imported, a Hub id, or a folder, got {name!r}"
             )
 
     @property

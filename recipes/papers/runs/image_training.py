@@ -8,15 +8,7 @@ from accelerate.utils import broadcast
 from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
-from transformers import (
-    BitImageProcessorPil,
-    PreTrainedModel,
-    TimmWrapperConfig,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import BitImageProcessorPil, PreTrainedModel, TimmWrapperConfig, TrainerCallback, TrainerState
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_focal.trainer import FocalTrainer
@@ -61,13 +53,8 @@ class NextEpoch(TrainerCallback):
     """Calls `set_epoch` of the training set on every process; accelerate does this on one process only."""
 
     def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
-    ) -> None:
+        self, args: Any, state: TrainerState, control: Any, train_dataloader: Any = None, **kwargs: Any
+    ):
         train_dataloader.dataset.set_epoch(int(state.epoch))
 
 

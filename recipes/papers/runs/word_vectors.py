@@ -43,10 +43,7 @@ class WordVectorArguments:
 def load_word_vectors(
     arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int, *, zero_unknown: bool = False
 ) -> torch.Tensor | None:
-    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given.
-
-    Words that are not in the file get random vectors, or zeros with `zero_unknown`.
-    """
+    """Read the vectors of the tokenizer's tokens from `embeddings_file`, if it is given, as `load_embeddings` does."""
     if arguments.embeddings_file is None:
         return None
     set_seed(seed)

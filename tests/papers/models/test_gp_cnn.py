@@ -1,7 +1,5 @@
 """The global-pooling CNN."""
 
-import json
-
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
@@ -100,14 +98,6 @@ def test_saved_and_loaded_by_the_auto_classes(model, tmp_path):
     assert all(getattr(loaded.config, name) == value for name, value in SMALL.items())
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value)
-
-
-def test_networks_saved_before_there_were_variants_are_strided(tmp_path):
-    GPCNNConfig(dropout=0.0).save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert GPCNNConfig.from_pretrained(tmp_path).variant == saved.pop("variant") == "official"
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    assert AutoConfig.from_pretrained(tmp_path).variant == "strided"
 
 
 def test_initial_weights():
