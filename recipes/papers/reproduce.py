@@ -24,6 +24,7 @@ import yaml
 
 from hf_focal.cli.recipe_arguments import parse_arguments
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
 
 RECIPES = Path(__file__).resolve().parent
@@ -37,18 +38,12 @@ class ReproduceArguments:
 
     table: list[str] = field(metadata={"help": "Paper and number: mukhoti2020:1. Several tables share runs."})
     output_dir: str = field(metadata={"help": "Runs are saved in DATASET/MODEL/LOSS/seed_N in it."})
-    rows: list[str] | None = field(
-        default=None, metadata={"help": "20_newsgroups/gp_cnn, or 20_newsgroups for all its models. Default: all."}
-    )
-    losses: list[str] | None = field(default=None, metadata={"help": "Losses, under the table's names. Default: all."})
-    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Seeds of the runs of each cell."})
-    data: list[str] = field(
-        default_factory=list, metadata={"help": "DATASET=FOLDER of parquet files, to use instead of the Hub."}
-    )
-    overrides: list[str] = field(
-        default_factory=list, metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15."}
-    )
-    dry_run: bool = field(default=False, metadata={"help": "Only print the plan."})
+    rows: list[str] | None = argument(None, "20_newsgroups/gp_cnn, or 20_newsgroups for all its models. Default: all.")
+    losses: list[str] | None = argument(None, "Losses, under the table's names. Default: all.")
+    seeds: list[int] = argument([1, 2, 3], "Seeds of the runs of each cell.")
+    data: list[str] = argument([], "DATASET=FOLDER of parquet files, to use instead of the Hub.")
+    overrides: list[str] = argument([], "NAME=VALUE, arguments of every run: num_train_epochs=15.")
+    dry_run: bool = argument(False, "Only print the plan.")
 
     def __post_init__(self):
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):

@@ -1,13 +1,14 @@
 """Networks of the image classification recipe: arguments, and pixel formats."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoModelForImageClassification, PreTrainedModel, TimmWrapperConfig
 
 from .. import checks as check
+from ..argument_fields import argument
 from ..data.pixel_format import PixelFormat
 from ..models import CIFAR_NETWORKS, cifar_config
 
@@ -30,21 +31,15 @@ class ImageModelArguments:
     """The network and its pixel format. The arguments of the format are for networks trained from scratch."""
 
     _argument_group_name = "model"
-    model_name_or_path: str = field(
-        default="cifar_resnet20",
-        metadata={
-            "help": f"{', '.join(CIFAR_NAMES)}, {', '.join(TIMM_VARIANTS)}, or timm's, such as 'resnet18', trained "
-            "from scratch; or the Hub id or folder of a pretrained network."
-        },
+    model_name_or_path: str = argument(
+        "cifar_resnet20",
+        f"{', '.join(CIFAR_NAMES)}, {', '.join(TIMM_VARIANTS)}, or timm's, such as 'resnet18', trained "
+        "from scratch; or the Hub id or folder of a pretrained network.",
     )
-    image_size: int | None = field(
-        default=None, metadata={"help": "Pixels per side. Default: 32, or timm's for its architectures."}
-    )
-    crop_pct: float | None = field(
-        default=None, metadata={"help": "That side as a share of the resized image's side. Default: 1, or timm's."}
-    )
-    image_mean: list[float] | None = field(default=None, metadata={"help": "Mean of each channel, from 0 to 1."})
-    image_std: list[float] | None = field(default=None, metadata={"help": "Standard deviation of each channel."})
+    image_size: int | None = argument(None, "Pixels per side. Default: 32, or timm's for its architectures.")
+    crop_pct: float | None = argument(None, "That side as a share of the resized image's side. Default: 1, or timm's.")
+    image_mean: list[float] | None = argument(None, "Mean of each channel, from 0 to 1.")
+    image_std: list[float] | None = argument(None, "Standard deviation of each channel.")
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "image_size")

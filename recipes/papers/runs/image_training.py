@@ -1,6 +1,6 @@
 """The trainer of the papers' image classifiers, their SGD, and the image processors to save."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_focal.trainer import FocalTrainer
 
 from .. import checks as check
+from ..argument_fields import argument
 from ..data.image_batches import collate, prepare_batch
 from ..data.pixel_format import PixelFormat
 
@@ -23,15 +24,11 @@ class OptimizerArguments:
     """Options that the papers' training needs besides `transformers.TrainingArguments`."""
 
     _argument_group_name = "optimizer"
-    momentum: float = field(
-        default=0.9, metadata={"help": "Momentum of --optim sgd, which decays all weights, as in the papers."}
-    )
-    milestones: str | None = field(
-        default=None,
-        metadata={
-            "help": "Fractions of the training after which to divide the learning rate by 10, instead of "
-            "lr_scheduler_type: '150/350,250/350'."
-        },
+    momentum: float = argument(0.9, "Momentum of --optim sgd, which decays all weights, as in the papers.")
+    milestones: str | None = argument(
+        None,
+        "Fractions of the training after which to divide the learning rate by 10, instead of "
+        "lr_scheduler_type: '150/350,250/350'.",
     )
 
     def __post_init__(self) -> None:

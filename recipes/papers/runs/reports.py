@@ -71,8 +71,8 @@ def write_image_comparison(
 ) -> None:
     """Write the comparison of image classifiers, which also has confidence.md and examples.png.
 
-    The examples are test `images` that all runs classify correctly, and others that all misclassify. The folders of the
-    runs, with logits.npz, are beside `folder`.
+    The examples are test `images` that all runs classify correctly, and others that all misclassify. The folders of
+    the runs, with logits.npz, are beside `folder`.
     """
     write_classifier_comparison(folder, results)
     (folder / "confidence.md").write_text(confidence_table(results), encoding="utf-8")
