@@ -38,7 +38,7 @@ from papers.data.gaussian_noise import DEVIATIONS, add_gaussian_noise
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.figures.ood_report import detection_table, shift_table, write_detection_report
-from papers.runs.detection_results import DetectionResult, detection_by_score
+from papers.metrics.ood_metrics import DetectionResult, detection_by_score
 
 NOISE = "gaussian_noise"
 

@@ -100,15 +100,18 @@ def plan_runs(arguments: ReproduceArguments) -> list[CellRun]:
 
 def select_cells(arguments: ReproduceArguments) -> list[PaperCell]:
     """Return the cells of the tables that the arguments `table`, `rows`, and `losses` select."""
-    papers = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
-    known = {f"{paper}:{number}": cells for paper, tables in papers.items() for number, cells in tables.items()}
+    known = {
+        f"{path.stem}:{number}": cells
+        for path in sorted(TABLES.glob("*.csv"))
+        for number, cells in read_paper_tables(path).items()
+    }
     for table in arguments.table:
         check.choice("table", table, list(known))
     cells = [cell for table in arguments.table for cell in known[table]]
-    for row in arguments.rows or ():
-        check.choice("rows", row, list(dict.fromkeys(name for cell in cells for name in cell.row_names)))
-    for loss in arguments.losses or ():
-        check.choice("losses", loss, list(dict.fromkeys(cell.loss for cell in cells)))
+    choices = {"rows": [name for cell in cells for name in cell.row_names], "losses": [cell.loss for cell in cells]}
+    for argument_name, names in choices.items():
+        for name in getattr(arguments, argument_name) or ():
+            check.choice(argument_name, name, list(dict.fromkeys(names)))
     selected = []
     for table in arguments.table:
         matching = [

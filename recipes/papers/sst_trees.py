@@ -39,7 +39,6 @@ class TreeDataArguments(DatasetArguments):
 class TreeModelArguments(WordVectorArguments):
     """The Tree-LSTM."""
 
-    model_name_or_path: str = argument("tree_lstm", "Must be 'tree_lstm'.")
     memory_size: int = argument(150, "Width of a node's memory.")
     dropout: float = argument(0.5, "Dropout before the head.")
     output_gate: bool = argument(True, "Give inner nodes an output gate.")
@@ -50,11 +49,6 @@ class TreeModelArguments(WordVectorArguments):
         super().__post_init__()
         check.at_least(1, self, "memory_size")
         check.fraction(self, "dropout")
-        if self.model_name_or_path != "tree_lstm":
-            raise ValueError(
-                f"model_name_or_path must be 'tree_lstm', got {self.model_name_or_path!r}: "
-                "recipes/papers/text_classification.py fine-tunes encoders"
-            )
 
 
 ARGUMENTS = (TreeDataArguments, TreeModelArguments, SampleClassifierArguments, FocalTrainingArguments)

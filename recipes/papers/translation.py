@@ -76,8 +76,9 @@ class TransformerArguments:
 class TranslationArguments(TemperatureArguments):
     """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
 
-    bleu_temperatures: str = argument(
-        "0.5,0.75,1,1.25,1.5,2", "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."
+    bleu_temperatures: list[float] = argument(
+        [0.5, 0.75, 1.0, 1.25, 1.5, 2.0],
+        "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one.",
     )
     length_penalty: float = argument(
         0.6, "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
@@ -87,17 +88,8 @@ class TranslationArguments(TemperatureArguments):
         super().__post_init__()
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
-        self.temperatures()
-
-    def temperatures(self) -> set[float]:
-        """Return the temperatures in `bleu_temperatures`, together with 1."""
-        try:
-            values = [float(text) for text in self.bleu_temperatures.split(",")]
-        except ValueError:
-            values = [math.nan]
-        if not all(0 < value < math.inf for value in values):
-            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures!r}")
-        return {*values, 1.0}
+        if not all(0 < value < math.inf for value in self.bleu_temperatures):
+            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures}")
 
 
 @dataclass
@@ -188,7 +180,7 @@ def main(argv: list[str]) -> list:
             average_last_checkpoints(trainer, args.average_checkpoints)
 
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        references, temperatures = splits["test"]["target"][:], recipe_args.temperatures()
+        references, temperatures = splits["test"]["target"][:], recipe_args.bleu_temperatures
         result = measure_translator(trainer, trained, temperature, encoded["test"], references, bleu, temperatures)
         trainer.save_calibrated()
         if args.process_index == 0:
@@ -205,7 +197,7 @@ def main(argv: list[str]) -> list:
         settings=(data_args, model_args, settings),
         summary=translation_summary,
         compare=write_translation_comparison,
-        reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
+        reusable=lambda result: result.bleu.keys() >= {*recipe_args.bleu_temperatures},
     )
 
 

@@ -97,10 +97,6 @@ class TemperatureArguments:
     def __post_init__(self) -> None:
         check.choice("temperature_objective", self.temperature_objective, self.objectives)
 
-    def reusable(self, result: Any) -> bool:
-        """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
-        return result.temperature.objective == self.temperature_objective
-
 
 @dataclass
 class SampleClassifierArguments(TemperatureArguments):

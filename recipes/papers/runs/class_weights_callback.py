@@ -14,6 +14,7 @@ from hf_focal.losses.batch_losses import hits_and_counts, sum_over_processes
 from hf_focal.losses.checks import sum_dtype
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer.focal_trainer import FocalTrainer
+from hf_focal.validation import check_count
 
 _KEY = "class_weights"
 
@@ -33,8 +34,7 @@ class ClassWeightsCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: FocalTrainer, every: int, gamma: float = 1.0):
-        if every < 1:
-            raise ValueError(f"every must be at least 1 step, got {every}")
+        check_count("every", every)
         if trainer.head is Head.LABELS:
             raise ValueError("trainer must have a model of one class per sample for class weights, got one of labels")
         self.trainer, self.every, self.gamma = trainer, every, gamma

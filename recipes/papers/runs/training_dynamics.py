@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_utils import IntervalStrategy, has_length
+from transformers.trainer_utils import IntervalStrategy
 
 from hf_focal.losses import Loss, MarginLoss
 from hf_focal.metrics import CalibrationMetrics
@@ -43,32 +43,27 @@ _EDGES = 10 ** np.linspace(-6, 3, 37)
 class DynamicsCallback(TrainerCallback):
     """Measures the model before the first step and after each epoch.
 
-    Add the callback to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. The
-    callback evaluates a fixed subset of the training set and a fixed subset of the test set, both without dropout. It
-    does not affect the training steps. Results are logged as metrics whose names begin with ``dynamics_``, followed by
+    Add the callback to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. It
+    evaluates fixed subsets of the training set and of the test set without dropout, and does not affect the training.
+    Results are logged as metrics whose names begin with ``dynamics_``, followed by
 
-    - ``train_`` or ``test_`` and the name of a metric of that subset: ``nll`` or ``entropy``, in nats; ``nll`` or
-      ``entropy`` with the suffix ``_correct`` or ``_incorrect``, which are means over the correctly or the wrongly
-      predicted samples; ``error``, ``ece``, or ``adaece`` (bins of equal mass), as fractions. Undefined values, such
-      as the NLL of wrong predictions when there are none, are left out.
+    - ``train_`` or ``test_`` and a metric of that subset: ``nll`` or ``entropy``, in nats, maybe with the suffix
+      ``_correct`` or ``_incorrect`` for a mean over the correctly or the wrongly predicted samples; ``error``,
+      ``ece``, or ``adaece``, as fractions. Undefined values are left out.
     - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
     - ``feature_norm``: the mean L2 norm of that layer's input h over the training samples.
     - ``gradient_norm``: the mean over the training samples of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of
-      one sample and z its logits. This metric is left out for a loss that is not a `MarginLoss`, such as MMCE,
-      which depends on more than one sample.
+      one sample and z its logits; only for a `MarginLoss`, which is a sum over samples.
 
-    `trainer.state.log_history` also receives the mean confidence and the accuracy of each of `args.calibration_bins`
-    bins of equal mass and, at the epochs in `epochs`, 25 bins of a reliability diagram and a histogram of the gradient
-    norms. `dynamics_history` collects the metrics, bins, and histograms, even after training is resumed.
-
-    Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of the
-    samples. Examples are a head that classifies all tokens and picks one of them, and the Tree-LSTM.
+    `dynamics_history` collects them, even after training is resumed, with the mean confidence and the accuracy of each
+    of `args.calibration_bins` bins of equal mass and, at the epochs in `epochs`, 25 bins of a reliability diagram and
+    a histogram of the gradient norms. Feature and gradient norms are left out, with a warning, if the outputs of the
+    last layer are not the logits of the samples, as in the Tree-LSTM.
 
     Args:
-        trainer: a `FocalTrainer` with a classifier, neither compiled (`torch_compile`) nor sharded (FSDP, ZeRO-3),
-            whose head ends in one linear layer.
-        test_dataset: labeled data, or the key of one of several evaluation sets. The default is the trainer's
-            calibration set or, without one, the trainer's evaluation set.
+        trainer: a `FocalTrainer` with a classifier, neither compiled nor sharded (FSDP, ZeRO-3), whose head ends in
+            one linear layer.
+        test_dataset: labeled data, or the key of an evaluation set; by default, the calibration or evaluation set.
         num_samples: number of samples drawn from each of the two sets, with the seed `args.seed`. The default is a
             twentieth of the training set, at most 1,000: measuring then takes a few percent of an epoch's time.
         epochs: epochs whose reliability diagrams and gradient norms are kept, counted from 1; 0 is before the first
@@ -90,10 +85,6 @@ class DynamicsCallback(TrainerCallback):
             raise ValueError("args.torch_compile must be False, got True: hooks do not run in compiled models")
         if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
             raise ValueError("model must be whole on each process, got one that FSDP or ZeRO-3 shards")
-        if not has_length(trainer.train_dataset):
-            raise ValueError(
-                f"train_dataset must have a length to be sampled, got {type(trainer.train_dataset).__name__}"
-            )
         if num_samples is None:
             num_samples = min(max(len(trainer.train_dataset) // 20, 1), 1000)
         check_count("num_samples", num_samples)
@@ -273,8 +264,6 @@ def _last_linear(model: nn.Module) -> nn.Linear:
 
 def _sample(dataset: Any, size: int, seed: int) -> Dataset:
     """Draw at most `size` samples of the dataset. The same seed draws the same samples."""
-    if not has_length(dataset):
-        raise ValueError(f"test_dataset must have a length to be sampled, got {type(dataset).__name__}")
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
     indices = order[:size].sort().values.tolist()
     # Keep the type: the Trainer removes unused columns only from a `datasets.Dataset`.
