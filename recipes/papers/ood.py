@@ -190,6 +190,7 @@ def main(argv: list[str]) -> list[DetectionResult]:
     ood, args = parse_arguments((OODArguments, TrainingArguments), argv, description=__doc__.splitlines()[0])
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     args.remove_unused_columns = args.dataloader_drop_last = False
+    args.train_sampling_strategy = "random"  # Trainer would reorder the predictions if it grouped by length
     with args.main_process_first(desc="loading the data"):
         known, out = load_data(ood, args.seed)
 
