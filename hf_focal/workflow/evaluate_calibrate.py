@@ -12,7 +12,7 @@ from ..calibration import CalibrationFit, Correction
 from ..calibration.correction_methods import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
-from ..calibration.threshold_goal import ThresholdGoal
+from ..calibration.threshold_goal import ThresholdGoal, threshold_arguments
 from ..calibration.thresholds import Thresholds
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
@@ -81,9 +81,7 @@ def evaluate(
         >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
         (0.81, True)
     """
-    goal = ThresholdGoal.checked(
-        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
-    )
+    goal = ThresholdGoal.checked(**threshold_arguments(locals()))
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
@@ -126,11 +124,11 @@ def evaluate(
 
 def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> None:
     """Raise `InputError` for a goal without data to choose thresholds on, and for such data without a goal."""
-    if goal is not None and threshold_data is None:
-        raise InputError("threshold_data", f"must be given with {goal.target}, got None")
-    if goal is None and threshold_data is not None:
-        argument = Data.named("threshold_data", threshold_data).argument
-        raise InputError(argument, "needs precision, recall, coverage, f1, or cost, got none of them")
+    data = Data.named("threshold_data", threshold_data)
+    if goal is not None and data.value is None:
+        raise InputError(data.argument, f"must be given with {goal.target}, got None")
+    if goal is None and data.value is not None:
+        raise InputError(data.argument, "needs precision, recall, coverage, f1, or cost, got none of them")
 
 
 def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
@@ -193,7 +191,7 @@ def calibrate(
         >>> result.post["ece"] < result.pre["ece"]
         True
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost)
+    goal = ThresholdGoal.checked(**threshold_arguments(locals()))
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
