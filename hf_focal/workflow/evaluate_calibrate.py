@@ -106,7 +106,7 @@ def evaluate(
             samples, names = chosen_on.scores.threshold_samples(), names_of(measured)
             metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
             thresholds, sections["thresholds"], threshold_notes = choose_thresholds(
-                goal, samples, chosen_on.scores, names, metrics
+                goal, samples, chosen_on, names, metrics
             )
             notes += [*chosen_on.scores.notes, *threshold_notes]
 
@@ -118,7 +118,7 @@ def evaluate(
             examples = _examples(opened, measured_on) if shows_examples else None
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
-            _check_reached(goal, thresholds, chosen_on.scores, result)
+            _check_reached(goal, thresholds, chosen_on, result)
     return result
 
 
@@ -131,10 +131,10 @@ def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> No
         raise InputError(data.argument, "needs precision, recall, coverage, f1, or cost, got none of them")
 
 
-def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
+def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: Samples, result: RunResult) -> None:
     """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
     if thresholds.values[0] is None:
-        shows = f"must be one that {chosen_on.source} shows with {100 * goal.confidence:g}% confidence"
+        shows = f"must be one that {chosen_on.scores.source} shows with {100 * goal.confidence:g}% confidence"
         raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {thresholds.reasons[0]}", result)
 
 
@@ -225,7 +225,7 @@ def calibrate(
         if saves_here:
             with folder_to_save(output) as folder:
                 with writing(folder, result):
-                    opened.save(folder, fit, fitted_on.scores, config_entries, result)
+                    opened.save(folder, fit, fitted_on, config_entries, result)
                     examples = _examples(opened, measured_on, fit.correction) if shows_examples else None
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
@@ -297,7 +297,7 @@ def _measure(
         on_test = None
         if measured_on is not fitted_on:
             on_test = metrics_with_samples(measured, (before, after), num_bins, fit.correction)
-        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted, on_test)
+        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted_on, on_test)
         config_entries["thresholds"] = thresholds.record(names_of(fitted))
         notes += threshold_notes
     notes = [*fitted.notes, *measured.notes, *notes, *source.notes(fit, config_entries)]
@@ -308,7 +308,7 @@ def _thresholds_of_fit(
     goal: ThresholdGoal,
     source: Source,
     fit: CalibrationFit,
-    fitted: ScoreSet,
+    fitted_on: Samples,
     on_test: tuple[CalibrationMetrics, CalibrationMetrics | None] | None,
 ) -> tuple[Thresholds, ThresholdSection, list[str]]:
     """Choose thresholds for the probabilities that the saved source will give, corrected ones if it folds the fit.
@@ -316,11 +316,12 @@ def _thresholds_of_fit(
     Return them, their description, and notes. `on_test` are the metrics of test data before and after the correction.
     """
     before, after = on_test or (None, None)
-    names = names_of(fitted)
+    names = names_of(fitted_on.scores)
     if source.can_fold(fit.correction):
-        samples = fit.threshold_samples(fitted.collected().are_independent)
-        return choose_thresholds(goal, samples, fitted, names, after)
-    thresholds, section, notes = choose_thresholds(goal, fitted.threshold_samples(), fitted, names, before)
+        samples = fit.threshold_samples(fitted_on.scores.collected().are_independent)
+        return choose_thresholds(goal, samples, fitted_on, names, after)
+    samples = fitted_on.scores.threshold_samples()
+    thresholds, section, notes = choose_thresholds(goal, samples, fitted_on, names, before)
     note = "the thresholds are for the model's own probabilities, without the slope and the intercept"
     return thresholds, section, [note, *notes]
 

@@ -77,20 +77,19 @@ def evaluate_model(
     arguments = arguments_of(evaluate_model, locals())
     thresholds = threshold_arguments(locals())
     goal = ThresholdGoal.checked(**thresholds)
-    measured = Data("dataset", dataset, split, "test")
-    chosen_on = None
+    data, threshold_data = Data("dataset", dataset, split, "test"), None
     if goal is not None:
-        chosen_on = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
-        if _is_same(chosen_on, measured):
+        threshold_data = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
+        if _is_same(threshold_data, data):
             raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
     elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
         raise InputError(argument, f"needs precision, recall, coverage, f1, or cost, got {alone!r} without them")
     return evaluate(
         model,
-        measured,
+        data,
         reference=None if reference is None else Data("reference", reference, None, "test"),
-        threshold_data=chosen_on,
+        threshold_data=threshold_data,
         num_bins=num_bins,
         output=output,
         on_result=on_result,
@@ -178,16 +177,16 @@ def calibrate_model(
     arguments = arguments_of(calibrate_model, locals())
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
-    fitted_on, test = Data("dataset", dataset, split, "validation"), None
+    data, test = Data("dataset", dataset, split, "validation"), None
     if test_dataset is not None or test_split is not None:
         test = Data("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
-        if _is_same(fitted_on, test):
+        if _is_same(data, test):
             raise InputError(
                 "test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}"
             )
     return calibrate(
         model,
-        fitted_on,
+        data,
         test=test,
         objective=objective,
         method=method,
