@@ -27,7 +27,14 @@ from ..sources.source import Data, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
-from .samples import check_new_scores, labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
+from .samples import (
+    check_new_scores,
+    labeled_shares,
+    overlap_notes,
+    read_samples,
+    samples_of_fit,
+    write_rows_or_shards,
+)
 
 
 def evaluate(
@@ -94,7 +101,7 @@ def evaluate(
             chosen_on = read_samples(opened, source_data)
             notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
         if save_scores is not None:
-            write_scores(save_scores, measured, opened)
+            write_rows_or_shards(save_scores, measured, opened)
         shows_examples = output is not None and not no_examples and _can_show_examples(opened, measured_on)
 
         sections: dict[str, Any] = {"subsets": group_section(measured, num_bins)}
@@ -209,7 +216,7 @@ def calibrate(
             opened.check_saving(new_prior)
         repository = None if push_to_hub is None else new_repository(opened, push_to_hub, private)
         if save_scores is not None:
-            write_scores(save_scores, fitted_on.scores, opened)
+            write_rows_or_shards(save_scores, fitted_on.scores, opened)
 
         fit_options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
         fit, prior = _fit(opened, fitted_on.scores, method, goal, train_prior, new_prior, fit_options)
