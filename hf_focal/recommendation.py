@@ -12,7 +12,7 @@ from .utils.constants import WEBSITE
 FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
 FEWEST_RECOMMENDED = 50  # the smallest number of held-out samples that corrections of encoders were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
-TASKS = ("text-classification", "causal-lm")  # that were measured
+RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def recommend(
         >>> advice.loss, advice.correction
         ('flsd53', 'auto')
     """
-    if task not in TASKS:
-        raise InputError("task", f"must be one of {', '.join(TASKS)}, got {task!r}")
+    if task not in RECOMMENDED_TASKS:
+        raise InputError("task", f"must be one of {', '.join(RECOMMENDED_TASKS)}, got {task!r}")
     if task == "causal-lm":
         for name, number in (("num_classes", num_classes), ("train_samples", train_samples)):
             if number is not None:

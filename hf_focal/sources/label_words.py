@@ -76,13 +76,10 @@ class LabelWordsSource(ModelSource):
         if self.one_logit and len(self.labels) != 2:
             raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
         set_labels(self.config, self.labels, self.one_logit)
+        self.is_published = options.save_as is not None
         self.rest = Correction()  # what the saved classifier lacks
         self.requests: dict[str, Any] | None = None
         self._tried: list[list[str]] = []
-
-    @property
-    def is_published(self) -> bool:  # type: ignore[override]
-        return self.options.save_as is not None
 
     @cached_property
     def words(self) -> LabelWords:
