@@ -159,7 +159,11 @@ class LabelWordsSource(ModelSource):
         return True
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
-        """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
+        """Make the classifier, if it is to be saved. Return False if it lacks the offsets.
+
+        Raises:
+            NotPublishedError: no classifier can be made of the language model.
+        """
         try:
             self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
             self.requests["vllm_classifier"] = self._vllm_classifier(fit.correction)

@@ -322,7 +322,11 @@ class ModelSource(Source):
         return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
-        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note."""
+        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note.
+
+        Raises:
+            NotPublishedError: the correction cannot be folded in.
+        """
         drop_calibration_entries(self.model.config, quiet=True)
         folded = None
         with rounding_notes(result.notes):
