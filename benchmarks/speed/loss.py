@@ -217,6 +217,16 @@ def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
     return lines
 
 
+def measure_losses(args: argparse.Namespace) -> list[dict]:
+    """Return and print a line for each implementation, size, and dtype, and for both of MMCE."""
+    lines = []
+    for size in args.shapes:
+        for dtype in DTYPES:
+            lines += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
+    mmce_size = (4096, 10)
+    return lines + measure(MMCE_IMPLEMENTATIONS, "dense MMCE", mmce_size, torch.float32, args.device, args.repeats)
+
+
 def row_errors(device: str) -> dict[str, float]:
     """Largest relative error of rows of cross-entropy of bfloat16 logits, against float64."""
     logits, labels = inputs(4096, 1000, torch.bfloat16, device)
@@ -254,17 +264,10 @@ def main() -> None:
 
     figures = {"machine": machine(args.device)}
     print(figures["machine"])
-    if args.only:
-        if args.json and args.json.exists():
-            figures = json.loads(args.json.read_text(encoding="utf-8"))
-    else:
-        figures["losses"] = []
-        for size in args.shapes:
-            for dtype in DTYPES:
-                figures["losses"] += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
-        figures["losses"] += measure(
-            MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
-        )
+    if args.only and args.json and args.json.exists():
+        figures = json.loads(args.json.read_text(encoding="utf-8"))
+    if not args.only:
+        figures["losses"] = measure_losses(args)
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
     if args.only in (None, "cpu_time") and args.device == "cpu":
