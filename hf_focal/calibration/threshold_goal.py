@@ -1,12 +1,18 @@
 """What thresholds must reach, or make best, as the arguments of `evaluate` and `calibrate` say it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
 from ..validation import check_fraction
-from .thresholds import GUARANTEED, Thresholds, ThresholdSamples, check_cost, search_thresholds
+from .thresholds import GUARANTEED, TARGETS, Thresholds, ThresholdSamples, check_cost, search_thresholds
+
+
+def threshold_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a function's local variables that `ThresholdGoal.checked` takes, to check or to pass on."""
+    return {name: values[name] for name in (*TARGETS, "confidence", "simultaneous") if name in values}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from ..validation import Array, InputError, as_scores, check_fraction, check_sco
 from .clusters import cluster_keys
 from .threshold_search import best_threshold, threshold_for_precision, threshold_for_recall
 
-_TARGETS = ("precision", "recall", "coverage", "f1", "cost")
-GUARANTEED = _TARGETS[:3]
+TARGETS = ("precision", "recall", "coverage", "f1", "cost")
+GUARANTEED = TARGETS[:3]
 _NEARLY_ALL = 0.95  # the share of samples to which a threshold says yes, from which on a note warns of it
 # What to change if a threshold says yes to nearly all samples.
 _ADVICE = {"recall": "ask for a lower recall", "f1": "ask for a precision", "cost": "check the costs"}
@@ -216,7 +216,7 @@ def fit_thresholds(
         True
     """
     goals = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
-    chosen = [name for name in _TARGETS if goals[name] is not None]
+    chosen = [name for name in TARGETS if goals[name] is not None]
     if len(chosen) != 1:
         expected = "exactly one of precision, recall, coverage, f1, and cost"
         raise InputError(expected, f"must be given, got {chosen or None}")

@@ -201,7 +201,7 @@ def _run(
 
 def _check_model_options(command: str, arguments: dict[str, Any]) -> None:
     """Exit for a file of scores in the place of a model, for missing arguments, and for options of tables."""
-    from ..scores.table_files import FORMATS
+    from ..scores.table_formats import FORMATS
 
     if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
         refuse_arguments(command, f"{model} is not a model: for scores, pass --scores {model}")

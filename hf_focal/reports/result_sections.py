@@ -82,7 +82,7 @@ class CrossFit:
 
 @dataclass(frozen=True)
 class FitSection:
-    """The correction: the data that it was fitted to; `folded` is False if it is in the model's config only."""
+    """The correction: the name of the data that it was fitted to; `folded` is False if it is in a config only."""
 
     fitted_on: str | None = None
     cross_fit: CrossFit | None = field(default=None, metadata={"key": "calibration"})
@@ -332,7 +332,10 @@ class LabelThreshold:
 
 @dataclass(frozen=True)
 class ThresholdSection:
-    """What `calibration.thresholds.threshold_details` returned; `goal` is what the thresholds are for."""
+    """What `calibration.thresholds.threshold_details` returned.
+
+    `goal` is what the thresholds are for, and `chosen_on` names the data that they were chosen on.
+    """
 
     goal: str = field(metadata={"key": "for"})
     conditions: str | None

@@ -24,6 +24,7 @@ from .schema import LINKS, Schema
 from .score_set import names_of
 from .score_table import read_scores
 from .table_files import score_batches
+from .table_formats import BatchOptions
 
 FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]
 _ROWS = 100_000  # samples in a batch
@@ -98,7 +99,8 @@ def correct_file(
     with whole_file(target) as part:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
             columns_of_scores = () if score_column or schema is None else schema.columns
-            for batch in score_batches(source, _ROWS, columns_of_scores, suffix in (".csv", ".tsv")):
+            options = BatchOptions(_ROWS, columns_of_scores, others_as_text=suffix in (".csv", ".tsv"))
+            for batch in score_batches(source, options):
                 if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
                     raise InputError(
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"

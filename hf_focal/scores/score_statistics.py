@@ -20,7 +20,8 @@ from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .class_labels import shown
 from .row_sample import RowSample, keys_of
-from .schema import ABSENT, Schema
+from .schema import Schema
+from .schema_inference import ABSENT
 from .score_set import LargeTableScores
 from .score_table import MOST_CLASSWISE, Scores
 from .score_values import ValueNote

@@ -16,7 +16,8 @@ from ..metrics import CalibrationMetrics
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .saved_scores import write_scores
-from .schema import ParsedTable, Schema, infer_schema, read_with_schema
+from .schema import ParsedTable, Schema, read_with_schema
+from .schema_inference import infer_schema
 from .score_set import ScoreSet, only_models_have_shards
 from .score_values import ValueNote, as_logits
 from .table_files import ScoreRows, load

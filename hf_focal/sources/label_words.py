@@ -32,6 +32,7 @@ from ..validation import InputError
 from .model import ModelSource
 from .model_folding import save_whole
 from .model_names import public_name
+from .source import Samples
 
 _FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
@@ -194,7 +195,7 @@ class LabelWordsSource(ModelSource):
         return vllm_classifier(self.words, correction, self.model.language_model)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
         if self.requests is not None:
@@ -205,8 +206,8 @@ class LabelWordsSource(ModelSource):
         write_correction(
             folder / "correction.json",
             fit,
-            classes=fitted_on.classes,
-            schema=fitted_on.schema,
+            classes=fitted_on.scores.classes,
+            schema=fitted_on.scores.schema,
             thresholds=config_entries.get("thresholds"),
             of_source=words,
         )

@@ -348,7 +348,7 @@ class ModelSource(Source):
         fold_correction(self.model, correction)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the corrected model, its processor, and its correction."""
         save_whole(folder, self.model, self.processor)

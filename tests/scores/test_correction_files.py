@@ -230,7 +230,7 @@ def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
 
 
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
+    monkeypatch.setattr("hf_focal.scores.table_formats._BLOCK", 20_000)
     calibrate_scores(file, method="temperature", output=tmp_path / "out")
     number = np.arange(2000)
     code = np.where(number < 1500, "007", "1,5 x")  # numbers in the first blocks only
@@ -262,7 +262,7 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
 def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch):
     calibrate_scores(file, output=tmp_path / "out")
     monkeypatch.setattr("hf_focal.scores.correction_files._ROWS", 100)
-    monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
+    monkeypatch.setattr("hf_focal.scores.table_formats._BLOCK", 20_000)
     wrong, path = pd.read_csv(file).drop(columns="label"), tmp_path / f"wrong.{kind}"
     wrong.loc[1500, "prob_cat"] = 2.0
     if kind == "csv":

@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from hf_focal.calibration import Temperature
-from hf_focal.metrics.sample_scores import read_samples
+from hf_focal.metrics.sample_scores import sample_blocks
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import ACCURACY, GRAY, finished, wrapped
 from hf_focal.reports.markdown_tables import columns_table, format_number
@@ -150,7 +150,7 @@ def examples_figure(
 
 def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
     """Return the largest probability of each sample, float32 (N,), as `CalibrationMetrics` computes it."""
-    _, blocks = read_samples("logits", logits, labels, -100)
+    _, blocks = sample_blocks("logits", logits, labels, -100)
     return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
 
 
