@@ -291,24 +291,24 @@ def remaining_miscalibration(result: RunResult) -> str:
     """Say how far a corrected model still is from calibrated; "" unless the interval of the ECE shows that it is."""
     if result.method is None or not is_miscalibrated(result.post_intervals):
         return ""
+    ece = f"{format_metric('ece', result.post)}%{metric_interval('ece', result.post_intervals)}"
     if result.link == "sigmoid":
         if _has_wrong_mean(result):  # which a warning says
             return ""
-        gap = gap_beyond_noise(*result.post_bins.means(), result.post_bins.count.sum())
-        kind, numbers = ("too high" if gap > 0 else "too low") if gap else "", ""
-        subject = "the probabilities are"
+        (mean, share), size = result.post_bins.means(), result.post_bins.count.sum()
+        subject, kinds, numbers = "its probabilities are", ("too low", "too high"), ""
     else:
-        confidence, accuracy = (result.post.get(name, nan) for name in ("confidence", "accuracy"))
-        gap = gap_beyond_noise(confidence, accuracy, result.post.get("num_samples", 1))
-        kind = ("overconfident" if gap > 0 else "underconfident") if gap else ""
-        numbers = f", since it says {100 * confidence:.0f}% and is right {100 * accuracy:.0f}% of the time"
-        subject = "the model is"
-    ece = f"an ECE of {format_metric('ece', result.post)}%{metric_interval('ece', result.post_intervals)}"
-    if kind:
-        text = f"After {result.correction}, {subject} still miscalibrated: {kind} on average{numbers}, with {ece}."
-    else:
-        text = f"After {result.correction}, {subject} right on average, but still miscalibrated, with {ece}."
-    return text
+        mean, share, size = (result.post.get(name, nan) for name in ("confidence", "accuracy", "num_samples"))
+        subject, kinds = "the model is", ("underconfident", "overconfident")
+        numbers = f", since it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
+    gap = gap_beyond_noise(mean, share, size)
+    if isnan(gap):
+        return f"After {result.correction}, the ECE is still {ece}."
+    if not gap:
+        return (
+            f"After {result.correction}, {subject} right on average, but not for each score: the ECE is still {ece}."
+        )
+    return f"After {result.correction}, {subject} still {kinds[gap > 0]} on average{numbers}, with an ECE of {ece}."
 
 
 def _what_may_help(result: RunResult) -> str:
