@@ -320,7 +320,11 @@ class SubsetSection:
 
 @dataclass(frozen=True)
 class LabelThreshold:
-    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data."""
+    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data.
+
+    For thresholds of the least cost, also the mean `cost` of a test sample, and what it would be if the answer were
+    always yes, or always no.
+    """
 
     name: str
     value: Share | None
@@ -328,6 +332,9 @@ class LabelThreshold:
     precision: Number
     recall: Number
     num_samples: Count | None = None
+    cost: float | None = None
+    cost_of_yes: float | None = None
+    cost_of_no: float | None = None
 
 
 @dataclass(frozen=True)

@@ -662,6 +662,8 @@ def test_several_labels_hold_together_if_they_shall(capsys, tmp_path):
     assert "recall >= 80% with 95% confidence, all labels together" in capsys.readouterr().out
     assert main(["calibrate", "--scores", str(tmp_path / "labels.csv"), "--simultaneous"]) == 2
     assert "simultaneous needs precision or recall, got none of them" in capsys.readouterr().err
+    assert main([*options[:3], "--f1", "--confidence", "0.95"]) == 2
+    assert "confidence needs precision or recall or coverage, got f1" in capsys.readouterr().err
 
 
 def test_the_shape_of_a_correction_does_not_decide_its_link(tmp_path):
