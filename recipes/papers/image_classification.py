@@ -14,6 +14,7 @@ run and reuses a finished one.
 """
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +33,6 @@ from papers.data.pixel_format import PixelFormat
 from papers.figures.prediction_examples import confidence_table
 from papers.runs.arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier
-from papers.runs.error_handling import run_recipe
 from papers.runs.image_models import ImageModelArguments
 from papers.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from papers.runs.loss_comparison import train_each_loss
@@ -125,8 +125,7 @@ def main(argv: list[str]) -> list[RunResult]:
             pixels=pixels,
             optimizer_arguments=optimizer_args,
         )
-        names = data_args.card_names("scikit-learn's digits")
-        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, names, reports.write_report)
+        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, reports.write_report)
 
     return train_each_loss(
         train_one,
@@ -144,4 +143,4 @@ def image_tables(results: Sequence[RunResult]) -> str:
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

@@ -28,7 +28,6 @@ from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.utils.atomic_write import write_whole
 from papers import checks as check
 from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
-from papers.runs.error_handling import after_start, run_recipe
 from papers.runs.output_folders import contents, refuse_other_settings
 
 RECIPES = Path(__file__).resolve().parent
@@ -216,15 +215,14 @@ def main(argv: list[str]) -> int:
             print(f"\nThe first of them:\n  {shlex.join(unfinished[0].command())}")
         return 0
     failed = 0
-    with after_start("reproducing"):
-        for run in unfinished:
-            print(f"{run.name}: started, see {run.folder / 'launch.log'}", flush=True)
-            problem = run.start()
-            failed += problem is not None
-            print(f"{run.name}: {problem or 'finished'}", flush=True)
+    for run in unfinished:
+        print(f"{run.name}: started, see {run.folder / 'launch.log'}", flush=True)
+        problem = run.start()
+        failed += problem is not None
+        print(f"{run.name}: {problem or 'finished'}", flush=True)
     return int(failed > 0)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the recipe that runs, too
-    sys.exit(run_recipe(main))
+    sys.exit(main(sys.argv[1:]))

@@ -5,7 +5,7 @@ On the posts of 20 Newsgroups:
     python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
         --train_file train.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/newsgroups
 
-Without data arguments, on generated texts, whose true probabilities are known:
+Without data arguments, on generated texts:
 
     python recipes/papers/text_classification.py --config recipes/papers/configs/demo.yaml \
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
@@ -16,6 +16,7 @@ recipes/papers/text_classification.py ...`. Running the same command again resum
 finished one.
 """
 
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -47,7 +48,6 @@ from papers.runs.arguments import (
     parse_experiment,
 )
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
@@ -56,7 +56,7 @@ LONGEST_POST = 100_000  # no post of 20 Newsgroups has as many words
 
 @dataclass(kw_only=True)
 class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
-    """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
+    """The data. Without `dataset_name` or files, the recipe generates texts."""
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     label_column: str = field(default="label", metadata={"help": "The column, or columns, of labels."})
@@ -194,11 +194,10 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=DataCollatorWithPadding(tokenizer),
             optimizers=(build_optimizer(model, args, model_args), None),
         )
-        names = data_args.card_names("a generated corpus")
-        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits)
 
     return train_each_loss(train_one, runs, recipe_args, settings=(data_args, model_args), summary=sample_tables)
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

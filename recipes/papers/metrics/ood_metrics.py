@@ -1,4 +1,4 @@
-"""Out-of-distribution detection: uncertainty scores of logits, ROC curves, and detection metrics.
+"""Out-of-distribution detection: uncertainty scores of logits, and detection metrics.
 
 The score is a classifier's uncertainty [Hendrycks and Gimpel, ICLR 2017; Mukhoti et al., NeurIPS 2020, section 5;
 Ghosh et al., NeurIPS 2022, figure 6]. A higher score means "more likely out of distribution", and out of distribution
@@ -50,17 +50,6 @@ def _uncertainty(logits: Tensor, kind: str) -> Tensor:
     return sums.log1p() + torch.special.entr(weights).sum(1) / (1 + sums)
 
 
-def roc_curve(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
-
-    Scores are (N,) in distribution and (M,) out of distribution, N and M ≥ 1. Returns the false and the true positive
-    rates, float64 (P,), ascending from 0 to 1: the shares of the in-distribution and of the out-of-distribution
-    samples whose score is at least the threshold.
-    """
-    rates = metrics.roc_curve(*_labels_and_scores(in_scores, out_scores), drop_intermediate=False)
-    return rates[0], rates[1]
-
-
 def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str, float]:
     """Measure how well scores, (N,) and (M,), distinguish in-distribution from out-of-distribution samples.
 
@@ -74,8 +63,8 @@ def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str
         `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95% of the
             out-of-distribution samples.
     """
-    false_positive_rate, true_positive_rate = roc_curve(in_scores, out_scores)
-    labels, scores = _labels_and_scores(in_scores, out_scores)
+    labels, scores = np.repeat([0, 1], [len(in_scores), len(out_scores)]), np.concatenate([in_scores, out_scores])
+    false_positive_rate, true_positive_rate, _ = metrics.roc_curve(labels, scores, drop_intermediate=False)
     return {
         "auroc": float(metrics.auc(false_positive_rate, true_positive_rate)),
         # Rounding can take the sum of perfect precisions above 1.
@@ -83,8 +72,3 @@ def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str
         "aupr_in": min(1.0, float(metrics.average_precision_score(1 - labels, -scores))),
         "fpr95": float(false_positive_rate[np.argmax(true_positive_rate >= 0.95)]),
     }
-
-
-def _labels_and_scores(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N + M,), 1 for out-of-distribution samples and 0 for others, and scores (N + M,)."""
-    return np.repeat([0, 1], [len(in_scores), len(out_scores)]), np.concatenate([in_scores, out_scores])

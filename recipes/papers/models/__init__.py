@@ -3,8 +3,7 @@
 from .cifar_densenet import CifarDenseNetConfig, CifarDenseNetForImageClassification
 from .cifar_networks import CIFAR_NETWORKS, cifar_config
 from .cifar_resnet import CifarResNetConfig, CifarResNetForImageClassification
-from .deeplab import DeepLabV3Config, DeepLabV3ForSemanticSegmentation
-from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
+from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification
 from .translation_transformer import transformer_config
 from .tree_lstm import TreeLSTMConfig, TreeLSTMForSequenceClassification
 
@@ -14,13 +13,10 @@ __all__ = [
     "CifarDenseNetForImageClassification",
     "CifarResNetConfig",
     "CifarResNetForImageClassification",
-    "DeepLabV3Config",
-    "DeepLabV3ForSemanticSegmentation",
     "GPCNNConfig",
     "GPCNNForSequenceClassification",
     "TreeLSTMConfig",
     "TreeLSTMForSequenceClassification",
     "cifar_config",
-    "load_embeddings",
     "transformer_config",
 ]

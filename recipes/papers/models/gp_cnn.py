@@ -1,20 +1,13 @@
 """Global-pooling CNN of the 20 Newsgroups experiments [Mukhoti et al., NeurIPS 2020, appendix], in two variants."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional as F
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
@@ -227,43 +220,3 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
 AutoConfig.register("gp_cnn", GPCNNConfig)
 AutoModelForSequenceClassification.register(GPCNNConfig, GPCNNForSequenceClassification)
-
-
-def load_embeddings(
-    path: str | Path, tokenizer: PreTrainedTokenizerBase, embedding_size: int, *, zero_unknown: bool = False
-) -> torch.Tensor:
-    """Read word vectors for a vocabulary from GloVe's text format, "word v1 v2 ..." [Pennington et al., EMNLP 2014].
-
-    Returns the vectors of the tokenizer's V tokens, float32 (V, embedding_size), which are looked up in the UTF-8 file
-    as they are. Words that are not in the file get zeros if `zero_unknown`, and else draws, by PyTorch's global
-    generator, from a normal distribution with the mean and the standard deviation of all values that were found. The
-    vector of padding is zero. `ValueError` if a line does not have as many finite values, or no word of the vocabulary
-    is in the file.
-    """
-    ids, vectors = [], []
-    vocabulary = tokenizer.get_vocab()
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            # The first line is split at every space, to check the number of values. On later lines, everything before
-            # the values is the word, because a few words contain spaces.
-            word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
-            if len(values) != embedding_size:
-                raise ValueError(
-                    f"{path}, line {number} must hold embedding_size {embedding_size} values, got {len(values)}"
-                )
-            if word in vocabulary:
-                ids.append(vocabulary[word])
-                vectors.append([float(value) for value in values])
-                if not all(map(math.isfinite, vectors[-1])):
-                    raise ValueError(f"{path}, line {number} must hold finite values, got {' '.join(values)!r}")
-    if not ids:
-        raise ValueError(f"{path} must contain words of the tokenizer, got none of its {len(vocabulary)}")
-    pretrained = torch.tensor(vectors)
-    if zero_unknown:
-        matrix = torch.zeros(len(tokenizer), embedding_size)
-    else:
-        matrix = torch.randn(len(tokenizer), embedding_size) * pretrained.std(correction=0) + pretrained.mean()
-    matrix[ids] = pretrained
-    if tokenizer.pad_token_id is not None:
-        matrix[tokenizer.pad_token_id] = 0
-    return matrix

@@ -131,7 +131,6 @@ def record_of_logits(folder: Path) -> dict:
     if "test_logits_epoch1" in arrays:
         run["epochs_figures"] = epoch_figures(arrays, run["epochs"])
     run["draws"] = draw_figures(fits, pool, test)
-    del run["test"]
     return run
 
 

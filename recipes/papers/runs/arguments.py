@@ -4,14 +4,12 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging as transformers_logging
 
-from hf_focal.calibration.correction_methods import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
 from hf_focal.cli.recipe_arguments import parse_recipe
 from hf_focal.tasks import DataArguments
@@ -42,11 +40,6 @@ class DatasetArguments(DataArguments):
     def names_data(self) -> bool:
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
-
-    def card_names(self, default: str) -> dict[str, str | None]:
-        """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
-        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
-        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
 
 
 @dataclass(kw_only=True)
@@ -115,9 +108,8 @@ class TemperatureArguments:
 
 @dataclass
 class SampleClassifierArguments(TemperatureArguments):
-    """Arguments of classifiers that say how to correct them, and what to record during training."""
+    """Arguments of classifiers that say how to fit the temperature, and what to record during training."""
 
-    method: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
     class_weights_steps: int | None = field(
         default=None,
         metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
@@ -139,7 +131,6 @@ class SampleClassifierArguments(TemperatureArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.choice("method", self.method, (*METHODS, "auto"))
         check.at_least(1, self, "class_weights_steps", "dynamics_samples")
         self.drawn_epochs()
 
@@ -153,23 +144,13 @@ class SampleClassifierArguments(TemperatureArguments):
         return [int(epoch) for epoch in epochs]
 
     def check_multi_label(self) -> None:
-        """Refuse what there is for a softmax only."""
-        check.choice("method, for several labels,", self.method, ["temperature"])
+        """Refuse an objective that there is for a softmax only."""
         check.choice("temperature_objective, for several labels,", self.temperature_objective, STREAM_OBJECTIVES)
 
-    def fit_correction(self, trainer: FocalTrainer) -> None:
-        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
-        if self.method == "temperature":
-            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
-            trainer.fit_temperature(None, self.temperature_objective, per_label)
-        else:
-            trainer.fit_correction(method=self.method)
-
-    def reusable(self, result: Any) -> bool:
-        fit = result.fit.cross_fit
-        if fit is not None:
-            return fit.wanted == self.method
-        return self.method == "temperature" and super().reusable(result)
+    def fit_temperature(self, trainer: FocalTrainer) -> None:
+        """Fit T on the `calibration_dataset`; for several labels and "nll", each label gets its own."""
+        per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+        trainer.fit_temperature(None, self.temperature_objective, per_label)
 
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any) -> None:
         """Add to a trainer the callbacks that record what these arguments ask for."""
@@ -201,15 +182,12 @@ def parse_experiment(
         transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.push_to_hub:
+        raise ValueError("push_to_hub must be false, got True: these recipes do not publish their models")
     if args.resume_from_checkpoint is not None:
         raise ValueError(
             f"resume_from_checkpoint must not be given, got {args.resume_from_checkpoint!r}: a run resumes from the "
             "last complete checkpoint of its output_dir"
-        )
-    if len(runs) > 1 and args.deepspeed_plugin is not None:
-        raise ValueError(
-            f"losses must be one under DeepSpeed, which allows one training per process, got {len(runs)}: start one "
-            "run with --loss for each"
         )
     return recipe, runs
 

@@ -12,7 +12,6 @@ from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
 
 from .arguments import TemperatureArguments
-from .error_handling import after_start
 from .output_folders import claim_output_dir, run_settings
 from .reports import write_classifier_comparison
 from .translation_results import read_result
@@ -57,22 +56,20 @@ def train_each_loss(
     try:
         for number, (run, report, result) in enumerate(zip(runs, reports, finished, strict=True), start=1):
             logging.info("%s (%d of %d)", run.loss, number, len(runs))
-            with after_start(f"training {run.loss}"):
-                if result and recipe_args.reusable(result) and reusable(result):
-                    logging.info("finished already, see %s", report)
-                else:
-                    result = train_one(run, last_complete_checkpoint(run.output_dir))
-                results.append(result)
+            if result and recipe_args.reusable(result) and reusable(result):
+                logging.info("finished already, see %s", report)
+            else:
+                result = train_one(run, last_complete_checkpoint(run.output_dir))
+            results.append(result)
         if args.process_index == 0:
-            with after_start("comparing the runs"):
-                if len(runs) > 1:
-                    folder = folder.parent
-                    reports.append(folder / "report")
-                    compare(reports[-1], results)
-                print(f"\n{summary(results)}\n\nWritten:")
-                for report in reports:
-                    print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
-                print(f"\nThe figures on one page: hf-focal report {shlex.quote(str(folder))}")
+            if len(runs) > 1:
+                folder = folder.parent
+                reports.append(folder / "report")
+                compare(reports[-1], results)
+            print(f"\n{summary(results)}\n\nWritten:")
+            for report in reports:
+                print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+            print(f"\nThe figures on one page: hf-focal report {shlex.quote(str(folder))}")
     finally:
         unlock_all()
     return results

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,12 @@ def run_settings(args: TrainingArguments, *recipe_arguments: Any) -> dict[str, A
     """Return the settings of a run for `claim_output_dir`, from the recipe's own arguments and the training arguments.
 
     The recipe's own are mappings or dataclasses. For a dataclass, digests of the files that it names (`files_of`) are
-    added, with the suffixes that its method `file_suffixes` returns, if it has one.
+    added.
     """
     settings: dict[str, Any] = {}
     for part in recipe_arguments:
         if is_dataclass(part) and not isinstance(part, type):
-            suffixes = part.file_suffixes() if hasattr(part, "file_suffixes") else ("",)
-            settings |= asdict(part) | contents(files_of(part), suffixes)
+            settings |= asdict(part) | contents(files_of(part))
         else:
             settings |= part
     return settings | training_settings(args) | {"num_processes": args.world_size}
@@ -101,15 +100,14 @@ def files_of(arguments: Any) -> dict[str, str]:
     return {name: file for name, file in vars(arguments).items() if name.endswith("_file") and file is not None}
 
 
-def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
-    """Compute the SHA-256 of files, to recognize changed data: "content of", the file's name in `files`, and suffix ->
-    digest.
+def contents(files: Mapping[str, str]) -> dict[str, str]:
+    """Compute the SHA-256 of files, to recognize changed data: "content of" and the file's name in `files` -> digest.
 
-    Each of `endings` is appended to each path, which may or may not give a file.
+    Paths that are no files are left out.
     """
     digests = {}
-    for name, path in ((f"{name}{end}", Path(file + end)) for name, file in files.items() for end in endings):
-        if path.is_file():
-            with path.open("rb") as file:
+    for name, path in files.items():
+        if Path(path).is_file():
+            with open(path, "rb") as file:
                 digests[f"content of {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests

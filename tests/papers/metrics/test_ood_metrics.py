@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers.metrics import ood_metrics as detection
-from papers.metrics.ood_metrics import detection_metrics, roc_curve, uncertainty
+from papers.metrics.ood_metrics import detection_metrics, uncertainty
 
 KINDS = ("entropy", "confidence")
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
@@ -41,10 +41,9 @@ def precision_recall_sum(positive, negative):
 
 
 def check_against_definitions(inside, outside):
-    computed, curve = detection_metrics(inside, outside), roc_curve(inside, outside)
+    computed = detection_metrics(inside, outside)
     thresholds = np.array([np.inf, *sorted({*inside, *outside}, reverse=True)])
     rates = [(part >= thresholds[:, None]).mean(1) for part in (inside, outside)]
-    np.testing.assert_allclose(curve, rates, rtol=1e-14)
     pairs = (outside[:, None] > inside).sum() + (outside[:, None] == inside).sum() / 2
     expected = {
         "auroc": pairs / (len(inside) * len(outside)),

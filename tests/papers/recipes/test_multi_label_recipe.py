@@ -41,9 +41,6 @@ def test_a_run_reports_what_each_temperature_changes(tmp_path, capsys):
     shown = " → ".join(f"{100 * errors['macro_ece']:.2f}" for errors in (before, one, by_label))
     assert f"| {shown} |" in printed and f"| {result.temperature:.2f} |" in printed
     assert "| topic 7 |" in (report / "table.md").read_text(encoding="utf-8")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "| topic 7 |" in card and "(report/reliability_labels.png)" in card
-    assert "480 labels of the validation split" in card
     config = AutoConfig.from_pretrained(tmp_path / "out")
     assert config.problem_type == "multi_label_classification" and config.id2label[7] == "topic 7"
 
