@@ -374,6 +374,7 @@ def test_report_says_that_it_replaces_a_page(capsys, tmp_path):
         assert f"{verb} {tmp_path / 'page.html'}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     """A recipe's run, a model that was calibrated, and one that was only measured."""
     fitted = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=15)

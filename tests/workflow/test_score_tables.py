@@ -83,6 +83,7 @@ def test_errors_name_their_arguments():
         evaluate_scores(table(0), threshold_scores=table(1))
 
 
+@pytest.mark.slow  # neighbor: test_what_an_import_leaves_alone
 @pytest.mark.parametrize("module", ["hf_focal.workflow", "hf_focal.workflow.score_tables"])
 def test_the_way_of_tables_imports_no_transformers(module):
     code = f"import sys, {module}; print(*sys.modules)"
