@@ -244,7 +244,7 @@ def measure_heads(recorder: Recorder, sizes: dict, device: str) -> None:
         right = {}
         for focal, loss in ((False, F.cross_entropy), (True, composed_focal)):
             wide = [tensor.double().requires_grad_() for tensor in part]
-            right[focal] = [of.float() for of in torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)]
+            right[focal] = [grad.float() for grad in torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)]
             del wide
         for name, (kernel, focal) in head_kernels(device).items():
 

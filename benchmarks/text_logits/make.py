@@ -503,8 +503,8 @@ def fine_tune_language_model(run: Run, data: Path, models: Path) -> LogitsOf:
     def encoded(rows: pd.DataFrame) -> list[dict]:
         rows = shortened(rows)
         columns = [column for column in ("text", "pair") if column in rows]
-        filled = [model.config.prompt.format(**dict(zip(columns, of, strict=True))) for of in rows[columns].values]
-        return [{"input_ids": ids} for ids in tokenizer(filled)["input_ids"]]
+        prompts = [model.config.prompt.format(**texts) for texts in rows[columns].to_dict("records")]
+        return [{"input_ids": ids} for ids in tokenizer(prompts)["input_ids"]]
 
     rows = training_rows(data, run)
     columns = {"input_ids": [row["input_ids"] for row in encoded(rows)], "labels": rows["label"].tolist()}

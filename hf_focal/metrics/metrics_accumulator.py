@@ -126,7 +126,8 @@ class CalibrationMetrics(BatchBuffer):
     link = "softmax"
 
     def __new__(cls, *_: Any, link: str | None = None, **__: Any) -> "CalibrationMetrics":
-        classes = BY_LINK if cls is CalibrationMetrics else {cls.link: cls}
+        """Create the accumulator of the link, a `LabelMetrics` for a sigmoid; a subclass has one link only."""
+        classes = ACCUMULATOR_OF_LINK if cls is CalibrationMetrics else {cls.link: cls}
         if link not in (None, *classes):
             raise InputError("link", f"must be {' or '.join(map(repr, classes))}, got {link!r}")
         return super().__new__(classes.get(link or cls.link, cls))
@@ -476,7 +477,8 @@ class CalibrationMetrics(BatchBuffer):
         return concatenate(self._state.packed)
 
 
-BY_LINK = {"softmax": CalibrationMetrics}  # `LabelMetrics` adds itself
+# What `CalibrationMetrics(link=...)` creates; the module of `LabelMetrics`, which derives from it, adds that class.
+ACCUMULATOR_OF_LINK = {"softmax": CalibrationMetrics}
 
 
 def macro_recall(confusion: np.ndarray) -> float:

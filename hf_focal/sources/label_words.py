@@ -76,13 +76,10 @@ class LabelWordsSource(ModelSource):
         if self.one_logit and len(self.labels) != 2:
             raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
         set_labels(self.config, self.labels, self.one_logit)
+        self.is_published = options.save_as is not None
         self.rest = Correction()  # what the saved classifier lacks
         self.requests: dict[str, Any] | None = None
         self._tried: list[list[str]] = []
-
-    @property
-    def is_published(self) -> bool:  # type: ignore[override]
-        return self.options.save_as is not None
 
     @cached_property
     def words(self) -> LabelWords:
@@ -162,7 +159,11 @@ class LabelWordsSource(ModelSource):
         return True
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
-        """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
+        """Make the classifier, if it is to be saved. Return False if it lacks the offsets.
+
+        Raises:
+            NotPublishedError: no classifier can be made of the language model.
+        """
         try:
             self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
             self.requests["vllm_classifier"] = self._vllm_classifier(fit.correction)

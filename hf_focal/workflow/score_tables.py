@@ -46,6 +46,8 @@ def evaluate_scores(
             calibration of each group in `subsets.groups`.
 
     Raises:
+        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
+            error's `result` holds the measurements.
         InputError: the table or an argument is wrong; the message is one line.
 
     Examples:
@@ -99,6 +101,8 @@ def calibrate_scores(
             report, and the card, ``README.md``.
 
     Raises:
+        NotPublishedError: the correction or the report could not be written; the error's `result` holds the
+            measurements.
         InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
 

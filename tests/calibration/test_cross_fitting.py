@@ -158,7 +158,9 @@ def test_auto_hardly_ever_changes_logits_that_are_calibrated(num_classes):
     assert added / draws < 0.002
 
 
-@pytest.mark.parametrize(("link", "method"), [(link, method) for link, of in METHODS_OF_LINK.items() for method in of])
+@pytest.mark.parametrize(
+    ("link", "method"), [(link, method) for link, methods in METHODS_OF_LINK.items() for method in methods]
+)
 def test_every_method_is_cross_fitted(link, method):
     logits, labels = distorted(400)
     labels = torch.nn.functional.one_hot(labels, 3) if link == "sigmoid" else labels

@@ -439,7 +439,7 @@ def test_the_examples_of_the_help_are_valid(capsys, command):
     examples = re.findall(f"^  hf-focal ({command} .*)", capsys.readouterr().out, flags=re.MULTILINE)
     parsed = [vars(command_parser().parse_args(shlex.split(example))) for example in examples]
     data = [{"dataset", "scores"} & arguments.keys() for arguments in parsed]
-    assert {"dataset"} in data and {"scores"} in data and all(len(of) == 1 for of in data)
+    assert {"dataset"} in data and {"scores"} in data and all(len(names) == 1 for names in data)
 
 
 def test_the_help_names_every_method(capsys):

@@ -54,15 +54,15 @@ def test_the_samples_are_those_of_an_independent_computation():
     predicted, confidence = shares.argmax(1), shares.max(1)
     wrong = np.flatnonzero(predicted != scores.labels)
     right = np.flatnonzero(predicted == scores.labels)
-    for found, rows in (
+    for shown, rows in (
         (examples.mistakes, wrong[np.argsort(-confidence[wrong])][:20]),
         (examples.least_confident, right[np.argsort(confidence[right])][:20]),
     ):
-        assert [of.input for of in found] == table["message"].to_numpy()[rows].tolist()
-        assert [of.label for of in found] == table["label"].to_numpy()[rows].tolist()
-        assert [of.prediction for of in found] == [scores.classes[of] for of in predicted[rows]]
-        np.testing.assert_allclose([of.before for of in found], confidence[rows])
-        assert {of.after for of in found} == {None}
+        assert [example.input for example in shown] == table["message"].to_numpy()[rows].tolist()
+        assert [example.label for example in shown] == table["label"].to_numpy()[rows].tolist()
+        assert [example.prediction for example in shown] == [scores.classes[number] for number in predicted[rows]]
+        np.testing.assert_allclose([example.before for example in shown], confidence[rows])
+        assert {example.after for example in shown} == {None}
 
 
 def test_samples_without_texts_have_the_numbers_of_their_rows(tmp_path):
@@ -140,13 +140,13 @@ def test_the_bins_of_the_classes_add_up_to_all(measured, tmp_path):
     result = RunResult.load(measured / "out" / "report" / "metrics.json")
     classes = result.subsets.classes
     bins = classes.bins(classes.before, [*range(10)])
-    np.testing.assert_array_equal(sum(of.count for of in bins), result.pre_bins.count)
-    hits = sum(np.nan_to_num(of.count * of.accuracy) for of in bins)
+    np.testing.assert_array_equal(sum(group.count for group in bins), result.pre_bins.count)
+    hits = sum(np.nan_to_num(group.count * group.accuracy) for group in bins)
     np.testing.assert_allclose(hits, np.nan_to_num(result.pre_bins.count * result.pre_bins.accuracy))
     curve = result.subsets.risk_coverage.before
     assert curve.confidence == sorted(curve.confidence, reverse=True)
     groups = result.subsets.groups
-    assert [round(of.ece(), 9) for (of,) in groups.bins] == [round(ece, 9) for ece in groups.ece_before]
+    assert [round(group.ece(), 9) for (group,) in groups.bins] == [round(ece, 9) for ece in groups.ece_before]
 
 
 def test_rare_labels_have_logarithmic_axes():

@@ -127,7 +127,7 @@ def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_p
     assert result.temperature.value == pytest.approx(expected.value, rel=1e-6)
     assert (tmp_path / "out" / "report.html").is_file()
     card = ModelCard.load(tmp_path / "out" / "README.md")
-    figures = {of.metric_name: of.metric_value for of in card.data.eval_results}
+    figures = {entry.metric_name: entry.metric_value for entry in card.data.eval_results}
     assert card.data.library_name == "hf_focal"
     assert figures["ECE before temperature scaling"] == pytest.approx(result.pre["ece"])
     assert figures["ECE (optimistic: T was fitted on these samples)"] == pytest.approx(result.post["ece"])

@@ -91,7 +91,7 @@ def test_columns_by_the_beginning_of_their_names_are_no_list(frame):
     ],
 )
 def test_a_pattern_names_the_columns_of_all_classes(frame, name, pattern):
-    table = frame.set_axis([*(name.format(of) for of in CLASSES[::-1]), "Gold Standard"], axis=1)
+    table = frame.set_axis([*(name.format(label) for label in CLASSES[::-1]), "Gold Standard"], axis=1)
     read = read_scores(table, score_column=pattern, label_column="Gold Standard", kind="probabilities")
     assert read.classes == CLASSES[::-1]
     np.testing.assert_allclose(np.exp(read.logits), frame[COLUMNS[::-1]])
@@ -107,7 +107,7 @@ def test_a_pattern_that_fits_no_column_is_refused(frame, pattern):
 
 @pytest.mark.parametrize("name", ["P(y={})", "p(Y = {} | x)", "prob[label={}]"])
 def test_the_class_of_an_event_is_its_value(frame, name):
-    table = frame.set_axis([*(name.format(of) for of in CLASSES[::-1]), "gold"], axis=1)
+    table = frame.set_axis([*(name.format(label) for label in CLASSES[::-1]), "gold"], axis=1)
     assert read_scores(table).classes == CLASSES[::-1]
 
 

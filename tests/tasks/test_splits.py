@@ -47,7 +47,9 @@ def test_labels_are_numbered_in_order(tmp_path, values, names):
 def test_a_dataset_folder_has_its_own_classes_and_drops_unlabeled_samples(tmp_path):
     features = Features(text=Value("string"), label=ClassLabel(names=["b", "a"]))
     parts = {"train": [0, 1] * 10, "dev": [0, 1], "test": [-1, 0, 1]}
-    splits = {name: Dataset.from_list(rows(of, 100 * i), features) for i, (name, of) in enumerate(parts.items())}
+    splits = {
+        name: Dataset.from_list(rows(labels, 100 * i), features) for i, (name, labels) in enumerate(parts.items())
+    }
     for name, split in DatasetDict(splits).items():
         (tmp_path / "data").mkdir(exist_ok=True)
         split.to_parquet(tmp_path / "data" / f"{name}.parquet")

@@ -467,7 +467,7 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
     result = calibrate_model(
         case.folder, str(case.validation), test_dataset=str(case.test), method="temperature", **options
     )
-    actual, corrected = (of.thresholds.labels[0] for of in (chosen, result))
+    actual, corrected = (measured.thresholds.labels[0] for measured in (chosen, result))
     assert abs(actual.recall - corrected.recall) < 0.1
     assert chosen.thresholds.goal == result.thresholds.goal
     logits, labels = logits_of("texts", case.folder, case.validation)
