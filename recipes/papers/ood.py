@@ -33,11 +33,12 @@ from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import labels_of
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.gaussian_noise import DEVIATIONS, add_gaussian_noise
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat
 from papers.figures.ood_report import detection_table, shift_table, write_detection_report
-from papers.runs.detection_results import DetectionResult, detection_by_score
+from papers.metrics.ood_metrics import DetectionResult, detection_by_score
 
 NOISE = "gaussian_noise"
 
@@ -48,27 +49,20 @@ class OODArguments:
 
     _argument_group_name = "models and data"
     models: list[str] = field(metadata={"help": "Folders or Hub ids of classifiers of the same data."})
-    test_file: str | None = field(default=None, metadata={"help": "In-distribution data: parquet, csv, json."})
-    dataset_name: str | None = field(
-        default=None,
-        metadata={"help": "In-distribution data: name[:configuration[:split]] on the Hub, a folder, or 'digits'."},
+    test_file: str | None = argument(None, "In-distribution data: parquet, csv, json.")
+    dataset_name: str | None = argument(
+        None, "In-distribution data: name[:configuration[:split]] on the Hub, a folder, or 'digits'."
     )
-    out: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Out-of-distribution data: noise of a severity from 1 to 5 ('gaussian_noise:5'), 'digits' "
-            "(scikit-learn's), a file, or name[:configuration[:split]] of a dataset."
-        },
+    out: list[str] = argument(
+        [],
+        "Out-of-distribution data: noise of a severity from 1 to 5 ('gaussian_noise:5'), 'digits' "
+        "(scikit-learn's), a file, or name[:configuration[:split]] of a dataset.",
     )
-    shift: list[str] = field(
-        default_factory=list, metadata={"help": f"'{NOISE}', to measure calibration at each of its severities."}
-    )
-    image_column: str = field(default="image", metadata={"help": "The column of images."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels of the in-distribution data."})
-    out_column: str | None = field(
-        default=None, metadata={"help": "The column of the out-of-distribution data. Default: the same."}
-    )
-    max_samples: int | None = field(default=None, metadata={"help": "Draw this many samples of each dataset."})
+    shift: list[str] = argument([], f"'{NOISE}', to measure calibration at each of its severities.")
+    image_column: str = argument("image", "The column of images.")
+    label_column: str = argument("label", "The column of labels of the in-distribution data.")
+    out_column: str | None = argument(None, "The column of the out-of-distribution data. Default: the same.")
+    max_samples: int | None = argument(None, "Draw this many samples of each dataset.")
 
     def __post_init__(self):
         check.at_least(1, self, "max_samples")

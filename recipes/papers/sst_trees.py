@@ -9,7 +9,7 @@ reuses a finished one.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from datasets import DatasetDict
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.label_options import label_options
 from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer
 from papers.models import TreeLSTMConfig
@@ -30,32 +31,24 @@ from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_
 class TreeDataArguments(DatasetArguments):
     """The sentiment trees."""
 
-    text_column: str = field(default="tree", metadata={"help": "The column of bracketed trees."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels: 0 negative, 1 positive."})
+    text_column: str = argument("tree", "The column of bracketed trees.")
+    label_column: str = argument("label", "The column of labels: 0 negative, 1 positive.")
 
 
 @dataclass
 class TreeModelArguments(WordVectorArguments):
     """The Tree-LSTM."""
 
-    model_name_or_path: str = field(default="tree_lstm", metadata={"help": "Must be 'tree_lstm'."})
-    memory_size: int = field(default=150, metadata={"help": "Width of a node's memory."})
-    dropout: float = field(default=0.5, metadata={"help": "Dropout before the head."})
-    output_gate: bool = field(default=True, metadata={"help": "Give inner nodes an output gate."})
-    neutral_class: bool = field(
-        default=False, metadata={"help": "Train on neutral nodes too, as a third class that roots never have."}
-    )
-    lowercase: bool = field(default=False, metadata={"help": "Convert words to lower case."})
+    memory_size: int = argument(150, "Width of a node's memory.")
+    dropout: float = argument(0.5, "Dropout before the head.")
+    output_gate: bool = argument(True, "Give inner nodes an output gate.")
+    neutral_class: bool = argument(False, "Train on neutral nodes too, as a third class that roots never have.")
+    lowercase: bool = argument(False, "Convert words to lower case.")
 
     def __post_init__(self):
         super().__post_init__()
         check.at_least(1, self, "memory_size")
         check.fraction(self, "dropout")
-        if self.model_name_or_path != "tree_lstm":
-            raise ValueError(
-                f"model_name_or_path must be 'tree_lstm', got {self.model_name_or_path!r}: "
-                "recipes/papers/text_classification.py fine-tunes encoders"
-            )
 
 
 ARGUMENTS = (TreeDataArguments, TreeModelArguments, SampleClassifierArguments, FocalTrainingArguments)

@@ -17,7 +17,7 @@ finished one.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from datasets import ClassLabel, DatasetDict, List
@@ -34,6 +34,7 @@ from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from hf_focal.tasks import input_length
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
 from papers.data.label_options import label_options
@@ -58,35 +59,29 @@ LONGEST_POST = 100_000  # no post of 20 Newsgroups has as many words
 class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates texts."""
 
-    text_column: str = field(default="text", metadata={"help": "The column of texts."})
-    label_column: str = field(default="label", metadata={"help": "The column, or columns, of labels."})
-    strip: str = field(
-        default="none", metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."}
-    )
-    multi_label: bool = field(default=False, metadata={"help": "Generate texts with several labels each."})
-    num_generated: int = field(default=4000, metadata={"help": "Number of training texts to generate."})
+    text_column: str = argument("text", "The column of texts.")
+    label_column: str = argument("label", "The column, or columns, of labels.")
+    strip: str = argument("none", "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'.")
+    multi_label: bool = argument(False, "Generate texts with several labels each.")
+    num_generated: int = argument(4000, "Number of training texts to generate.")
 
 
 @dataclass
 class TextModelArguments(WordVectorArguments):
     """The global-pooling CNN, or an encoder to fine-tune."""
 
-    model_name_or_path: str = field(
-        default="gp_cnn", metadata={"help": "'gp_cnn', trained from scratch; or the Hub id or folder of an encoder."}
+    model_name_or_path: str = argument(
+        "gp_cnn", "'gp_cnn', trained from scratch; or the Hub id or folder of an encoder."
     )
-    variant: str = field(
-        default="official", metadata={"help": "'official', as in the paper's code, or 'strided', which is faster."}
+    variant: str = argument("official", "'official', as in the paper's code, or 'strided', which is faster.")
+    dropout: float = argument(0.3, "Dropout before the CNN's last layer.")
+    max_length: int | None = argument(
+        None,
+        "Read this many words of a text, the last ones if official, else the first. Default: 1000, or the "
+        "limit of an encoder.",
     )
-    dropout: float = field(default=0.3, metadata={"help": "Dropout before the CNN's last layer."})
-    max_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "Read this many words of a text, the last ones if official, else the first. Default: 1000, or the "
-            "limit of an encoder."
-        },
-    )
-    num_filters: int = field(default=128, metadata={"help": "Channels of each convolution."})
-    num_layers: int = field(default=3, metadata={"help": "Convolutions."})
+    num_filters: int = argument(128, "Channels of each convolution.")
+    num_layers: int = argument(3, "Convolutions.")
 
     def __post_init__(self):
         super().__post_init__()

@@ -16,7 +16,7 @@ Running the same command again resumes an interrupted run and reuses a finished 
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import DatasetDict
@@ -25,6 +25,7 @@ from transformers import DataCollatorForSeq2Seq, MarianMTModel, PreTrainedModel,
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.generated_translations import generate_translations
 from papers.data.parallel_corpora import encode_pairs, load_parallel
 from papers.data.tokenizer_training import train_bpe_tokenizer
@@ -44,9 +45,9 @@ from papers.runs.translation_results import measure_translator
 class TranslationDataArguments(GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pairs."""
 
-    source_lang: str = field(default="en", metadata={"help": "The language to translate from, and its column."})
-    target_lang: str = field(default="de", metadata={"help": "The language to translate to, and its column."})
-    num_generated: int = field(default=20_000, metadata={"help": "Number of training pairs to generate."})
+    source_lang: str = argument("en", "The language to translate from, and its column.")
+    target_lang: str = argument("de", "The language to translate to, and its column.")
+    num_generated: int = argument(20_000, "Number of training pairs to generate.")
 
 
 @dataclass
@@ -54,16 +55,15 @@ class TransformerArguments:
     """The model: a Transformer, trained from scratch. `recipes/translation.py` fine-tunes other models."""
 
     _argument_group_name = "model"
-    max_length: int = field(
-        default=128,
-        metadata={"help": "Drop longer training pairs, and truncate test inputs and translations to this length."},
+    max_length: int = argument(
+        128, "Drop longer training pairs, and truncate test inputs and translations to this length."
     )
-    vocab_size: int = field(default=37_000, metadata={"help": "Largest size of the shared vocabulary."})
-    d_model: int = field(default=512, metadata={"help": "Width."})
-    num_layers: int = field(default=6, metadata={"help": "Layers of the encoder, and of the decoder."})
-    num_heads: int = field(default=8, metadata={"help": "Attention heads."})
-    ffn_dim: int = field(default=2048, metadata={"help": "Width of the feed-forward layers."})
-    dropout: float = field(default=0.1, metadata={"help": "Dropout of each residual branch."})
+    vocab_size: int = argument(37_000, "Largest size of the shared vocabulary.")
+    d_model: int = argument(512, "Width.")
+    num_layers: int = argument(6, "Layers of the encoder, and of the decoder.")
+    num_heads: int = argument(8, "Attention heads.")
+    ffn_dim: int = argument(2048, "Width of the feed-forward layers.")
+    dropout: float = argument(0.1, "Dropout of each residual branch.")
 
     def __post_init__(self):
         check.at_least(1, self, "max_length", "vocab_size", "d_model", "num_layers", "num_heads", "ffn_dim")
@@ -76,43 +76,29 @@ class TransformerArguments:
 class TranslationArguments(TemperatureArguments):
     """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
 
-    bleu_temperatures: str = field(
-        default="0.5,0.75,1,1.25,1.5,2",
-        metadata={"help": "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."},
+    bleu_temperatures: list[float] = argument(
+        [0.5, 0.75, 1.0, 1.25, 1.5, 2.0],
+        "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one.",
     )
-    length_penalty: float = field(
-        default=0.6,
-        metadata={
-            "help": "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
-        },
+    length_penalty: float = argument(
+        0.6, "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
-        self.temperatures()
-
-    def temperatures(self) -> set[float]:
-        """Return the temperatures in `bleu_temperatures`, together with 1."""
-        try:
-            values = [float(text) for text in self.bleu_temperatures.split(",")]
-        except ValueError:
-            values = [math.nan]
-        if not all(0 < value < math.inf for value in values):
-            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures!r}")
-        return {*values, 1.0}
+        if not all(0 < value < math.inf for value in self.bleu_temperatures):
+            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures}")
 
 
 @dataclass
 class TranslationTrainingArguments(FocalSeq2SeqTrainingArguments):
     """`FocalSeq2SeqTrainingArguments` with arguments for beam search and for averaging checkpoints."""
 
-    predict_with_generate: bool = field(default=True, metadata={"help": "Translate with `generate`; must be true."})
-    generation_num_beams: int | None = field(default=4, metadata={"help": "Beams of beam search."})
-    average_checkpoints: int = field(
-        default=1, metadata={"help": "Average the weights of this many of the last checkpoints."}
-    )
+    predict_with_generate: bool = argument(True, "Translate with `generate`; must be true.")
+    generation_num_beams: int | None = argument(4, "Beams of beam search.")
+    average_checkpoints: int = argument(1, "Average the weights of this many of the last checkpoints.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,7 +180,7 @@ def main(argv: list[str]) -> list:
             average_last_checkpoints(trainer, args.average_checkpoints)
 
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        references, temperatures = splits["test"]["target"][:], recipe_args.temperatures()
+        references, temperatures = splits["test"]["target"][:], recipe_args.bleu_temperatures
         result = measure_translator(trainer, trained, temperature, encoded["test"], references, bleu, temperatures)
         trainer.save_calibrated()
         if args.process_index == 0:
@@ -211,7 +197,7 @@ def main(argv: list[str]) -> list:
         settings=(data_args, model_args, settings),
         summary=translation_summary,
         compare=write_translation_comparison,
-        reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
+        reusable=lambda result: result.bleu.keys() >= {*recipe_args.bleu_temperatures},
     )
 
 

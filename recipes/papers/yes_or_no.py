@@ -44,13 +44,8 @@ def read(data: Path, task: str, seed: int) -> dict[str, pd.DataFrame]:
         held_out = train["question"].isin(questions[: len(questions) // 4])
         tables |= {"train": train[~held_out].sample(frac=1, random_state=seed), "pool": train[held_out]}
         return {
-            name: pd.DataFrame(
-                {
-                    "text": part["question"],
-                    "pair": part["answer"],
-                    "labels": [[float(label)] for label in part["label"]],
-                    "question": pd.factorize(part["question"])[0],
-                }
+            name: pd.DataFrame({"text": part["question"], "pair": part["answer"]}).assign(
+                labels=[[float(label)] for label in part["label"]], question=pd.factorize(part["question"])[0]
             )
             for name, part in tables.items()
         }

@@ -38,7 +38,7 @@ import yaml  # noqa: E402
 from huggingface_hub import ModelCard  # noqa: E402
 from papers import text_classification  # noqa: E402
 from papers.figures.ood_report import write_detection_report  # noqa: E402
-from papers.runs.detection_results import DetectionResult, detection_by_score  # noqa: E402
+from papers.metrics.ood_metrics import DetectionResult, detection_by_score  # noqa: E402
 from trained_models import build  # noqa: E402
 
 from hf_focal import fit_temperature  # noqa: E402

@@ -8,7 +8,7 @@ import torch
 from matplotlib.text import Text
 from papers.figures.dynamics_figures import dynamics_figure
 from papers.figures.ood_report import detection_table, shift_figure, shift_table
-from papers.runs.detection_results import DetectionResult, detection_by_score
+from papers.metrics.ood_metrics import DetectionResult, detection_by_score
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult, comparison_figure, comparison_page, reliability_diagram, results_table

@@ -89,12 +89,10 @@ def _unescaped(word: str) -> str:
 def train_leaf_tokenizer(
     trees: Iterable[str | Tree], vocab_size: int = 30_000, lowercase: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer whose tokens are the words of leaves, including punctuation.
+    """Train a word-level tokenizer, as `train_word_tokenizer` does, that keeps the words of leaves as they are.
 
-    Of its `vocab_size` tokens, "[PAD]" has id 0 and "[UNK]" id 1; the others are the most frequent words, equally
-    frequent ones in alphabetical order. (The treebank's training trees have about 18,000 distinct words.) `lowercase`
-    is for word vectors of lowercase words. For lists of words (`is_split_into_words=True`), the tokenizer returns one
-    id per word. `AutoTokenizer` loads saved tokenizers of this kind.
+    `lowercase` is for word vectors of lowercase words. For lists of words (`is_split_into_words=True`), the tokenizer
+    returns one id per word. (The treebank's training trees have about 18,000 distinct words.)
     """
     separators = Regex(r"[ \t\n\r\x0b\x0c]+")
     tokenizer = word_level_tokenizer(pre_tokenizers.Split(separators, behavior="removed"), lowercase)
@@ -121,10 +119,8 @@ def encode_trees(
         trees: the trees; errors name them by their index.
         tokenizer: a tokenizer that gives every word one id, such as one from `train_leaf_tokenizer`.
         num_labels: 5 keeps the labels. 2 is the binary task: labels 0 and 1 become 0 (negative), 3 and 4 become 1
-            (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out, so that 6,920 / 872 /
-            1,821 of the treebank's 8,544 / 1,101 / 2,210 trees (train / dev / test) remain.
-        roots_only: whether to label only the root of each tree (for evaluation). If False, every node is labeled (for
-            training [Tai et al. 2015]).
+            (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out.
+        roots_only: whether to label only the root of each tree, for evaluation, instead of every node.
         neutral_class: whether, in the binary task, neutral nodes get the label 2 instead of -100.
 
     Returns:

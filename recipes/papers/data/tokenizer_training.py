@@ -65,8 +65,7 @@ def train_bpe_tokenizer(
 
     The tokens include "<pad>" (id 0, which also starts the decoder), "</s>" (id 1), which ends each sentence, and
     "<unk>" (id 2). There are fewer than `vocab_size` if no pairs of tokens are left to merge; `ValueError` if the
-    characters alone are more. `truncation=True` keeps `max_length` tokens. `AutoTokenizer` loads saved tokenizers of
-    this kind.
+    characters alone are more. `truncation=True` keeps `max_length` tokens.
     """
     # No byte_fallback: BpeTrainer adds no byte tokens, and the model would not learn tokens that no text contains.
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))

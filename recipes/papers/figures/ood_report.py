@@ -13,7 +13,7 @@ from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished,
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
 from hf_focal.reports.run_results import write_json
 
-from ..runs.detection_results import SIDES, DetectionResult
+from ..metrics.ood_metrics import SIDES, DetectionResult
 
 _COLUMNS = (
     ("AUROC % (entropy)", "entropy", "auroc", max),

@@ -11,7 +11,6 @@ import torch
 from matplotlib.figure import Figure
 
 from hf_focal.calibration import Temperature
-from hf_focal.metrics.sample_scores import sample_blocks
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import ACCURACY, finished, wrapped
 from hf_focal.reports.markdown_tables import columns_table, format_number
@@ -38,10 +37,9 @@ class Predictions:
     @classmethod
     def of(cls, logits: Array, labels: Array, temperature: Temperature) -> "Predictions":
         """Make `Predictions` from logits (N, K) of any floating dtype, and labels (N,), integers in [0, K)."""
-        logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels).detach()
-        before = _confidence(logits, labels)
-        after = _confidence(scaled(logits, temperature.value), labels)
-        return cls(labels.cpu().numpy().astype(np.int64), logits.argmax(1).cpu().numpy(), before, after)
+        logits, labels = torch.as_tensor(logits).detach().cpu(), torch.as_tensor(labels).detach().cpu()
+        before, after = (scaled(logits, T).softmax(1).amax(1).float().numpy() for T in (1.0, temperature.value))
+        return cls(labels.long().numpy(), logits.argmax(1).numpy(), before, after)
 
     @property
     def correct(self) -> np.ndarray:
@@ -122,12 +120,6 @@ def examples_figure(
             color = _RIGHT if run.correct[sample] else _WRONG
             axes.text(0.5, 0.5, _cell(run, sample, label_names), ha="center", color=color, **style)
     return finished(figure, path)
-
-
-def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
-    """Return the largest probability of each sample, float32 (N,), as `CalibrationMetrics` computes it."""
-    _, blocks = sample_blocks("logits", logits, labels, -100)
-    return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
 
 
 def _cell(run: Predictions, sample: int, label_names: Sequence[str]) -> str:

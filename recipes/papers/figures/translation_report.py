@@ -50,11 +50,9 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
 
     The figure is that of Mukhoti et al. 2020, figure 5. The temperature axis covers all temperatures at which BLEU was
     measured for any run. In both panels, small markers show the temperatures at which the run's BLEU was measured, and
-    a large, filled marker shows the run's fitted temperature. Raises ValueError if no result has BLEU.
+    a large, filled marker shows the run's fitted temperature.
     """
     measured = [temperature for run in results for temperature in run.bleu]
-    if not measured:
-        raise ValueError("results must have BLEU for at least one temperature, got none")
     margin = 0.03 * (max(measured) - min(measured)) or 0.1
     lowest, highest = min(measured) - margin, max(measured) + margin
 
@@ -117,11 +115,7 @@ def write_translation_report(folder: str | Path, result: TranslationResult) -> l
 
 
 def write_translation_comparison(folder: str | Path, results: Sequence[TranslationResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md, comparison.png, curves.png, and curves.csv.
-
-    Raises:
-        ValueError: there are no results, no result has BLEU, or the bins of a result hold no samples.
-    """
+    """Write the comparison of several runs: table.md, comparison.png, curves.png, and curves.csv."""
     folder = Path(folder)
     return [*write_comparison(folder, results, translation_table), *_write_curves(folder, results)]
 

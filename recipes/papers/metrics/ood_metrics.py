@@ -1,4 +1,4 @@
-"""Out-of-distribution detection: uncertainty scores of logits, and detection metrics.
+"""Out-of-distribution detection: uncertainty scores of logits, detection metrics, and the result of a run.
 
 The score is a classifier's uncertainty [Hendrycks and Gimpel, ICLR 2017; Mukhoti et al., NeurIPS 2020, section 5;
 Ghosh et al., NeurIPS 2022, figure 6]. A higher score means "more likely out of distribution", and out of distribution
@@ -6,14 +6,20 @@ is the positive class. A threshold flags all samples with at least that score. S
 flagged together, and their order does not matter.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn import metrics
 from torch import Tensor
 
-from hf_focal.validation import Array, as_tensor, check_largest, check_scores
+from hf_focal.reports.run_results import scaled
+from hf_focal.validation import Array, as_tensor, check_largest, check_positive, check_scores
 
 KINDS = ("entropy", "confidence")
+SIDES = ("pre", "post")  # before and after T
 
 # Number of logits that are processed in float64 at a time. Results do not depend on it.
 _BLOCK = 2**20
@@ -71,4 +77,41 @@ def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str
         "aupr_out": min(1.0, float(metrics.average_precision_score(labels, scores))),
         "aupr_in": min(1.0, float(metrics.average_precision_score(1 - labels, -scores))),
         "fpr95": float(false_positive_rate[np.argmax(true_positive_rate >= 0.95)]),
+    }
+
+
+@dataclass(frozen=True)
+class DetectionResult:
+    """Metrics of a run's out-of-distribution detection, and of its calibration on noisy data.
+
+    Attributes:
+        loss: the loss, as `str(LossConfig)`.
+        temperature: the T fitted on the in-distribution validation set; 1 if none was fitted.
+        detection: name of the out-of-distribution set -> `"pre"` or `"post"` (before or after T) -> `"entropy"` or
+            `"confidence"` (the score) -> the `detection_metrics`, fractions.
+        shift: name of the noise -> a dict for each severity, with `"severity"` (0 is the original data) and, in
+            `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
+        in_distribution: `"pre"` and `"post"` -> the same for the in-distribution test set.
+    """
+
+    loss: str
+    temperature: float
+    detection: dict[str, dict[str, dict[str, dict[str, float]]]]
+    shift: dict[str, list[dict[str, Any]]]
+    in_distribution: dict[str, dict[str, float]]
+
+
+def detection_by_score(in_logits: Array, out_logits: Mapping[str, Array], temperature: float) -> dict[str, dict]:
+    """Return `DetectionResult.detection`, given logits (N, K), and those of out-of-distribution sets, (M, K) by name.
+
+    Logits are those before T.
+    """
+    values = {"pre": 1.0, "post": check_positive("temperature", temperature)}
+
+    def metrics(out: Array, side: str, kind: str) -> dict[str, float]:
+        return detection_metrics(*(uncertainty(scaled(logits, values[side]), kind) for logits in (in_logits, out)))
+
+    return {
+        name: {side: {kind: metrics(out, side, kind) for kind in KINDS} for side in SIDES}
+        for name, out in out_logits.items()
     }

@@ -12,8 +12,6 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .. import checks as check
-
 VARIANTS = ("official", "strided")
 # Texts that the official variant convolves at a time on the CPU: texts of similar lengths, which stay in the cache.
 _TEXTS_AT_A_TIME = 12
@@ -36,10 +34,9 @@ class GPCNNConfig(PreTrainedConfig):
         dropout: dropout probability of the dense layer.
         max_words: the official variant pads texts to this many words, at the front, and of longer texts reads the last
             words.
-        pad_token_id: id of the padding token, whose vector stays zero. This id marks padding if no attention mask is
-            given. If None, only the attention mask marks padding.
-        unk_token_id: id of words that are not in the vocabulary, which the official variant leaves out; None if there
-            is no such id.
+        pad_token_id: id of the padding token, whose vector stays zero, or None; it marks padding if no attention mask
+            is given.
+        unk_token_id: id of words that are not in the vocabulary, which the official variant leaves out, or None.
     """
 
     model_type = "gp_cnn"
@@ -56,21 +53,6 @@ class GPCNNConfig(PreTrainedConfig):
     max_words: int = 1000
     pad_token_id: int | None = 0
     unk_token_id: int | None = None
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        # Networks that were saved before there were variants are strided.
-        return super().from_dict({"variant": "strided"} | config_dict, **kwargs)
-
-    def validate_sizes(self) -> None:
-        check.at_least(1, self, "vocab_size", "embedding_size", "num_filters", "kernel_size", "pool_size")
-        check.at_least(1, self, "num_layers", "hidden_size", "max_words")
-        if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
-        if not 0 <= self.dropout <= 1:
-            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
-        if self.variant not in VARIANTS:
-            raise ValueError(f"variant must be 'official' or 'strided', got {self.variant!r}")
 
 
 class GPCNNForSequenceClassification(PreTrainedModel):
@@ -91,6 +73,7 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
     config_class = GPCNNConfig
     main_input_name = "input_ids"
+    _input_embed_layer = "embeddings"  # where Transformers finds the word vectors
 
     def __init__(self, config: GPCNNConfig):
         super().__init__(config)
@@ -121,12 +104,6 @@ class GPCNNForSequenceClassification(PreTrainedModel):
             init.uniform_(module.weight, -0.05, 0.05)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.embeddings = value
 
     @can_return_tuple
     def forward(

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import datasets
@@ -17,6 +17,7 @@ from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer
 
 from .. import checks as check
+from ..argument_fields import argument
 from ..data.long_tails import long_tailed
 from ..losses import published_mmce  # noqa: F401 (registers the loss)
 from .class_weights_callback import ClassWeightsCallback
@@ -46,7 +47,7 @@ class DatasetArguments(DataArguments):
 class GeneratedDatasetArguments(DatasetArguments):
     """`DatasetArguments` for recipes that generate data if none is given."""
 
-    num_generated: int = field(default=1000, metadata={"help": "Number of training samples to generate."})
+    num_generated: int = argument(1000, "Number of training samples to generate.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,12 +68,10 @@ class GeneratedDatasetArguments(DatasetArguments):
 class LongTailArguments:
     """An argument for classifiers of whole samples with one label each: how unequal the training classes are."""
 
-    imbalance: float | None = field(
-        default=None,
-        metadata={
-            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
-            "largest, in the order of the labels. Validation and test data stay as they are."
-        },
+    imbalance: float | None = argument(
+        None,
+        "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+        "largest, in the order of the labels. Validation and test data stay as they are.",
     )
 
     def cut_training_data(self, splits: DatasetDict, seed: int) -> DatasetDict:
@@ -87,45 +86,31 @@ class TemperatureArguments:
     """Arguments that say how to fit the temperature, and what to show."""
 
     _argument_group_name = "temperature"
-    temperature_objective: str = field(
-        default="nll",
-        metadata={
-            "help": "What the temperature minimizes: 'nll', or by the papers' grid search 'ece' or, for whole "
-            "samples, 'adaece'."
-        },
+    temperature_objective: str = argument(
+        "nll",
+        "What the temperature minimizes: 'nll', or by the papers' grid search 'ece' or, for whole samples, 'adaece'.",
     )
-    verbose: bool = field(default=False, metadata={"help": "Show loading messages and all progress bars."})
+    verbose: bool = argument(False, "Show loading messages and all progress bars.")
 
     objectives: ClassVar[tuple[str, ...]] = STREAM_OBJECTIVES  # of logits that need not be held in memory
 
     def __post_init__(self) -> None:
         check.choice("temperature_objective", self.temperature_objective, self.objectives)
 
-    def reusable(self, result: Any) -> bool:
-        """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
-        return result.temperature.objective == self.temperature_objective
-
 
 @dataclass
 class SampleClassifierArguments(TemperatureArguments):
     """Arguments of classifiers that say how to fit the temperature, and what to record during training."""
 
-    class_weights_steps: int | None = field(
-        default=None,
-        metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
+    class_weights_steps: int | None = argument(
+        None, "Record and plot each class's mean focal and recall weight every this many steps."
     )
-    dynamics: bool = field(
-        default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
+    dynamics: bool = argument(False, "Log NLL, entropy, calibration and norms after every epoch, and plot them.")
+    dynamics_samples: int | None = argument(
+        None, "Measure this many training samples and as many test samples. Default: at most 1,000."
     )
-    dynamics_samples: int | None = field(
-        default=None,
-        metadata={"help": "Measure this many training samples and as many test samples. Default: at most 1,000."},
-    )
-    dynamics_epochs: str | None = field(
-        default=None,
-        metadata={
-            "help": "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
-        },
+    dynamics_epochs: str | None = argument(
+        None, "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
     )
     objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
 
@@ -179,7 +164,6 @@ def parse_experiment(
             run.disable_tqdm = run.disable_tqdm or not sys.stderr.isatty()
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
-        transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     if args.push_to_hub:
@@ -190,8 +174,3 @@ def parse_experiment(
             "last complete checkpoint of its output_dir"
         )
     return recipe, runs
-
-
-def _no_load_report(record: logging.LogRecord) -> bool:
-    """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
-    return "LOAD REPORT" not in record.getMessage()

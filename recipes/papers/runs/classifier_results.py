@@ -13,7 +13,7 @@ from hf_focal.calibration import Temperature
 from hf_focal.losses import hits_and_counts
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import RESULTS_LEGEND, columns_table, format_number
+from hf_focal.reports.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.heads import Head, label_names_of
 from hf_focal.trainer import FocalTrainer, gamma_history
 
@@ -127,38 +127,8 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
 
 
 def sample_tables(results: Sequence[RunResult]) -> str:
-    """Format the tables of classifiers of whole samples, with a legend.
-
-    For several labels per sample, another table compares one shared T with one T per label.
-    """
+    """Format the table of classifiers of whole samples, with a legend."""
     lines = [results_table(results), RESULTS_LEGEND]
     if results[0].true_calibration_error is not None:
         lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")
-    if "one_temperature" in results[0].details:
-        lines += ["\nBefore → after one T → after one T per label:\n", label_correction_table(results)]
     return "\n".join(lines)
-
-
-def label_correction_table(results: Sequence[RunResult]) -> str:
-    """Format a Markdown table of metrics before T → after one shared T → after one T per label, with one row per run.
-
-    The last column has the shared T, followed by the smallest and largest T of the labels. The details of the runs are
-    those of `measure_classifier`.
-    """
-    columns = {"Loss": [run.loss for run in results]}
-    for key, title, factor, decimals in (
-        ("nll", "NLL", 1, 4),
-        ("ece", "ECE %", 100, 2),
-        ("macro_ece", "macro ECE %", 100, 2),
-        ("ece", "true ECE %", 100, 2),
-        ("macro_ece", "true macro ECE %", 100, 2),
-    ):
-        if title.startswith("true") and "true_errors" not in results[0].details:
-            continue
-        columns[title] = []
-        for run in results:
-            sides = [run.pre, run.details["one_temperature"], run.post]
-            sides = run.details["true_errors"] if title.startswith("true") else sides
-            columns[title].append(" → ".join(format_number(side[key], factor, decimals) for side in sides))
-    columns["T"] = [f"{run.temperature.value:.2f}; {run.temperature:.2f}" for run in results]
-    return columns_table(list(columns), list(columns.values()))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_focal.reports import RunResult
-from hf_focal.reports.run_results import READ_ERRORS
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
 
@@ -33,16 +32,14 @@ def train_each_loss(
     runs are in progress, their folders are locked. All processes must call this.
 
     Args:
-        train_one: function of a run's training arguments and the checkpoint to resume from, or None to train from the
-            start. It trains, writes the report into "report" in the run's folder, with ``metrics.json`` as the last
-            file, and returns the result.
+        train_one: function of a run's training arguments and the checkpoint to resume from, or None. It trains, writes
+            "report" in the run's folder, with ``metrics.json`` as the last file, and returns the result.
         runs: training arguments of each run. The folders of several runs are in one folder, which gets the comparison.
         recipe_args: recipe arguments from the command line.
         settings: the dataclasses and mappings that determine the result, besides those of `runs`.
         summary: function that returns the text to print about the results.
         compare: function that writes the report of a comparison into a folder.
-        reusable: function that returns whether the result of a finished run is complete. If not, the run is trained
-            or measured again.
+        reusable: whether the result of a finished run is complete. If not, the run is trained or measured again.
 
     Returns:
         The results, one for each loss.
@@ -52,11 +49,13 @@ def train_each_loss(
         for run in runs:
             claim_output_dir(run.output_dir, run_settings(run, *settings), args.process_index == 0)
     reports = [Path(run.output_dir) / "report" for run in runs]
-    finished, results = [_read_result(report) for report in reports], []
+    paths = [report / "metrics.json" for report in reports]
+    finished, results = [read_result(path) if path.exists() else None for path in paths], []
     try:
         for number, (run, report, result) in enumerate(zip(runs, reports, finished, strict=True), start=1):
             logging.info("%s (%d of %d)", run.loss, number, len(runs))
-            if result and recipe_args.reusable(result) and reusable(result):
+            is_corrected = result and result.temperature.objective == recipe_args.temperature_objective
+            if is_corrected and reusable(result):
                 logging.info("finished already, see %s", report)
             else:
                 result = train_one(run, last_complete_checkpoint(run.output_dir))
@@ -73,14 +72,3 @@ def train_each_loss(
     finally:
         unlock_all()
     return results
-
-
-def _read_result(report: Path) -> Any:
-    """Return the result in a report folder; None if the run is not finished."""
-    path = report / "metrics.json"
-    try:
-        return read_result(path) if path.exists() else None
-    except READ_ERRORS as error:
-        raise ValueError(
-            f"output_dir must hold complete reports, got {str(path)!r}: {error!r}; delete it to measure the run again"
-        ) from error

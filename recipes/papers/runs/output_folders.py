@@ -12,8 +12,6 @@ from transformers import TrainingArguments
 from hf_focal.utils.atomic_write import write_whole
 from hf_focal.utils.folder_lock import lock_folder
 
-# How many differences an error lists.
-_SHOWN = 5
 # Prefixes of arguments that do not change a result, such as where a run is kept, what it logs and saves, and its
 # hardware.
 NOT_OF_THE_RESULT = (
@@ -43,14 +41,14 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         write_whole(folder / "run.json", json.dumps(settings, indent=2) + "\n")
 
 
-def refuse_other_settings(folder: Path, settings: Mapping[str, Any], file: str = "run.json") -> None:
-    """Raise `ValueError` if the run in a folder has other settings, as far as the folder's `file` has them."""
+def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if the run in a folder has other settings, as far as the folder's run.json has them."""
     try:
-        earlier = {**json.loads((folder / file).read_text(encoding="utf-8"))}
+        earlier = {**json.loads((folder / "run.json").read_text(encoding="utf-8"))}
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose {file} holds "
-            "something else"
+            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose run.json "
+            "holds something else"
         ) from error
     settings = json.loads(json.dumps(settings))
     different = [
@@ -58,8 +56,6 @@ def refuse_other_settings(folder: Path, settings: Mapping[str, Any], file: str =
         for key, value in settings.items()
         if key in earlier and earlier[key] != value
     ]
-    if len(different) > _SHOWN:
-        different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
     if different:
         raise ValueError(
             f"output_dir must be the folder of a run with the same settings, or a new one, got "

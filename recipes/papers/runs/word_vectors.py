@@ -1,7 +1,7 @@
 """Word vectors of the papers' text models: arguments, loading, and an optimizer with a separate learning rate."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_
 from hf_focal.trainer import FocalTrainingArguments
 
 from .. import checks as check
+from ..argument_fields import argument
 
 
 @dataclass
@@ -18,20 +19,15 @@ class WordVectorArguments:
     """The arguments of the vocabulary and its word vectors."""
 
     _argument_group_name = "word vectors"
-    vocab_size: int = field(default=20_000, metadata={"help": "Words in the vocabulary."})
-    embedding_size: int = field(default=100, metadata={"help": "Width of the word vectors."})
-    embeddings_file: str | None = field(
-        default=None, metadata={"help": "Word vectors in GloVe's format to start from. Default: random vectors."}
+    vocab_size: int = argument(20_000, "Words in the vocabulary.")
+    embedding_size: int = argument(100, "Width of the word vectors.")
+    embeddings_file: str | None = argument(
+        None, "Word vectors in GloVe's format to start from. Default: random vectors."
     )
-    embedding_learning_rate: float | None = field(
-        default=None,
-        metadata={
-            "help": "Learning rate of the word vectors, without weight decay; 0 freezes them. Default: learning_rate."
-        },
+    embedding_learning_rate: float | None = argument(
+        None, "Learning rate of the word vectors, without weight decay; 0 freezes them. Default: learning_rate."
     )
-    embedding_sgd: bool = field(
-        default=False, metadata={"help": "Update the word vectors by plain SGD; needs --optim adagrad."}
-    )
+    embedding_sgd: bool = argument(False, "Update the word vectors by plain SGD; needs --optim adagrad.")
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "embedding_size")
@@ -43,10 +39,7 @@ class WordVectorArguments:
 def load_word_vectors(
     arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int, *, zero_unknown: bool = False
 ) -> torch.Tensor | None:
-    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given.
-
-    Words that are not in the file get random vectors, or zeros with `zero_unknown`.
-    """
+    """Read the vectors of the tokenizer's tokens from `embeddings_file`, if it is given, as `load_embeddings` does."""
     if arguments.embeddings_file is None:
         return None
     set_seed(seed)

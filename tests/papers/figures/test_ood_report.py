@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from matplotlib.image import imread
 from papers.figures.ood_report import detection_table, shift_table, write_detection_report
-from papers.runs.detection_results import DetectionResult
+from papers.metrics.ood_metrics import DetectionResult
 
 SIDES, KINDS = ("pre", "post"), ("entropy", "confidence")
 

@@ -144,8 +144,3 @@ def test_the_report_of_a_run(tmp_path):
     assert TranslationResult.load(folder / "metrics.json").bleu == CROSS_ENTROPY.bleu
     for name in (*diagrams, "curves.png"):
         assert imread(folder / name).std() > 0.1
-
-
-def test_no_bleu_is_refused():
-    with pytest.raises(ValueError, match="results must have BLEU for at least one temperature, got none"):
-        temperature_curves([replace(FOCAL, bleu={})])

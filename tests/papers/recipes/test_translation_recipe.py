@@ -87,7 +87,7 @@ def generate(folder, sources, num_beams=4, length_penalty=0.6, max_length=24):
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    results = run(folder, **LEARNS, losses="cross_entropy,focal:gamma=5", bleu_temperatures="0.5,1")
+    results = run(folder, **LEARNS, losses="cross_entropy,focal:gamma=5", bleu_temperatures=[0.5, 1])
     test = recipe.load_data(
         recipe.TranslationDataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42
     )["test"]
@@ -184,7 +184,7 @@ def test_two_processes(tmp_path):
     files, pairs = write_files(tmp_path / "data")
     folder = tmp_path / "out"
     options = files | {"loss": "focal:gamma=5", "per_device_eval_batch_size": 4, "num_train_epochs": 2}
-    output = output_of(start(SCRIPT, 2, json.dumps(command_line(folder, **options, bleu_temperatures="1,2"))))
+    output = output_of(start(SCRIPT, 2, json.dumps(command_line(folder, **options, bleu_temperatures=[1, 2]))))
     assert output.count("translating at temperature 2\n") == 1
     result = TranslationResult.load(folder / "report" / "metrics.json")
     assert result.data.num_processes == 2
@@ -211,8 +211,8 @@ def test_two_processes(tmp_path):
     ("options", "message"),
     [
         ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe only, got 'beams'"),
-        ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
-        ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),
+        ({"bleu_temperatures": [1, "hot"]}, "invalid float value: 'hot'"),
+        ({"bleu_temperatures": [1, "nan"]}, "bleu_temperatures must be positive numbers, got [1.0, nan]"),
         ({"train_file": "{data}/train.parquet"}, "test_file must be given"),
         (
             {"average_checkpoints": 3, "save_total_limit": 2},
@@ -228,7 +228,7 @@ def test_errors_come_before_training_and_leave_no_folder(options, message, input
     def filled(text):
         return str(text).replace("{tmp}", str(inputs)).replace("{data}", str(inputs / "data"))
 
-    options = {name: filled(value) for name, value in options.items()}
+    options = {name: value if isinstance(value, list) else filled(value) for name, value in options.items()}
     with pytest.raises((ValueError, SystemExit)) as stopped:
         run(tmp_path / "out", **options)
     assert filled(message) in f"{stopped.value} {capsys.readouterr().err}"
