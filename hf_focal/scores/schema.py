@@ -1,11 +1,13 @@
 """What the columns of a table of scores mean. It is inferred from the first table and required of all others."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from ..utils.column_names import column_option
 from ..validation import InputError
 from .class_labels import (
     correct_values,
@@ -24,9 +26,11 @@ from .column_names import (
     LABELS,
     TRUE_LABELS,
     is_statistic,
+    known_column,
     known_columns,
     parse_score_name,
     shown_columns,
+    suggested_label,
 )
 from .score_values import (
     CONFIDENCE_KINDS,
@@ -43,6 +47,7 @@ from .table_columns import (
     find_label_columns,
     find_score_columns,
     in_order_of_classes,
+    label_candidates,
     without_statistics,
 )
 from .table_files import ScoreRows
@@ -269,7 +274,9 @@ def infer_schema(
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
-        correct = correct_column or next(iter(known_columns(rows.table.column_names, CORRECT)), None)
+        correct = correct_column or known_column(
+            rows.table.column_names, CORRECT, "correct_column", option="correct_column"
+        )
         predictions = prediction if prediction not in score_columns.columns else None
         top, positive = _confidences_or_positive_class(
             rows, score_columns, values, label, predictions, correct, kind, needs_labels
@@ -330,11 +337,14 @@ def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
 
 
 def _no_labels(rows: ScoreRows, label_column: str | None) -> InputError:
+    names = rows.table.column_names
+    near = difflib.get_close_matches(label_column or "", names, n=1)
+    name = near[0] if near else suggested_label(label_candidates(rows))
     problem = f"got {label_column!r}" if label_column else "none is known"
     return InputError(
         "label_column",
-        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {problem}; the known names "
-        f"are {', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
+        f"must name a column of {rows.source}, {shown_columns(names)}: {problem}; the known names are "
+        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with {column_option('label_column', name or 'NAME')}",
     )
 
 
@@ -392,8 +402,8 @@ def _confidence_schema(
         raise InputError(
             "correct_column",
             f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}, that says whether the "
-            "prediction is correct (true or false); or call the column of predictions 'prediction' or "
-            "'answer', and that of labels 'label' or 'gold', to have them compared",
+            "prediction is correct (true or false), with --correct_column NAME; or call the column of predictions "
+            "'prediction' or 'answer', and that of labels 'label' or 'gold', to have them compared",
         )
     return schema
 
