@@ -42,7 +42,10 @@ def run_apply(**arguments: Any) -> None:
     decisions = " and decisions" if thresholds else ""
     print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
     if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):
-        print(f"No threshold reaches the goal for {shown(missing)[1:-1]}: this never gets a yes, or is the answer")
+        if thresholds.get("link") == "softmax":
+            print("No row has an answer, because no threshold of the confidence reached the goal.")
+        else:
+            print(f"No row has a yes to {shown(missing)[1:-1]}, because no threshold reached the goal there.")
 
 
 def add_report(commands: Any) -> None:
