@@ -51,7 +51,7 @@ def run_apply(**arguments: Any) -> None:
 def add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="put several runs on one page")
     parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
-    parser.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")
+    parser.add_argument("--output", metavar="PAGE", default="report.html", help="a new file [%(default)s]")
     parser.set_defaults(run=run_report)
 
 
@@ -59,12 +59,10 @@ def run_report(folders: list[str], output: str) -> None:
     from ..reports import comparison_page, read_runs, results_table
     from ..reports.markdown_tables import RESULTS_LEGEND
 
-    file = Path(output)
-    if not output or file.is_dir() or (file.exists() and file.suffix not in (".html", ".htm")):
-        raise InputError("output", f"must be a new file, or a page to replace, got {output!r}")
-    verb = "Replaced" if file.exists() else "Written to"
+    if not output or Path(output).exists() or Path(output).is_symlink():
+        raise InputError("output", f"must be a new file, got {output!r}: name another, or remove this one")
     page = comparison_page(folders, output)  # which names the file if one is broken
     runs = [*read_runs(folders).values()]
     print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
     print("\n".join(run.describe() for run in runs))
-    print(f"{verb} {page}")
+    print(f"Written to {page.absolute()}")
