@@ -355,6 +355,11 @@ class ThresholdSection:
             raise ValueError("thresholds must have at least one label")
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no label has a threshold."""
+        return all(label.value is None for label in self.labels)
+
+    @property
     def share(self) -> str:
         """What `recall` is called: "coverage" for the threshold of a confidence."""
         return "coverage" if self.link == "softmax" else "recall"

@@ -20,6 +20,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
+from ..utils.column_names import normalized
 from ..utils.json_values import FiniteNumber, Share, from_json, key_of, to_json
 from ..validation import Array
 from .result_sections import (
@@ -48,7 +49,7 @@ _NUM_POINTS = 100  # of a risk-coverage curve
 _MOST_KEPT = 1000  # classes whose bins are kept
 _RARE = 0.9  # a share of the probabilities in the first bin, above which a label's bins are on a logarithmic scale
 _SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
-_CORRECT_COLUMNS = ("correct", "is_correct")  # columns of labels that say whether answers are right
+_CORRECT_COLUMNS = ("correct", "iscorrect")  # columns of labels that say whether answers are right
 _NUM_NEVER = 5  # classes without predictions that are named
 
 # Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
@@ -187,7 +188,7 @@ class RunResult:
     @property
     def outcome(self) -> str:
         """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
-        column = str((self.data.options or {}).get("label_column")).lower()
+        column = normalized(str((self.data.options or {}).get("label_column")))
         is_correctness = self.data.task == "scores" and column in _CORRECT_COLUMNS
         return "of the answers are right" if is_correctness else "of the labels apply"
 

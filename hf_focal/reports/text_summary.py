@@ -2,7 +2,7 @@
 
 import math
 
-from ..calibration.calibration_fit import ALREADY_CALIBRATED, scaling_name
+from ..calibration.calibration_fit import reason_for_none, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table
@@ -56,7 +56,9 @@ def correction_lines(result: RunResult) -> list[str]:
         if fit.description is not None:
             lines.append(fit.description)
         if fit.reason and chosen == "none":
-            lines.append(f"No correction: {ALREADY_CALIBRATED}. {fit.reason[0].upper()}{fit.reason[1:]}.")
+            lines.append(
+                f"No correction: {reason_for_none(fit.num_samples)}. {fit.reason[0].upper()}{fit.reason[1:]}."
+            )
         elif fit.reason:
             lines.append(f"Chosen by auto: {chosen}, because {fit.reason}.")
         lines += [

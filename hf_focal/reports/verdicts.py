@@ -12,7 +12,7 @@ from math import isnan, nan
 import numpy as np
 
 from ..calibration import Correction
-from ..calibration.calibration_fit import ALREADY_CALIBRATED
+from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..metrics.metric_table import METRICS
 from ..tasks.task import LABEL_WORDS, TASKS, unit_of
 from .number_format import format_metric, metric_interval
@@ -344,7 +344,8 @@ def uncorrected_verdict(result: RunResult) -> str:
     fit = result.fit.cross_fit
     if fit is None or fit.method != "none" or not fit.reason:
         return ""
-    return f"No correction: {ALREADY_CALIBRATED}, as far as {fit.num_samples:,} samples show."
+    size = "" if is_too_few(fit.num_samples) else f", as far as {fit.num_samples:,} samples show"
+    return f"No correction: {reason_for_none(fit.num_samples)}{size}."
 
 
 def headline_of(result: RunResult) -> str:

@@ -512,7 +512,8 @@ def test_decisions_are_those_of_apply_thresholds(form, suffix, tmp_path, capsys)
     assert main(["apply", str(correction), str(tmp_path / "s.csv"), "--output", str(written)]) == 0
     printed = capsys.readouterr().out
     assert "2,000 rows with calibrated probabilities and decisions" in printed
-    assert ("No threshold reaches the goal for 'dog'" in printed) == (form == "labels")
+    said = "No row has a yes to 'dog', because no threshold reached the goal there."
+    assert (said in printed) == (form == "labels")
     read = {".csv": pd.read_csv, ".jsonl": lambda path: pd.read_json(path, lines=True), ".parquet": pd.read_parquet}
     rows = read[suffix](written)
     names = saved["thresholds"]["labels"]
