@@ -7,10 +7,9 @@ runs on thirteen tasks; that for language models is docs/results/sft.md.
 from dataclasses import dataclass
 
 from .errors import InputError
-from .utils.constants import WEBSITE
+from .utils.constants import FEWEST_RECOMMENDED, WEBSITE
 
 FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
-FEWEST_RECOMMENDED = 50  # the smallest number of held-out samples that corrections of encoders were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
 RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 

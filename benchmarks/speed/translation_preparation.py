@@ -4,8 +4,8 @@
 
 The corpus is generated: words of a Zipf distribution, whose letters are drawn too, with 25 words in a sentence on
 average. WMT 2014 English to German has 4.5 million pairs, and about 25 words in a sentence. The steps are those of
-`recipes/papers/translation.py` in one process, which the first process of each machine takes, on one thread: load the
-files, train the byte-pair encoding, and encode all pairs. Peak memory is that of the process so far.
+`recipes/papers/translation.py` in one process, on one thread: load the files, train the byte-pair encoding, and encode
+all pairs. Peak memory is that of the process so far.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Training throughput of the Tree-LSTM, computed height by height for all trees of a batch, against recursion.
 
-    python -m benchmarks.speed.tree_lstm [--file TRAIN.txt|TRAIN.parquet] [--threads 1] [--json FILE]
+    python -m benchmarks.speed.tree_lstm [--file TRAIN.parquet] [--threads 1] [--json FILE]
 
 A step is a forward pass over 25 trees, the cross-entropy of all their nodes, a backward pass and an AdaGrad update,
 with the sizes of Tai et al. (2015): word vectors of 300, memories of 150. All models have the same weights, and their
@@ -14,7 +14,7 @@ Times are of interleaved rounds, so that the load of the machine affects all ali
 within each round: read these. CPU seconds are those of this process.
 
 Without a file, trees are generated: with random shapes, and sizes and words like those of the Stanford Sentiment
-Treebank. A file has one bracketed tree per line, or is parquet with a column `tree`.
+Treebank. A file is parquet with a column `tree`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 from datasets import load_dataset
-from papers.data.sentiment_trees import Tree, TreeCollator, encode_trees, parse_tree, read_trees, train_leaf_tokenizer
+from papers.data.sentiment_trees import Tree, TreeCollator, encode_trees, parse_tree, train_leaf_tokenizer
 from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -51,9 +51,7 @@ def training_trees(file: Path | None) -> list[Tree]:
     if file is None:
         rng = random.Random(0)
         return [generated_tree(rng) for _ in range(8544)]
-    if file.suffix == ".parquet":
-        return [parse_tree(text) for text in load_dataset("parquet", data_files=str(file), split="train")["tree"]]
-    return read_trees(file)
+    return [parse_tree(text) for text in load_dataset("parquet", data_files=str(file), split="train")["tree"]]
 
 
 class LayerPerGate(nn.Module):

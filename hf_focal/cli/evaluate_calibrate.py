@@ -190,6 +190,7 @@ def _run(
     command: str, measure_model: Callable[..., Any], measure_scores: Callable[..., Any], arguments: dict[str, Any]
 ) -> None:
     """Run a command on a table of scores, if one is given, or else on a model."""
+    _refuse_confidence_alone(arguments)
     if "scores" in arguments:
         _refuse_several_processes()
         _check_score_options(measure_scores, arguments)
@@ -197,6 +198,15 @@ def _run(
     else:
         _check_model_options(command, arguments)
         _measure(measure_model, arguments)
+
+
+def _refuse_confidence_alone(arguments: dict[str, Any]) -> None:
+    """Raise `InputError` for a confidence, even the default one, of thresholds that promise nothing, or of none."""
+    from ..calibration.thresholds import GUARANTEED, check_guarantee
+
+    if not arguments.keys() & {*GUARANTEED}:
+        target = next((name for name in ("f1", "cost") if name in arguments), None)
+        check_guarantee(target, arguments.get("confidence"), simultaneous=False)
 
 
 def _check_model_options(command: str, arguments: dict[str, Any]) -> None:

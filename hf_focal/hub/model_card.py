@@ -21,7 +21,14 @@ from ..reports.number_format import format_metric, format_number
 from ..reports.report_folder import diagrams_of
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
-from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, uncorrected_verdict, warnings_of
+from ..reports.verdicts import (
+    correction_verdict,
+    headline_of,
+    is_better_calibrated,
+    remaining_miscalibration,
+    uncorrected_verdict,
+    warnings_of,
+)
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 from ..utils.constants import WEBSITE
 
@@ -339,8 +346,10 @@ def _verdict(result: RunResult, data: CardData, samples: str, unit: str) -> str:
             f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
             "it helps on other data."
         )
-    confident = f" {_at_confidence(result)}" if is_better_calibrated(result) else ""
-    return correction_verdict(result, samples, unit) + confident
+    confident = _at_confidence(result) if is_better_calibrated(result) else ""
+    return " ".join(
+        filter(None, [correction_verdict(result, samples, unit), remaining_miscalibration(result), confident])
+    )
 
 
 def _names(result: RunResult) -> list[str]:

@@ -320,7 +320,11 @@ class SubsetSection:
 
 @dataclass(frozen=True)
 class LabelThreshold:
-    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data."""
+    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data.
+
+    For thresholds of the least cost, also the mean `cost` of a test sample, and what it would be if the answer were
+    always yes, or always no.
+    """
 
     name: str
     value: Share | None
@@ -328,6 +332,9 @@ class LabelThreshold:
     precision: Number
     recall: Number
     num_samples: Count | None = None
+    cost: float | None = None
+    cost_of_yes: float | None = None
+    cost_of_no: float | None = None
 
 
 @dataclass(frozen=True)
@@ -346,6 +353,11 @@ class ThresholdSection:
     def __post_init__(self) -> None:
         if not self.labels:
             raise ValueError("thresholds must have at least one label")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no label has a threshold."""
+        return all(label.value is None for label in self.labels)
 
     @property
     def share(self) -> str:

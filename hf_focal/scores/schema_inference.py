@@ -1,13 +1,15 @@
 """What the columns of the first table of scores mean: it follows from their names, types, and values."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ..utils.column_names import column_option
 from ..validation import InputError
 from .class_labels import labels_for_link, read_labels, shown
-from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, known_columns, shown_columns
+from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, known_column, shown_columns, suggested_label
 from .schema import LINKS, ParsedTable, Schema
 from .score_values import ends_show_probabilities, log_sums_show, score_values, sums_show
 from .single_scores import SingleScores
@@ -17,6 +19,7 @@ from .table_columns import (
     find_label_columns,
     find_score_columns,
     in_order_of_classes,
+    label_candidates,
     without_statistics,
 )
 from .table_files import ScoreRows
@@ -52,7 +55,9 @@ def infer_schema(
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
-        correct = correct_column or next(iter(known_columns(rows.table.column_names, CORRECT)), None)
+        correct = correct_column or known_column(
+            rows.table.column_names, CORRECT, "correct_column", option="correct_column"
+        )
         prediction = prediction if prediction not in score_columns.columns else None
         single = SingleScores(rows, score_columns, values, label, prediction, correct, kind, needs_labels)
         if single.are_confidences():
@@ -140,11 +145,14 @@ def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
 
 
 def _unknown_label_column(rows: ScoreRows, label_column: str | None) -> InputError:
+    names = rows.table.column_names
+    near = difflib.get_close_matches(label_column or "", names, n=1)
+    name = near[0] if near else suggested_label(label_candidates(rows))
     problem = f"got {label_column!r}" if label_column else "none is known"
     return InputError(
         "label_column",
-        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {problem}; the known names "
-        f"are {', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
+        f"must name a column of {rows.source}, {shown_columns(names)}: {problem}; the known names are "
+        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with {column_option('label_column', name or 'NAME')}",
     )
 
 

@@ -13,6 +13,7 @@ from ..calibration import CalibrationFit, Correction, fit_correction, fit_temper
 from ..calibration.clusters import are_clustered, usable_clusters
 from ..calibration.thresholds import ThresholdSamples, threshold_samples
 from ..metrics import CalibrationMetrics
+from ..utils.column_names import normalized
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .saved_scores import write_scores
@@ -329,7 +330,10 @@ def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, b
 
 def cluster_column_of(names: Sequence[str], column: str | None) -> str | None:
     """Return the column of clusters: the named one, or else the first known one."""
-    return column or next((name for name in _CLUSTERS if [*names].count(name) == 1), None)
+    if column:
+        return column
+    found = ([name for name in names if normalized(name) == normalized(known)] for known in _CLUSTERS)
+    return next((same[0] for same in found if len(same) == 1), None)
 
 
 def cluster_values(column: pa.Array, is_named: bool, rows: ScoreRows) -> np.ndarray | None:

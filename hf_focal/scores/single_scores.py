@@ -130,7 +130,7 @@ class SingleScores:
             raise InputError(
                 "correct_column",
                 f"must name a column of {self.rows.source}, {shown_columns(self.rows.table.column_names)}, that says "
-                "whether the prediction is correct (true or false); or call the column of predictions 'prediction' or "
-                "'answer', and that of labels 'label' or 'gold', to have them compared",
+                "whether the prediction is correct (true or false), with --correct_column NAME; or call the column of "
+                "predictions 'prediction' or 'answer', and that of labels 'label' or 'gold', to have them compared",
             )
         return schema

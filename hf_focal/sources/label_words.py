@@ -25,7 +25,7 @@ from ..scores.correction_files import write_correction
 from ..scores.score_set import ScoreSet
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
+from ..tasks.labeled_inputs import labels_of, select_inputs, with_known_columns
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
@@ -117,7 +117,7 @@ class LabelWordsSource(ModelSource):
             if empty:
                 self.data_notes.append(f"{empty:,} missing texts in {field!r} of {source} are taken as empty")
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
-        options = with_label_column(split, options)
+        options = with_known_columns(source, split, options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = PreTrainedConfig(num_labels=2)
             set_labels(two_classes, self.labels, False)

@@ -55,9 +55,15 @@ def choose_thresholds(
     The description has their precision and recall on the samples of `metrics` or, without these, on `chosen_on`.
     """
     thresholds = goal.choose(log_odds_and_hits, chosen_on.scores.link)
-    details = threshold_details(thresholds, names, chosen_on.scores.source, metrics)
+    measured = log_odds_and_hits
+    if metrics is not None:
+        measured = ThresholdSamples(*zip(*metrics.log_odds_and_hits(), strict=True))
+    details = threshold_details(thresholds, names, chosen_on.scores.source, measured)
     section = from_json(ThresholdSection, details, "thresholds")
-    return thresholds, section, notes_on_yes(thresholds, log_odds_and_hits, names)
+    notes = notes_on_yes(thresholds, log_odds_and_hits, names, "the samples that it was chosen on")
+    if not notes and metrics is not None:
+        notes = notes_on_yes(thresholds, measured, names, "the test samples")
+    return thresholds, section, notes
 
 
 def run_result(

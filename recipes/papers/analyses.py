@@ -14,12 +14,12 @@ Each analysis writes a figure (.png) and its numbers (.csv):
 """
 
 import argparse
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -39,14 +39,16 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panel(figure: Figure, x: str, y: str) -> Axes:
-    return dress(figure.subplots(), x, y)
-
-
-def dress(axes: Axes, x: str, y: str) -> Axes:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+def dress(axes: Axes, x: str, y: str, x_limits: Sequence[float] = (), y_limits: Sequence[float] = ()) -> Axes:
+    """Label the axes, set the limits that are given, and draw the legend of what was drawn, if it has labels."""
+    axes.set(xlabel=x, ylabel=y)
+    if x_limits:
+        axes.set_xlim(*x_limits)
+    if y_limits:
+        axes.set_ylim(*y_limits)
     clean_axes(axes)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=9)
     return axes
 
 
@@ -58,12 +60,8 @@ def save(folder: Path, name: str, figure: Figure, header: Sequence[str], columns
 
 
 def write_table(path: Path, header: Sequence[str], columns: Iterable[Any]) -> None:
-    columns = [column.tolist() if hasattr(column, "tolist") else column for column in columns]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        for row in zip(*columns, strict=True):
-            writer.writerow([f"{value:.6g}" for value in row])
+    table = pd.DataFrame({name: np.asarray(column) for name, column in zip(header, columns, strict=True)})
+    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\r\n")
 
 
 def gradient_scale(p: Tensor, gamma: float) -> Tensor:
@@ -78,12 +76,10 @@ def figure_4a(folder: Path) -> None:
     p = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
     curves = [gradient_scale(p, gamma) for gamma in gammas]
     figure = new_figure(5.2, 3.6)
-    axes = panel(figure, "Probability of the true class, p", "g(p, γ)")
+    axes = figure.subplots()
     for number, (gamma, curve) in enumerate(zip(gammas, curves, strict=True)):
         axes.plot(p, curve, color=COLORS[number % 7], linestyle=LINES[number % 4], label=f"γ = {gamma}")
-    axes.set_ylim(0, 2.5)
-    axes.set_xlim(0, 1)
-    axes.legend(frameon=False, fontsize=9)
+    dress(axes, "Probability of the true class, p", "g(p, γ)", (0, 1), (0, 2.5))
     save(folder, "figure_4a", figure, ["p", *(f"gamma_{gamma}" for gamma in gammas)], [p, *curves])
 
 
@@ -100,7 +96,6 @@ def thresholds(folder: Path) -> None:
         left.plot(value, gamma, "o", color=COLORS[4])
         left.annotate(f"γ({value:g}) = {gamma:.2f}", (value, gamma), (value + 0.02, gamma * offset), fontsize=9)
     left.set_yscale("log")
-    dress(right, "Probability of the true class, p", "g(p, γ)")
     grid = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
     for number, value in enumerate((0.1, 0.2, 0.25, 0.4)):
         gamma, color = gamma_for_threshold(value), COLORS[1 + number]
@@ -108,9 +103,7 @@ def thresholds(folder: Path) -> None:
         right.plot(grid, gradient_scale(grid, gamma), color=color, linestyle=LINES[number], label=label)
         right.plot(value, 1, "o", color=color, markersize=4)
     right.axhline(1, color="#595959", linewidth=0.8)
-    right.set_xlim(0, 1)
-    right.set_ylim(0, 2.5)
-    right.legend(frameon=False, fontsize=9)
+    dress(right, "Probability of the true class, p", "g(p, γ)", (0, 1), (0, 2.5))
     save(folder, "thresholds", figure, ["p0", "gamma", "g_at_p0"], [p0, gammas, scale])
 
 
@@ -135,13 +128,11 @@ def figure_6(folder: Path) -> None:
     q = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
     curves = [minimizing_probability(q, gamma) for gamma in gammas]
     figure = new_figure(4.4, 3.8)
-    axes = panel(figure, "True probability, q", "p that minimizes the loss")
+    axes = figure.subplots()
     for number, (gamma, curve) in enumerate(zip(gammas, curves, strict=True)):
         label = "cross-entropy" if gamma == 0 else f"focal, γ = {gamma}"
         axes.plot(q, curve, color=COLORS[number], linestyle=LINES[number % 4], label=label)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    axes.legend(frameon=False, fontsize=9)
+    dress(axes, "True probability, q", "p that minimizes the loss", (0, 1), (0, 1))
     save(folder, "figure_6", figure, ["q", *(f"gamma_{gamma}" for gamma in gammas)], [q, *curves])
 
 
@@ -163,16 +154,13 @@ def entropy_bound(folder: Path) -> None:
     p = torch.sigmoid(logits)
     logits = torch.stack([torch.zeros_like(logits), logits], dim=-1)
     hard = torch.tensor([0.0, 1.0], dtype=torch.float64).expand_as(logits)
-    dress(left, "Probability of the true class, p", "Nats, two classes")
     for number, gamma in enumerate((1, 3)):
         loss, bound = loss_and_bound(logits, hard, gamma)
         left.plot(p, loss, color=COLORS[1 + 3 * number], label=f"focal loss, γ = {gamma}")
         left.plot(p, bound, color=COLORS[1 + 3 * number], linestyle="--", label=f"bound, γ = {gamma}")
-    left.legend(frameon=False, fontsize=9)
-    left.set_xlim(0, 1)
+    dress(left, "Probability of the true class, p", "Nats, two classes", (0, 1))
 
     generator = torch.Generator().manual_seed(0)
-    dress(right, "Focal loss - bound, nats", "Share of 20,000 random (p, q), %")
     columns: list[list[float]] = []
     for number, gamma in enumerate(gammas):
         slacks = []
@@ -186,7 +174,7 @@ def entropy_bound(folder: Path) -> None:
         share, edges = np.histogram(slacks[1], bins=60, range=(0, 12))
         right.stairs(share / 200, edges, color=COLORS[1 + number], label=f"γ = {gamma}, 10 classes")
     right.axvline(0, color="#595959", linewidth=0.8)
-    right.legend(frameon=False, fontsize=9)
+    dress(right, "Focal loss - bound, nats", "Share of 20,000 random (p, q), %")
     names = ["gamma", "num_classes", "smallest_loss_minus_bound", "mean_loss_minus_bound"]
     save(folder, "entropy_bound", figure, names, zip(*columns, strict=True))
 
@@ -268,11 +256,9 @@ def figure_7(folder: Path, trained: Sequence[tuple[Tensor, list[float], list[flo
     steps = np.arange(1, STEPS + 1)
     figure = new_figure(7.6, 3)
     for axes, index, label in zip(figure.subplots(1, 2), (2, 1), ("RMS of the logits", "Norm of w"), strict=True):
-        dress(axes, "Step", label)
         for name, run, look in zip(LINEAR_LOSSES, trained, LOOKS, strict=True):
             axes.plot(steps, run[index], label=name, **look)
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=9)
+        dress(axes, "Step", label, y_limits=(0,))
     names = [f"{loss}_{norm}" for loss in ("ce", "fl1") for norm in ("weight_norm", "logit_rms")]
     save(folder, "figure_7", figure, ["step", *names], [steps, *(norms for _, *both in trained for norms in both)])
 
@@ -280,7 +266,6 @@ def figure_7(folder: Path, trained: Sequence[tuple[Tensor, list[float], list[flo
 def figure_8(folder: Path, trained: Sequence[Tensor], points: Tensor, labels: Tensor) -> None:
     figure = new_figure(10.2, 3.4)
     first, *others = figure.subplots(1, 3)
-    dress(first, "Confidence of misclassified test points", "Share of them, %")
     columns = []
     for name, weights, look, axes in zip(LINEAR_LOSSES, trained, LOOKS, others, strict=True):
         columns.append(torch.sigmoid(points @ weights))
@@ -289,7 +274,7 @@ def figure_8(folder: Path, trained: Sequence[Tensor], points: Tensor, labels: Te
         first.stairs(100 * share / share.sum(), edges, label=name, **look)
         draw_regions(axes, weights, points, labels)
         axes.set_title(name, fontsize=10)
-    first.legend(frameon=False, fontsize=9)
+    dress(first, "Confidence of misclassified test points", "Share of them, %")
     save(folder, "figure_8", figure, ["x1", "x2", "label", "ce_p1", "fl1_p1"], [*points.T, labels, *columns])
 
 

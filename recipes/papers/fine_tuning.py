@@ -3,16 +3,14 @@
     python recipes/papers/fine_tuning.py --data DATA --encoders ENCODERS --blocks main --output_dir OUT
 
 `ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. `plan` lists the runs of
-each block. Each finished run has a folder with `run.json` (settings and test measures) and `logits.npz` (float16:
-held-out pool, test set, and, if the task has one, a set from another distribution). Several processes can share one
-output folder: each takes the next run that no process has begun. If processes were killed, give `--take_over` to one
-new process, which repeats the runs that were begun but not finished. A run that fails is printed and does not stop the
-others; the exit code is then 1, and `--take_over` repeats it.
+each block. Each finished run has a folder with `run.json` (its settings) and `logits.npz` (float16: held-out pool,
+test set, and, if the task has one, a set from another distribution). Several processes can share one output folder:
+each takes the next run that is not finished and that no other process trains. A run that fails is printed and does not
+stop the others; the exit code is then 1, and the same command repeats it.
 """
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -24,11 +22,12 @@ import transformers
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from hf_focal import CalibrationMetrics
+from hf_focal import FocalTrainer
 from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
+from hf_focal.utils.folder_lock import lock_folder, unlock_folder
 from papers.data.fine_tuning_tasks import TASKS, task_splits
-from papers.runs.fine_tuned_encoders import logits_of, new_trainer
+from papers.runs.fine_tuned_encoders import new_trainer
 
 ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
 LOSSES = [
@@ -71,21 +70,19 @@ def plan(block: str) -> Iterator[dict]:
                 yield from runs(NOISY, losses, seed, noise=0.2)
 
 
-def measure(logits: np.ndarray, labels: np.ndarray, several: bool) -> dict[str, float]:
-    metrics = CalibrationMetrics(link="sigmoid" if several else "softmax")
-    metrics.update(torch.from_numpy(logits).float(), torch.from_numpy(labels))
-    values = metrics.compute()
-    return {name: float(f"{values[name]:.6g}") for name in ("error", "nll", "brier", "ece") if name in values}
-
-
 class LogitsOfEpochs(TrainerCallback):
-    def __init__(self, splits: dict[str, Dataset], collate) -> None:
-        self.splits, self.collate, self.arrays = splits, collate, {}
+    """Keeps the logits of splits after each epoch."""
 
-    def on_epoch_end(self, args, state, control, model=None, **kwargs) -> None:
+    def __init__(self, trainer: FocalTrainer, splits: dict[str, Dataset]) -> None:
+        self.trainer, self.splits, self.arrays = trainer, splits, {}
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
         for name, samples in self.splits.items():
-            logits = logits_of(model, samples, self.collate).astype(np.float16)
-            self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits
+            self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits_of(self.trainer, samples)
+
+
+def logits_of(trainer: FocalTrainer, samples: Dataset) -> np.ndarray:
+    return trainer.predict(samples).predictions.astype(np.float16)
 
 
 def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -> None:
@@ -109,8 +106,7 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
         bf16=bf16,
         logging_strategy="no",
     )
-    model, collate = trainer.model, trainer.data_collator
-    epochs = LogitsOfEpochs({name: encoded[name] for name in ("pool", "test")}, collate)
+    epochs = LogitsOfEpochs(trainer, {name: encoded[name] for name in ("pool", "test")})
     if run["epochs"] > 3:
         trainer.add_callback(epochs)
     started = time.time()
@@ -120,14 +116,13 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
     record |= {f"{name}_samples": len(part) for name, part in encoded.items()}
     for name in ("pool", "test", "shift"):
         if name in encoded:
-            arrays[f"{name}_logits"] = logits_of(model, encoded[name], collate).astype(np.float16)
+            arrays[f"{name}_logits"] = logits_of(trainer, encoded[name])
             arrays[f"{name}_labels"] = np.asarray(encoded[name]["labels"])
-    record["test"] = measure(arrays["test_logits"], arrays["test_labels"], several)
     record["seconds"] = {"training": round(seconds, 1), "all": round(time.time() - started, 1)}
     record["versions"] = {"torch": torch.__version__, "transformers": transformers.__version__}
     np.savez_compressed(folder / "logits.npz", **arrays)
     write_whole(folder / "run.json", json.dumps(record, indent=1) + "\n")
-    print(f"{time.strftime('%H:%M:%S')} {folder.name} {record['seconds']} {record['test']}", flush=True)
+    print(f"{time.strftime('%H:%M:%S')} {folder.name} {record['seconds']}", flush=True)
 
 
 def main() -> None:
@@ -137,27 +132,25 @@ def main() -> None:
     parser.add_argument("--blocks", nargs="+", choices=BLOCKS, default=BLOCKS, help="parts of the plan")
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16 autocast")
-    parser.add_argument("--take_over", action="store_true", help="repeat runs that were begun but not finished")
     options = parser.parse_args()
     failed = []
     for block in options.blocks:
         for run in plan(block):
             name = f"{block}_{run['task']}_{run['loss']}_s{run['seed']}{'_noise' if run['noise'] else ''}"
             folder = loss_folder(options.output_dir, name)
-            if (folder / "run.json").exists():
-                continue
             folder.mkdir(parents=True, exist_ok=True)
-            if options.take_over:
-                (folder / "begun").unlink(missing_ok=True)
             try:
-                os.close(os.open(folder / "begun", os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
+                lock_folder(folder)
+            except ValueError:  # another process trains this run
                 continue
             try:
-                train_one(run, options.data, options.encoders, folder, options.bf16)
+                if not (folder / "run.json").exists():
+                    train_one(run, options.data, options.encoders, folder, options.bf16)
             except Exception as error:
                 print(f"{folder.name} failed: {error!r}", flush=True)
                 failed.append(folder.name)
+            finally:
+                unlock_folder(folder)
     if failed:
         sys.exit(f"failed runs: {', '.join(failed)}")
 

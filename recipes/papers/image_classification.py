@@ -14,8 +14,10 @@ run and reuses a finished one.
 """
 
 import logging
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from datasets import DatasetDict
@@ -26,35 +28,32 @@ from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.dataset_loading import load_digits
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.image_batches import ImageDataset
 from papers.data.label_options import label_options
 from papers.data.pixel_format import PixelFormat
 from papers.figures.prediction_examples import confidence_table
 from papers.runs.arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier
-from papers.runs.error_handling import run_recipe
 from papers.runs.image_models import ImageModelArguments
 from papers.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.reports import ImageReports
+from papers.runs.reports import write_image_comparison, write_image_report
 
 
 @dataclass(kw_only=True)
 class ImageDataArguments(LongTailArguments, DatasetArguments):
     """The data. Without `dataset_name` or files, the recipe uses scikit-learn's handwritten digits."""
 
-    image_column: str = field(default="image", metadata={"help": "The column of images."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels."})
-    max_train_samples: int | None = field(
-        default=None, metadata={"help": "Train on this many images, drawn by class after the validation split."}
+    image_column: str = argument("image", "The column of images.")
+    label_column: str = argument("label", "The column of labels.")
+    max_train_samples: int | None = argument(
+        None, "Train on this many images, drawn by class after the validation split."
     )
-    augmentation: str = field(
-        default="none",
-        metadata={"help": "'crop' (pad by 4 pixels, and flip), 'resized_crop' (any size, and flip) or 'none'."},
+    augmentation: str = argument(
+        "none", "'crop' (pad by 4 pixels, and flip), 'resized_crop' (any size, and flip) or 'none'."
     )
-    max_decoded_gib: float = field(
-        default=8.0, metadata={"help": "Decode images that take more memory than this on the fly."}
-    )
+    max_decoded_gib: float = argument(8.0, "Decode images that take more memory than this on the fly.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -111,7 +110,6 @@ def main(argv: list[str]) -> list[RunResult]:
         splits, class_names = load_data(data_args, args.seed)
     pixels = model_args.pixel_format()
     images = decode(data_args, splits, pixels, args.seed)
-    reports = ImageReports(images["test"], class_names, args.seed)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
@@ -125,8 +123,7 @@ def main(argv: list[str]) -> list[RunResult]:
             pixels=pixels,
             optimizer_arguments=optimizer_args,
         )
-        names = data_args.card_names("scikit-learn's digits")
-        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, names, reports.write_report)
+        return run_classifier(trainer, checkpoint, recipe_args, images["test"], splits, write_image_report)
 
     return train_each_loss(
         train_one,
@@ -134,7 +131,7 @@ def main(argv: list[str]) -> list[RunResult]:
         recipe_args,
         settings=(replace(data_args, max_decoded_gib=0), model_args, optimizer_args),
         summary=image_tables,
-        compare=reports.write_comparison,
+        compare=partial(write_image_comparison, images=images["test"], class_names=class_names, seed=args.seed),
     )
 
 
@@ -144,4 +141,4 @@ def image_tables(results: Sequence[RunResult]) -> str:
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

@@ -3,14 +3,13 @@
     python recipes/papers/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
         --seeds 1 2 3 --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
-Each run starts the recipe of its row, with the row's configuration, on the first GPU or on the CPU, and adds what the
-recipe prints to `launch.log` in the run's folder. Running the same command again skips finished runs, and the recipes
-resume the others. To use several GPUs, start the command once for each of them, with its own `CUDA_VISIBLE_DEVICES`
-and its own rows or seeds. `--dry_run` prints the plan. The papers' printed tables are in `recipes/papers/tables`;
+Each run starts the recipe of its row, with the row's configuration, on the first GPU or on the CPU. Running the same
+command again goes on: the recipes reuse their finished runs, refuse runs of other settings, and resume the others. To
+use several GPUs, start the command once for each of them, with its own `CUDA_VISIBLE_DEVICES` and its own rows or
+seeds. `--dry_run` prints the plan. The papers' printed tables are in `recipes/papers/tables`;
 `papers.pages.reproduction` writes our results beside them.
 """
 
-import json
 import os
 import shlex
 import signal
@@ -19,17 +18,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import yaml
 
 from hf_focal.cli.recipe_arguments import parse_arguments
-from hf_focal.utils.atomic_write import write_whole
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry
-from papers.runs.error_handling import after_start, run_recipe
-from papers.runs.output_folders import contents, refuse_other_settings
 
 RECIPES = Path(__file__).resolve().parent
 # Arguments that overrides must not change.
@@ -42,18 +38,12 @@ class ReproduceArguments:
 
     table: list[str] = field(metadata={"help": "Paper and number: mukhoti2020:1. Several tables share runs."})
     output_dir: str = field(metadata={"help": "Runs are saved in DATASET/MODEL/LOSS/seed_N in it."})
-    rows: list[str] | None = field(
-        default=None, metadata={"help": "20_newsgroups/gp_cnn, or 20_newsgroups for all its models. Default: all."}
-    )
-    losses: list[str] | None = field(default=None, metadata={"help": "Losses, under the table's names. Default: all."})
-    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Seeds of the runs of each cell."})
-    data: list[str] = field(
-        default_factory=list, metadata={"help": "DATASET=FOLDER of parquet files, to use instead of the Hub."}
-    )
-    overrides: list[str] = field(
-        default_factory=list, metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15."}
-    )
-    dry_run: bool = field(default=False, metadata={"help": "Only print the plan."})
+    rows: list[str] | None = argument(None, "20_newsgroups/gp_cnn, or 20_newsgroups for all its models. Default: all.")
+    losses: list[str] | None = argument(None, "Losses, under the table's names. Default: all.")
+    seeds: list[int] = argument([1, 2, 3], "Seeds of the runs of each cell.")
+    data: list[str] = argument([], "DATASET=FOLDER of parquet files, to use instead of the Hub.")
+    overrides: list[str] = argument([], "NAME=VALUE, arguments of every run: num_train_epochs=15.")
+    dry_run: bool = argument(False, "Only print the plan.")
 
     def __post_init__(self):
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -64,16 +54,14 @@ class ReproduceArguments:
 class CellRun:
     """The run of one table cell with one seed.
 
-    `name` is dataset, model, loss, and seed, as in the table. `folder`, the run's output_dir, also holds `launch.log`
-    and `launch.json`. `options` are the arguments of the script `recipe`, without output_dir. `settings` identify the
-    run: its arguments, and digests of its files instead of their location.
+    `name` is dataset, model, loss, and seed, as in the table. `options` are the arguments of the script `recipe`,
+    without output_dir, which is `folder`.
     """
 
     name: str
     folder: Path
     recipe: Path
     options: Mapping[str, Any]
-    settings: Mapping[str, Any]
 
     @property
     def is_finished(self) -> bool:
@@ -83,24 +71,6 @@ class CellRun:
         options = {**self.options, "output_dir": self.folder}
         arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return [sys.executable, str(self.recipe), *arguments]
-
-    def start(self) -> str | None:
-        """Run the recipe to its end. Return its error if the run is not finished, or else None."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "launch.json", json.dumps(self.settings, indent=2) + "\n")
-        # One GPU, because DataParallel changes the loss; one thread, because threads that wait for others are slow.
-        environment = {"CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "1", **os.environ, "TQDM_DISABLE": "1"}
-        with (self.folder / "launch.log").open("ab+") as log:
-            before = log.seek(0, os.SEEK_END)
-            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-            code = subprocess.run(self.command(), env=environment, check=False, **options).returncode
-            if self.is_finished:
-                return None
-            log.seek(before)
-            lines = log.read().decode(errors="replace").split("\n")[::-1]
-        # An error may be followed by notes.
-        message = next((line for line in lines if "rror: " in line), next(filter(None, lines), "no output"))
-        return f"exit code {code}: {shorten(message, 200)}"
 
 
 def plan_runs(arguments: ReproduceArguments) -> list[CellRun]:
@@ -112,42 +82,36 @@ def plan_runs(arguments: ReproduceArguments) -> list[CellRun]:
     for name in overrides:
         if name in RESERVED:
             raise ValueError(f"overrides must not name {name}, which is the run's own, got {name}={overrides[name]}")
-    names = dict.fromkeys(cell.name for cell in cells)
-    entries = {name[:2]: row_entry(rows_file, *name[:2]) for name in names}
-    files = {row: data_files(entry, row[0], data) for row, entry in entries.items()}
-    digests = {
-        row: contents({name: str(file) for name, file in row_files.items()}) for row, row_files in files.items()
-    }
     runs = []
     for seed in arguments.seeds:
-        for dataset, model, loss in names:
-            row = dataset, model
-            options = {"config": RECIPES / "configs" / entries[row]["config"], **files[row]}
-            settings = options_of(entries[row], model, loss, overrides, from_hub=not files[row]) | {"seed": seed}
+        for dataset, model, loss in dict.fromkeys(cell.name for cell in cells):
+            entry = row_entry(rows_file, dataset, model)
+            files = data_files(entry, dataset, data)
+            options = {"config": RECIPES / "configs" / entry["config"], **files}
             run = CellRun(
                 f"{dataset}/{model} {loss} seed {seed}",
                 folder=Path(arguments.output_dir).absolute() / dataset / model / loss / f"seed_{seed}",
-                recipe=RECIPES / entries[row]["recipe"],
-                options=options | settings,
-                settings=settings | contents({"config": str(options["config"])}) | digests[row],
+                recipe=RECIPES / entry["recipe"],
+                options=options | options_of(entry, model, loss, overrides, from_hub=not files) | {"seed": seed},
             )
-            if run.is_finished and (run.folder / "launch.json").is_file():
-                refuse_other_settings(run.folder, run.settings, "launch.json")
             runs.append(run)
     return runs
 
 
 def select_cells(arguments: ReproduceArguments) -> list[PaperCell]:
     """Return the cells of the tables that the arguments `table`, `rows`, and `losses` select."""
-    papers = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
-    known = {f"{paper}:{number}": cells for paper, tables in papers.items() for number, cells in tables.items()}
+    known = {
+        f"{path.stem}:{number}": cells
+        for path in sorted(TABLES.glob("*.csv"))
+        for number, cells in read_paper_tables(path).items()
+    }
     for table in arguments.table:
         check.choice("table", table, list(known))
     cells = [cell for table in arguments.table for cell in known[table]]
-    for row in arguments.rows or ():
-        check.choice("rows", row, list(dict.fromkeys(name for cell in cells for name in cell.row_names)))
-    for loss in arguments.losses or ():
-        check.choice("losses", loss, list(dict.fromkeys(cell.loss for cell in cells)))
+    choices = {"rows": [name for cell in cells for name in cell.row_names], "losses": [cell.loss for cell in cells]}
+    for argument_name, names in choices.items():
+        for name in getattr(arguments, argument_name) or ():
+            check.choice(argument_name, name, list(dict.fromkeys(names)))
     selected = []
     for table in arguments.table:
         matching = [
@@ -207,24 +171,25 @@ def main(argv: list[str]) -> int:
     """Run the plan. Return 1 if a run failed, and 0 otherwise."""
     (arguments,) = parse_arguments((ReproduceArguments,), argv, description=__doc__.splitlines()[0])
     runs = plan_runs(arguments)
-    unfinished = [run for run in runs if not run.is_finished]
     if arguments.dry_run:
         for run in runs:
             print(f"{'finished' if run.is_finished else 'to run':10} {run.name}")
+        unfinished = [run for run in runs if not run.is_finished]
         print(f"\n{len(unfinished)} of {len(runs)} runs to do.")
         if unfinished:
             print(f"\nThe first of them:\n  {shlex.join(unfinished[0].command())}")
         return 0
+    # One GPU, because DataParallel changes the loss; one thread, because threads that wait for others are slow.
+    environment = {"CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "1", **os.environ, "TQDM_DISABLE": "1"}
     failed = 0
-    with after_start("reproducing"):
-        for run in unfinished:
-            print(f"{run.name}: started, see {run.folder / 'launch.log'}", flush=True)
-            problem = run.start()
-            failed += problem is not None
-            print(f"{run.name}: {problem or 'finished'}", flush=True)
+    for run in runs:
+        print(f"{run.name}: starts", flush=True)
+        code = subprocess.run(run.command(), env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+        failed += code != 0
+        print(f"{run.name}: {'finished' if code == 0 else f'exit code {code}'}", flush=True)
     return int(failed > 0)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the recipe that runs, too
-    sys.exit(run_recipe(main))
+    sys.exit(main(sys.argv[1:]))

@@ -24,6 +24,7 @@ from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer
 from hf_focal.cli.recipe_arguments import loss_folder, parse_losses
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.tokenizer_training import train_bpe_tokenizer
+from papers.pages.records import rounded
 from papers.runs.output_folders import refuse_other_settings
 
 
@@ -122,7 +123,7 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -
 def rounded_metrics(metrics: CalibrationMetrics | None) -> dict[str, float]:
     assert metrics is not None  # because a temperature was fitted
     values = metrics.compute()
-    return {name: float(f"{values[name]:.6g}") for name in ("num_samples", "error", "nll", "brier", "ece", "adaece")}
+    return rounded({name: values[name] for name in ("num_samples", "error", "nll", "brier", "ece", "adaece")}, 6)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ The model is trained on every labeled node of the trees, and measured on the roo
 reuses a finished one.
 """
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass
 
 from datasets import DatasetDict
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -16,12 +17,12 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.label_options import label_options
-from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer, trees_or_file
+from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer
 from papers.models import TreeLSTMConfig
 from papers.runs.arguments import DatasetArguments, SampleClassifierArguments, parse_experiment
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
@@ -30,35 +31,24 @@ from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_
 class TreeDataArguments(DatasetArguments):
     """The sentiment trees."""
 
-    train_file: str | None = field(
-        default=None, metadata={"help": "A csv, json, jsonl or parquet file, or the treebank's own train.txt."}
-    )
-    text_column: str = field(default="tree", metadata={"help": "The column of bracketed trees."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels: 0 negative, 1 positive."})
+    text_column: str = argument("tree", "The column of bracketed trees.")
+    label_column: str = argument("label", "The column of labels: 0 negative, 1 positive.")
 
 
 @dataclass
 class TreeModelArguments(WordVectorArguments):
     """The Tree-LSTM."""
 
-    model_name_or_path: str = field(default="tree_lstm", metadata={"help": "Must be 'tree_lstm'."})
-    memory_size: int = field(default=150, metadata={"help": "Width of a node's memory."})
-    dropout: float = field(default=0.5, metadata={"help": "Dropout before the head."})
-    output_gate: bool = field(default=True, metadata={"help": "Give inner nodes an output gate."})
-    neutral_class: bool = field(
-        default=False, metadata={"help": "Train on neutral nodes too, as a third class that roots never have."}
-    )
-    lowercase: bool = field(default=False, metadata={"help": "Convert words to lower case."})
+    memory_size: int = argument(150, "Width of a node's memory.")
+    dropout: float = argument(0.5, "Dropout before the head.")
+    output_gate: bool = argument(True, "Give inner nodes an output gate.")
+    neutral_class: bool = argument(False, "Train on neutral nodes too, as a third class that roots never have.")
+    lowercase: bool = argument(False, "Convert words to lower case.")
 
     def __post_init__(self):
         super().__post_init__()
         check.at_least(1, self, "memory_size")
         check.fraction(self, "dropout")
-        if self.model_name_or_path != "tree_lstm":
-            raise ValueError(
-                f"model_name_or_path must be 'tree_lstm', got {self.model_name_or_path!r}: "
-                "recipes/papers/text_classification.py fine-tunes encoders"
-            )
 
 
 ARGUMENTS = (TreeDataArguments, TreeModelArguments, SampleClassifierArguments, FocalTrainingArguments)
@@ -66,9 +56,8 @@ ARGUMENTS = (TreeDataArguments, TreeModelArguments, SampleClassifierArguments, F
 
 def load_data(data_args: TreeDataArguments, seed: int) -> tuple[DatasetDict, list[str]]:
     """Load the splits, with trees in the column "text" and the roots' labels in "labels", and the labels' names."""
-    source = data_args.location() | {name: trees_or_file(file) for name, file in data_args.files().items()}
     columns = {"text_column": data_args.text_column, "label_column": data_args.label_column}
-    return load_splits("text-classification", **source, **columns, seed=seed)
+    return load_splits("text-classification", **data_args.location(), **columns, seed=seed)
 
 
 def build_model(
@@ -115,11 +104,10 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=TreeCollator(tokenizer.pad_token_id),
             optimizers=(build_optimizer(model, args, model_args), None),
         )
-        names = data_args.card_names("sentiment trees")
-        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits)
 
     return train_each_loss(train_one, runs, recipe_args, settings=(data_args, model_args), summary=sample_tables)
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

@@ -5,7 +5,7 @@ On the posts of 20 Newsgroups:
     python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
         --train_file train.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/newsgroups
 
-Without data arguments, on generated texts, whose true probabilities are known:
+Without data arguments, on generated texts:
 
     python recipes/papers/text_classification.py --config recipes/papers/configs/demo.yaml \
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
@@ -16,7 +16,8 @@ recipes/papers/text_classification.py ...`. Running the same command again resum
 finished one.
 """
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass
 
 import torch
 from datasets import ClassLabel, DatasetDict, List
@@ -33,6 +34,7 @@ from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult
 from hf_focal.tasks import input_length
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
 from papers.data.label_options import label_options
@@ -47,7 +49,6 @@ from papers.runs.arguments import (
     parse_experiment,
 )
 from papers.runs.classifier_results import run_classifier, sample_tables
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
@@ -56,37 +57,31 @@ LONGEST_POST = 100_000  # no post of 20 Newsgroups has as many words
 
 @dataclass(kw_only=True)
 class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
-    """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
+    """The data. Without `dataset_name` or files, the recipe generates texts."""
 
-    text_column: str = field(default="text", metadata={"help": "The column of texts."})
-    label_column: str = field(default="label", metadata={"help": "The column, or columns, of labels."})
-    strip: str = field(
-        default="none", metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."}
-    )
-    multi_label: bool = field(default=False, metadata={"help": "Generate texts with several labels each."})
-    num_generated: int = field(default=4000, metadata={"help": "Number of training texts to generate."})
+    text_column: str = argument("text", "The column of texts.")
+    label_column: str = argument("label", "The column, or columns, of labels.")
+    strip: str = argument("none", "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'.")
+    multi_label: bool = argument(False, "Generate texts with several labels each.")
+    num_generated: int = argument(4000, "Number of training texts to generate.")
 
 
 @dataclass
 class TextModelArguments(WordVectorArguments):
     """The global-pooling CNN, or an encoder to fine-tune."""
 
-    model_name_or_path: str = field(
-        default="gp_cnn", metadata={"help": "'gp_cnn', trained from scratch; or the Hub id or folder of an encoder."}
+    model_name_or_path: str = argument(
+        "gp_cnn", "'gp_cnn', trained from scratch; or the Hub id or folder of an encoder."
     )
-    variant: str = field(
-        default="official", metadata={"help": "'official', as in the paper's code, or 'strided', which is faster."}
+    variant: str = argument("official", "'official', as in the paper's code, or 'strided', which is faster.")
+    dropout: float = argument(0.3, "Dropout before the CNN's last layer.")
+    max_length: int | None = argument(
+        None,
+        "Read this many words of a text, the last ones if official, else the first. Default: 1000, or the "
+        "limit of an encoder.",
     )
-    dropout: float = field(default=0.3, metadata={"help": "Dropout before the CNN's last layer."})
-    max_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "Read this many words of a text, the last ones if official, else the first. Default: 1000, or the "
-            "limit of an encoder."
-        },
-    )
-    num_filters: int = field(default=128, metadata={"help": "Channels of each convolution."})
-    num_layers: int = field(default=3, metadata={"help": "Convolutions."})
+    num_filters: int = argument(128, "Channels of each convolution.")
+    num_layers: int = argument(3, "Convolutions.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -194,11 +189,10 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=DataCollatorWithPadding(tokenizer),
             optimizers=(build_optimizer(model, args, model_args), None),
         )
-        names = data_args.card_names("a generated corpus")
-        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits)
 
     return train_each_loss(train_one, runs, recipe_args, settings=(data_args, model_args), summary=sample_tables)
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

@@ -14,29 +14,18 @@ On several GPUs: `accelerate launch --num_processes 4 recipes/papers/translation
 Running the same command again resumes an interrupted run and reuses a finished one.
 """
 
-import hashlib
 import math
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-import datasets
 from datasets import DatasetDict
-from filelock import FileLock
 from sacrebleu.metrics import BLEU
-from transformers import (
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    MarianMTModel,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    set_seed,
-)
+from transformers import DataCollatorForSeq2Seq, MarianMTModel, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
 from papers import checks as check
+from papers.argument_fields import argument
 from papers.data.generated_translations import generate_translations
 from papers.data.parallel_corpora import encode_pairs, load_parallel
 from papers.data.tokenizer_training import train_bpe_tokenizer
@@ -48,28 +37,17 @@ from papers.figures.translation_report import (
 from papers.models import transformer_config
 from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
 from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
-from papers.runs.error_handling import run_recipe
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.translation_results import measure_translator
 
 
 @dataclass(kw_only=True)
 class TranslationDataArguments(GeneratedDatasetArguments):
-    """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
+    """The data. Without `dataset_name` or files, the recipe generates pairs."""
 
-    train_file: str | None = field(
-        default=None,
-        metadata={"help": "A csv, json, jsonl or parquet file, or the common prefix of two text files (.en, .de)."},
-    )
-    other_test_file: str | None = field(
-        default=None, metadata={"help": "A second test set, from another domain say, to measure as well."}
-    )
-    source_lang: str = field(default="en", metadata={"help": "The language to translate from, and its column."})
-    target_lang: str = field(default="de", metadata={"help": "The language to translate to, and its column."})
-    num_generated: int = field(default=20_000, metadata={"help": "Number of training pairs to generate."})
-
-    def file_suffixes(self) -> tuple[str, ...]:
-        return "", f".{self.source_lang}", f".{self.target_lang}"
+    source_lang: str = argument("en", "The language to translate from, and its column.")
+    target_lang: str = argument("de", "The language to translate to, and its column.")
+    num_generated: int = argument(20_000, "Number of training pairs to generate.")
 
 
 @dataclass
@@ -77,16 +55,15 @@ class TransformerArguments:
     """The model: a Transformer, trained from scratch. `recipes/translation.py` fine-tunes other models."""
 
     _argument_group_name = "model"
-    max_length: int = field(
-        default=128,
-        metadata={"help": "Drop longer training pairs, and truncate test inputs and translations to this length."},
+    max_length: int = argument(
+        128, "Drop longer training pairs, and truncate test inputs and translations to this length."
     )
-    vocab_size: int = field(default=37_000, metadata={"help": "Largest size of the shared vocabulary."})
-    d_model: int = field(default=512, metadata={"help": "Width."})
-    num_layers: int = field(default=6, metadata={"help": "Layers of the encoder, and of the decoder."})
-    num_heads: int = field(default=8, metadata={"help": "Attention heads."})
-    ffn_dim: int = field(default=2048, metadata={"help": "Width of the feed-forward layers."})
-    dropout: float = field(default=0.1, metadata={"help": "Dropout of each residual branch."})
+    vocab_size: int = argument(37_000, "Largest size of the shared vocabulary.")
+    d_model: int = argument(512, "Width.")
+    num_layers: int = argument(6, "Layers of the encoder, and of the decoder.")
+    num_heads: int = argument(8, "Attention heads.")
+    ffn_dim: int = argument(2048, "Width of the feed-forward layers.")
+    dropout: float = argument(0.1, "Dropout of each residual branch.")
 
     def __post_init__(self):
         check.at_least(1, self, "max_length", "vocab_size", "d_model", "num_layers", "num_heads", "ffn_dim")
@@ -99,43 +76,29 @@ class TransformerArguments:
 class TranslationArguments(TemperatureArguments):
     """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
 
-    bleu_temperatures: str = field(
-        default="0.5,0.75,1,1.25,1.5,2",
-        metadata={"help": "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."},
+    bleu_temperatures: list[float] = argument(
+        [0.5, 0.75, 1.0, 1.25, 1.5, 2.0],
+        "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one.",
     )
-    length_penalty: float = field(
-        default=0.6,
-        metadata={
-            "help": "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
-        },
+    length_penalty: float = argument(
+        0.6, "Beam search divides scores by the length to this power (the papers: by ((5 + length) / 6) to it)."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
-        self.temperatures()
-
-    def temperatures(self) -> set[float]:
-        """Return the temperatures in `bleu_temperatures`, together with 1."""
-        try:
-            values = [float(text) for text in self.bleu_temperatures.split(",")]
-        except ValueError:
-            values = [math.nan]
-        if not all(0 < value < math.inf for value in values):
-            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures!r}")
-        return {*values, 1.0}
+        if not all(0 < value < math.inf for value in self.bleu_temperatures):
+            raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures}")
 
 
 @dataclass
 class TranslationTrainingArguments(FocalSeq2SeqTrainingArguments):
     """`FocalSeq2SeqTrainingArguments` with arguments for beam search and for averaging checkpoints."""
 
-    predict_with_generate: bool = field(default=True, metadata={"help": "Translate with `generate`; must be true."})
-    generation_num_beams: int | None = field(default=4, metadata={"help": "Beams of beam search."})
-    average_checkpoints: int = field(
-        default=1, metadata={"help": "Average the weights of this many of the last checkpoints."}
-    )
+    predict_with_generate: bool = argument(True, "Translate with `generate`; must be true.")
+    generation_num_beams: int | None = argument(4, "Beams of beam search.")
+    average_checkpoints: int = argument(1, "Average the weights of this many of the last checkpoints.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,47 +115,19 @@ ARGUMENTS = (TranslationDataArguments, TransformerArguments, TranslationArgument
 
 
 def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
-    """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
+    """Load "train", "validation", and "test" with the columns "source" and "target"."""
     if data_args.names_data():
         languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
-        other_test_file = data_args.other_test_file
-        return load_parallel(**data_args.location(), **languages, other_test_file=other_test_file, seed=seed)
+        return load_parallel(**data_args.location(), **languages, seed=seed)
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
     return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
 
 
-@contextmanager
-def one_process_at_a_time(name: str) -> Iterator[Path]:
-    """Let the processes of this machine that name the same work do it one after the other.
-
-    Yields the path of a folder for the result, in the cache of `datasets`; it exists once a process has made it. This
-    is no operation of the process group, as `TrainingArguments.main_process_first` is, so the first process may take
-    longer than the group's timeout of half an hour.
-    """
-    cache = Path(datasets.config.HF_DATASETS_CACHE) / "hf_focal_papers"
-    cache.mkdir(parents=True, exist_ok=True)
-    result = cache / hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
-    with FileLock(result.with_suffix(".lock")):
-        yield result
-
-
-def load_tokenizer(model_args: TransformerArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
-    """Train a tokenizer, which is cached for the same texts."""
-
-    def texts() -> Iterator[str]:
-        for batch in splits["train"].iter(batch_size=10_000):
-            yield from (*batch["source"], *batch["target"])
-
-    digest = hashlib.sha256(f"{model_args.vocab_size} {model_args.max_length}".encode())
-    for text in texts():
-        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
-    with one_process_at_a_time(digest.hexdigest()) as saved:
-        if not saved.is_dir():
-            tokenizer = train_bpe_tokenizer(texts(), model_args.vocab_size, model_args.max_length)
-            tokenizer.save_pretrained(saved.with_suffix(".half"))
-            saved.with_suffix(".half").rename(saved)
-        return AutoTokenizer.from_pretrained(saved)
+def train_tokenizer(model_args: TransformerArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
+    batches = splits["train"].iter(batch_size=10_000)
+    texts = (text for batch in batches for text in (*batch["source"], *batch["target"]))
+    return train_bpe_tokenizer(texts, model_args.vocab_size, model_args.max_length)
 
 
 def build_model(model_args: TransformerArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -205,9 +140,9 @@ def main(argv: list[str]) -> list:
     args = runs[0]
     bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
 
-    with one_process_at_a_time(str(Path(args.output_dir).absolute())):
+    with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
-        tokenizer = load_tokenizer(model_args, splits)
+        tokenizer = train_tokenizer(model_args, splits)
         encoded = DatasetDict(
             {
                 name: encode_pairs(split, tokenizer, model_args.max_length, cut=name != "train")
@@ -245,18 +180,11 @@ def main(argv: list[str]) -> list:
             average_last_checkpoints(trainer, args.average_checkpoints)
 
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        result, samples = measure_translator(
-            trainer, trained, temperature, encoded, splits, bleu, recipe_args.temperatures(), checkpoint
-        )
+        references, temperatures = splits["test"]["target"][:], recipe_args.bleu_temperatures
+        result = measure_translator(trainer, trained, temperature, encoded["test"], references, bleu, temperatures)
         trainer.save_calibrated()
-        sides = (data_args.source_lang, data_args.target_lang)
-        languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # the Hub's codes
-        card = {"result": result, "language": languages, **data_args.card_names("a generated corpus")}
-        trainer.create_model_card(**card)
         if args.process_index == 0:
-            write_translation_report(Path(args.output_dir) / "report", result, samples)  # last: the run is finished
-        if args.push_to_hub:
-            trainer.push_to_hub(**card)
+            write_translation_report(Path(args.output_dir) / "report", result)  # last: the run is finished
         return result
 
     settings = {"length_penalty": recipe_args.length_penalty}
@@ -269,9 +197,9 @@ def main(argv: list[str]) -> list:
         settings=(data_args, model_args, settings),
         summary=translation_summary,
         compare=write_translation_comparison,
-        reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
+        reusable=lambda result: result.bleu.keys() >= {*recipe_args.bleu_temperatures},
     )
 
 
 if __name__ == "__main__":
-    run_recipe(main)
+    main(sys.argv[1:])

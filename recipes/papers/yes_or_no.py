@@ -18,7 +18,7 @@ import torch
 from datasets import Dataset
 
 from hf_focal.cli.recipe_arguments import loss_folder
-from papers.runs.fine_tuned_encoders import logits_of, new_trainer
+from papers.runs.fine_tuned_encoders import new_trainer
 
 NUM_EMOTIONS = 28
 GOEMOTIONS_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9", "focal:gamma=2", "class_balanced"]
@@ -44,13 +44,8 @@ def read(data: Path, task: str, seed: int) -> dict[str, pd.DataFrame]:
         held_out = train["question"].isin(questions[: len(questions) // 4])
         tables |= {"train": train[~held_out].sample(frac=1, random_state=seed), "pool": train[held_out]}
         return {
-            name: pd.DataFrame(
-                {
-                    "text": part["question"],
-                    "pair": part["answer"],
-                    "labels": [[float(label)] for label in part["label"]],
-                    "question": pd.factorize(part["question"])[0],
-                }
+            name: pd.DataFrame({"text": part["question"], "pair": part["answer"]}).assign(
+                labels=[[float(label)] for label in part["label"]], question=pd.factorize(part["question"])[0]
             )
             for name, part in tables.items()
         }
@@ -88,7 +83,7 @@ def train_one(data: Path, encoder: Path, folder: Path, task: str, loss: str, see
     settings |= {"seconds": round(time.time() - started), "torch": torch.__version__}
     arrays = {"settings": np.array(json.dumps(settings))}
     for name in ("pool", "validation", "test"):
-        arrays[f"{name}_logits"] = logits_of(trainer.model, encoded[name], trainer.data_collator)
+        arrays[f"{name}_logits"] = trainer.predict(encoded[name]).predictions
         arrays[f"{name}_labels"] = np.array(encoded[name]["labels"], np.float32)
         if "question" in tables[name]:
             arrays[f"{name}_questions"] = tables[name]["question"].to_numpy()

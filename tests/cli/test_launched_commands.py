@@ -52,6 +52,7 @@ def test_ctrl_c_during_an_import_is_one_line(module, line):
     assert (actual.returncode, actual.stderr.strip()) == (130, line)
 
 
+@pytest.mark.slow
 def test_a_process_that_ignores_ctrl_c_goes_on():
     ignoring = INTERRUPTED_IMPORT.replace("{setup}", "signal.signal(signal.SIGINT, signal.SIG_IGN)")
     actual = run("-c", ignoring, "hf_focal.cli.main")

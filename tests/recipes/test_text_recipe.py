@@ -56,6 +56,7 @@ def test_texts_may_have_several_labels(monkeypatch, tmp_path, encoder, columns, 
     )
 
 
+@pytest.mark.slow
 def test_pairs_a_validation_file_and_other_corrections(monkeypatch, tmp_path, encoder):
     files = text_files(tmp_path, other=lambda i: f"a {i} text")
     files["validation_file"] = str(tmp_path / "validation.jsonl")

@@ -108,6 +108,7 @@ def test_samples_are_in_no_file_that_is_published(tmp_path, text_column):
         calibrate_scores(table, no_examples=True, publish_examples=True)
 
 
+@pytest.mark.slow
 def test_a_wrong_column_of_texts_is_told_before_anything_is_measured(tmp_path):
     table = table_of(100, 3)
     with pytest.raises(InputError, match=r"text_column must be one of .*, got 'body'"):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 from datasets import Dataset
-from papers.data.sentiment_trees import trees_or_file
 
 from hf_focal import InputError, load_splits
 from hf_focal.tasks.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
@@ -92,12 +91,6 @@ def test_a_suffix_may_have_capitals(ending, hub, tmp_path, monkeypatch):
     loaded = load_one_split("dataset", f"patients.{ending.upper()}")
     assert loaded["text"][:] == ["a, b", "NA"] and loaded["label"][:] == [0, 1]
     assert hub.requests == []
-
-
-def test_trees_may_have_capitals(tmp_path):
-    (tmp_path / "train.TXT").write_text("(1 (2 a) (0 b))\n(3 (2 c) (4 d))\n" * 4)
-    assert trees_or_file(str(tmp_path / "train.TXT")).num_rows == 8
-    assert trees_or_file(str(tmp_path / "train.csv")) == str(tmp_path / "train.csv")
 
 
 @pytest.mark.parametrize("name", ["patients.txt", "team/patients", "patients.csv"])

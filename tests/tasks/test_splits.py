@@ -122,7 +122,12 @@ def test_tags_and_translations(tmp_path):
         (["a", "b"] * 9, ["a"], {"validation_size": 1}, "validation_size must be from 2 to 16"),
         ([*["a"] * 9, "b"], ["a"], {}, "validation_file must be given where train_file .* only one sample"),
         (["a", "b"] * 9, [1], {}, "label_column must hold the same in all splits"),
-        (["a", "b"] * 9, ["a"], {"text_column": "txt"}, "text_column must be one of .* did you mean 'text'"),
+        (
+            ["a", "b"] * 9,
+            ["a"],
+            {"text_column": "txt"},
+            r"text_column must be one of .* did you mean 'text'\? Give --text_column text",
+        ),
         ([[1, 0, 0]] * 9, [[1, 0]], {}, "label_column must hold lists of 3 values 0 or 1, .*, got 1, 0 in row 0"),
         (
             [[-1, 2]] * 9,

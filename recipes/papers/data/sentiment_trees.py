@@ -2,21 +2,22 @@
 `TreeLSTMForSequenceClassification`."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from datasets import Dataset, DatasetDict, Features, List, Value
+from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .tokenizer_training import train_words, word_level_tokenizer
 
 # Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
-_LABELS = frozenset("01234")
+_LABELS = {label: int(label) for label in "01234"}
 # Binary label for each label from 0, "very negative", to 4, "very positive". Losses ignore -100, the label for
 # neutral.
 _BINARY = (0, 0, -100, 1, 1)
@@ -37,135 +38,67 @@ class Tree(NamedTuple):
     labels: list[int]
 
 
-@dataclass(slots=True)
-class _Bracket:
-    """An open bracket: its label, its word if it is a leaf, and the indices of its parsed children."""
-
-    label: int | None = None
-    word: str | None = None
-    children: list[int] = field(default_factory=list)
-
-
 def parse_tree(text: str, source: str = "tree") -> Tree:
     r"""Parse a tree of the form ``(label word)`` or ``(label (...) (...))``, of any depth and with any white space.
 
     Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, and ``\/`` and ``\*`` lose the
-    backslash. If the text is not one complete binary tree with labels from 0 to 4, a `ValueError` names `source`, the
-    column (from 1), and what was expected there.
+    backslash. If the text is not one complete binary tree with labels from 0 to 4, a `ValueError` names `source`.
     """
     tree = Tree([], [], [], [], [])
-    brackets: list[_Bracket] = []  # open brackets, the innermost last
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        kind = token if token in "()" else "w"
-        kinds, expected = _expected(tree, brackets)
-        is_label = kinds == "w"
-        if kind not in kinds or (is_label and token not in _LABELS):
-            raise ValueError(f"{source}, column {match.start() + 1} must be {expected}, got {token!r}")
-        if kind == "(":
-            brackets.append(_Bracket())
-        elif kind == ")":
-            number = _append(tree, brackets.pop())
-            if brackets:
-                brackets[-1].children.append(number)
-        elif is_label:
-            brackets[-1].label = int(token)
-        else:
-            brackets[-1].word = _unescaped(token)
-    kinds, expected = _expected(tree, brackets)
-    if kinds:
-        raise ValueError(f"{source}, column {len(text.rstrip()) + 1} must be {expected}, got the end")
+    open_brackets: list[list[str | int]] = [[]]  # what each holds so far: tokens, and the indices of parsed nodes
+    try:
+        for token in _TOKEN.findall(text):
+            if token == "(":
+                open_brackets.append([])
+            elif token == ")":
+                _append(tree, *open_brackets.pop())
+                open_brackets[-1].append(len(tree.labels) - 1)
+            else:
+                open_brackets[-1].append(token)
+        ((root,),) = open_brackets
+        if not isinstance(root, int):
+            raise TypeError
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"{source} must be one binary tree, such as '(3 (2 a) (3 treat))', with labels from 0 to 4, got {text!r}"
+        ) from None
     return tree
 
 
-def _expected(tree: Tree, brackets: list[_Bracket]) -> tuple[str, str]:
-    """Return the kinds of tokens that may follow, "(", ")", or "w" for words, and their description in errors."""
-    if not brackets:
-        return ("", "the end of the tree") if tree.labels else ("(", "'(' of a sentiment tree")
-    innermost = brackets[-1]
-    if innermost.label is None:
-        return "w", "a label from 0 to 4"
-    if innermost.word is not None or len(innermost.children) == 2:
-        return ")", "')'"
-    if innermost.children:
-        return "(", "'(' of a second child (a node has one word or two children)"
-    return "(w", "a word or '('"
-
-
-def _append(tree: Tree, node: _Bracket) -> int:
-    """Append a node whose children are in the tree, and return its index."""
-    left, right = node.children or (-1, -1)
-    if node.word is not None:
-        tree.words.append(node.word)
-    tree.height.append(1 + max(tree.height[left], tree.height[right]) if node.children else 0)
+def _append(tree: Tree, label: str | int, *content: str | int) -> None:
+    """Append a node with a word, or with the indices of two children; raise an error for anything else."""
+    match content:
+        case [str(word)]:
+            left = right = -1
+            height = 0
+            tree.words.append(_unescaped(word))
+        case [int(left), int(right)]:
+            height = 1 + max(tree.height[left], tree.height[right])
+        case _:
+            raise TypeError
     tree.left.append(left)
     tree.right.append(right)
-    assert node.label is not None
-    tree.labels.append(node.label)
-    return len(tree.labels) - 1
+    tree.height.append(height)
+    tree.labels.append(_LABELS[label])
 
 
 def _unescaped(word: str) -> str:
     return _ESCAPED.get(word) or word.replace("\\/", "/").replace("\\*", "*")
 
 
-def read_trees(path: str | Path) -> list[Tree]:
-    """Read a file with one bracketed tree per line, as in ``trainDevTestTrees_PTB`` (train.txt, dev.txt, test.txt).
-
-    Errors are those of `parse_tree`, with the file and the line (from 1).
-    """
-    return [tree for _, tree in _lines(path)]
-
-
-def load_trees(path: str | Path) -> Dataset:
-    """Read a file of trees, as `read_trees` does, into a dataset of sentences for the binary task.
-
-    The columns are `tree` (the line, an input of `encode_trees`), `text` (the words, separated by spaces), and `label`
-    (`ClassLabel` of the root: "negative", "positive", or -1, no label, for a neutral root).
-    """
-    columns: dict[str, list] = {"tree": [], "text": [], "label": []}
-    for line, tree in _lines(path):
-        columns["tree"].append(line)
-        columns["text"].append(" ".join(tree.words))
-        columns["label"].append(max(_BINARY[tree.labels[-1]], -1))
-    label = ClassLabel(names=["negative", "positive"])
-    return Dataset.from_dict(columns, Features(tree=Value("string"), text=Value("string"), label=label))
-
-
-def trees_or_file(file: str) -> Dataset | str:
-    """Return what `load_splits` takes: the trees of a .txt file, or another file as it is."""
-    return load_trees(file) if file.lower().endswith(".txt") and Path(file).is_file() else file
-
-
-def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            yield line.rstrip("\n"), parse_tree(line, f"{path}, line {number}")
-
-
 def train_leaf_tokenizer(
     trees: Iterable[str | Tree], vocab_size: int = 30_000, lowercase: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer whose tokens are the words of leaves, including punctuation.
+    """Train a word-level tokenizer, as `train_word_tokenizer` does, that keeps the words of leaves as they are.
 
-    Of its `vocab_size` tokens, "[PAD]" has id 0 and "[UNK]" id 1; the others are the most frequent words, equally
-    frequent ones in alphabetical order. (The treebank's training trees have about 18,000 distinct words.) `lowercase`
-    is for word vectors of lowercase words. For lists of words (`is_split_into_words=True`), the tokenizer returns one
-    id per word. `AutoTokenizer` loads saved tokenizers of this kind.
+    `lowercase` is for word vectors of lowercase words. For lists of words (`is_split_into_words=True`), the tokenizer
+    returns one id per word. (The treebank's training trees have about 18,000 distinct words.)
     """
-    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    if lowercase:
-        tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[ \t\n\r\x0b\x0c]+"), behavior="removed")
-    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
-    tokenizer.train_from_iterator((" ".join(tree.words) for tree in _parsed(trees)), trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        split_special_tokens=True,  # otherwise a word that contains "[PAD]" would become several tokens
-        model_input_names=["input_ids"],
-    )
+    separators = Regex(r"[ \t\n\r\x0b\x0c]+")
+    tokenizer = word_level_tokenizer(pre_tokenizers.Split(separators, behavior="removed"), lowercase)
+    texts = (" ".join(tree.words) for tree in _parsed(trees))
+    # Without `split_special_tokens`, a word that contains "[PAD]" would become several tokens.
+    return train_words(tokenizer, texts, vocab_size, split_special_tokens=True, model_input_names=["input_ids"])
 
 
 def _parsed(trees: Iterable[str | Tree]) -> Iterable[Tree]:
@@ -186,10 +119,8 @@ def encode_trees(
         trees: the trees; errors name them by their index.
         tokenizer: a tokenizer that gives every word one id, such as one from `train_leaf_tokenizer`.
         num_labels: 5 keeps the labels. 2 is the binary task: labels 0 and 1 become 0 (negative), 3 and 4 become 1
-            (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out, so that 6,920 / 872 /
-            1,821 of the treebank's 8,544 / 1,101 / 2,210 trees (train / dev / test) remain.
-        roots_only: whether to label only the root of each tree (for evaluation). If False, every node is labeled (for
-            training [Tai et al. 2015]).
+            (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out.
+        roots_only: whether to label only the root of each tree, for evaluation, instead of every node.
         neutral_class: whether, in the binary task, neutral nodes get the label 2 instead of -100.
 
     Returns:

@@ -1,6 +1,7 @@
 """Training of tokenizers for models that are trained from scratch."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -18,10 +19,8 @@ def train_word_tokenizer(
     frequent ones in alphabetical order. `truncation=True` keeps `max_length` words. `AutoTokenizer` loads saved
     tokenizers of this kind.
     """
-    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_SEPARATORS), behavior="removed")
-    return _train_words(tokenizer, texts, vocab_size, max_length)
+    tokenizer = word_level_tokenizer(pre_tokenizers.Split(Regex(_SEPARATORS), behavior="removed"), lowercase=True)
+    return train_words(tokenizer, texts, vocab_size, model_max_length=max_length)
 
 
 def train_tag_tokenizer(sentences: Iterable[list[str]], vocab_size: int = 20_000) -> PreTrainedTokenizerFast:
@@ -29,25 +28,29 @@ def train_tag_tokenizer(sentences: Iterable[list[str]], vocab_size: int = 20_000
 
     `sentences` are lists of words, each of which is one token; the rest is as in `train_word_tokenizer`.
     """
+    tokenizer = word_level_tokenizer(pre_tokenizers.WhitespaceSplit(), lowercase=False)
+    return train_words(tokenizer, (" ".join(words) for words in sentences), vocab_size, model_max_length=128)
+
+
+def word_level_tokenizer(splitter: pre_tokenizers.PreTokenizer, lowercase: bool) -> Tokenizer:
+    """Return an untrained word-level tokenizer that splits texts with `splitter`."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _train_words(tokenizer, (" ".join(words) for words in sentences), vocab_size, 128)
+    tokenizer.pre_tokenizer = splitter
+    if lowercase:
+        tokenizer.normalizer = normalizers.Lowercase()
+    return tokenizer
 
 
-def _train_words(
-    tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int, max_length: int
+def train_words(
+    tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int, **options: Any
 ) -> PreTrainedTokenizerFast:
+    """Train a word-level tokenizer; `options` are those of `PreTrainedTokenizerFast`."""
     if vocab_size < 3:
         raise ValueError(f"vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got {vocab_size}")
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        model_max_length=max_length,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    options = {"model_input_names": ["input_ids", "attention_mask"]} | options
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", **options)
 
 
 def train_bpe_tokenizer(
@@ -62,8 +65,7 @@ def train_bpe_tokenizer(
 
     The tokens include "<pad>" (id 0, which also starts the decoder), "</s>" (id 1), which ends each sentence, and
     "<unk>" (id 2). There are fewer than `vocab_size` if no pairs of tokens are left to merge; `ValueError` if the
-    characters alone are more. `truncation=True` keeps `max_length` tokens. `AutoTokenizer` loads saved tokenizers of
-    this kind.
+    characters alone are more. `truncation=True` keeps `max_length` tokens.
     """
     # No byte_fallback: BpeTrainer adds no byte tokens, and the model would not learn tokens that no text contains.
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))

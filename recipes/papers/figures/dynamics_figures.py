@@ -54,8 +54,6 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
     These are dynamics.png; dynamics_train.png and dynamics_test.png, if reliability bins of some epochs were kept; and
     dynamics_gradients.png, if histograms of gradient norms were kept too.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     figures = {"dynamics": dynamics_figure(history, title)}
     if drawn := [entry for entry in history if "train_bins" in entry]:
         for split in ("train", "test"):
@@ -71,8 +69,6 @@ def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, Histor
     These are dynamics.png, dynamics_gaps.png, dynamics_confidence.png, and, if histograms of gradient norms were kept,
     dynamics_gradients.png.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "dynamics": dynamics_comparison(histories),
         "dynamics_gaps": equal_mass_figure(histories, "gap"),
@@ -279,9 +275,9 @@ def _finish(axes: np.ndarray) -> None:
         panel.set_xlabel("Epoch")
 
 
-def _save(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
-    paths = []
-    for name, figure in figures.items():
-        paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=150)
-    return paths
+def _save(folder: str | Path, figures: Mapping[str, Figure]) -> list[Path]:
+    paths = {Path(folder, f"{name}.png"): figure for name, figure in figures.items()}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for path, figure in paths.items():
+        figure.savefig(path, dpi=150)
+    return list(paths)

@@ -1,24 +1,19 @@
-"""Report of out-of-distribution detection, with ROC curves, and of calibration on corrupted data [Mukhoti et al. 2020,
+"""Report of out-of-distribution detection, and of calibration on noisy data [Mukhoti et al. 2020,
 section 5; Ghosh et al. 2022, figure 6; Hendrycks and Dietterich 2019]."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hf_focal.reports.figure_style import COLORS, GRAY, MARKERS, clean_axes, finished, wrapped
+from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
 from hf_focal.reports.run_results import write_json
 
-from ..runs.detection_results import SIDES, DetectionResult
-
-Numbers = Sequence[float] | np.ndarray
+from ..metrics.ood_metrics import SIDES, DetectionResult
 
 _COLUMNS = (
     ("AUROC % (entropy)", "entropy", "auroc", max),
@@ -76,77 +71,51 @@ def in_distribution_table(results: Sequence[DetectionResult]) -> str:
     return f"## In distribution\n\n{columns_table(list(columns), list(columns.values()))}"
 
 
-def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> Figure:
-    """Draw ROC curves of the entropy before and after T, with a line for each run and the AUROC in the legend.
-
-    The out-of-distribution set is the positive class.
-    """
-    labels = []
-    for run in results:
-        areas = " → ".join(format_number(run.detection[out_set][side]["entropy"]["auroc"], 100, 2) for side in SIDES)
-        # Non-breaking spaces keep the numbers on one line.
-        labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas}%".replace(" ", "\xa0"), 46))
-    figure, panels = _panels(2, 4.5, labels)
-    for axes, side, title in zip(panels, SIDES, ("Before", "After"), strict=True):
-        for number, run in enumerate(results):
-            # Markers are a tenth of the diagonal apart, at different places for each run.
-            marks = (0.1 * (number + 0.5) / len(results), 0.1)
-            _draw_line(axes, number, *run.curves[out_set][side], markevery=marks)
-        axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1.2, zorder=1)
-        axes.set_title(f"{title} temperature scaling", fontsize=11)
-        axes.set_xlabel("False positive rate (in distribution)")
-        axes.set(xlim=(0, 1), ylim=(0, 1.02))
-        clean_axes(axes)
-    panels[0].set_ylabel(f"True positive rate\n({wrapped(out_set, 40)})")
-    return _finish(figure, labels, path)
-
-
 def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> Figure:
     """Draw ECE before and after T, and accuracy, over the severity of a corruption, with a line for each run."""
     labels = [wrapped(run.loss, 50) for run in results]
     severities = [entry["severity"] for entry in results[0].shift[corruption]]
-    figure, panels = _panels(3, 3.4, labels)
+    lines = sum(label.count("\n") + 1 for label in labels)  # of the legend, which has two columns
+    figure = Figure(figsize=(10.2, 3.8 + 0.1 * lines), layout="constrained")
+    panels = figure.subplots(1, 3)
     panels[1].sharey(panels[0])
     drawn = (("ECE before T, %", "pre", "ece"), ("ECE after T, %", "post", "ece"), ("Accuracy, %", "pre", "accuracy"))
     for axes, (title, side, metric) in zip(panels, drawn, strict=True):
-        for number, run in enumerate(results):
+        for run, label, color, marker in zip(results, labels, cycle(COLORS), cycle(MARKERS), strict=False):
             values = [100 * entry[side][metric] for entry in run.shift[corruption]]
-            _draw_line(axes, number, severities, values)
+            look = {"color": color, "marker": marker, "markersize": 5, "markerfacecolor": "white", "linewidth": 1.4}
+            axes.plot(severities, values, label=label, **look)
         axes.set_title(title, fontsize=11)
         axes.set_xticks(severities)
         clean_axes(axes)
     panels[0].set_ylim(bottom=0)
     panels[1].set_xlabel(f"Severity of {corruption}")
-    return _finish(figure, labels, path)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2)
+    return finished(figure, path)
 
 
 def write_detection_report(folder: str | Path, results: Sequence[DetectionResult]) -> list[Path]:
-    """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv, and detection.json of runs on the same sets.
+    """Write table.md, shift_<noise>.png, shift.csv, and detection.json of runs on the same sets.
 
-    shift.csv is written if there are corruptions. Its columns are loss, corruption, severity, when ("pre" or "post"
-    for before or after T), and the metrics, which are fractions or nats, and empty where undefined. detection.json has
-    the results without the curves; NaN is null. It is written last: if it exists, the report is complete. In file
-    names, characters other than letters, digits, dots, dashes, and underscores become underscores; `ValueError` if two
-    sets or corruptions would then share a file.
+    The files of the shift are written if there is one. The columns of shift.csv are loss, corruption, severity, when
+    ("pre" or "post" for before or after T), and the metrics, which are fractions or nats, and empty where undefined.
+    detection.json has the results; NaN is null. It is written last: if it exists, the report is complete.
     """
-    folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")
-    corruptions = list(results[0].shift)
-    rocs = _file_names(folder, "roc", list(results[0].detection))
-    shifts = _file_names(folder, "shift", corruptions)
+    folder, shifts = Path(folder), list(results[0].shift)
     folder.mkdir(parents=True, exist_ok=True)
     sections = [in_distribution_table(results), detection_table(results)]
-    sections += [shift_table(results, name) for name in corruptions]
-    table.write_text("\n".join(filter(None, sections)), encoding="utf-8")
-    for name, path in rocs.items():
-        roc_figure(results, name, path)
-    for name, path in shifts.items():
+    sections += [shift_table(results, name) for name in shifts]
+    paths = [folder / "table.md", *(folder / f"shift_{name}.png" for name in shifts)]
+    paths[0].write_text("\n".join(filter(None, sections)), encoding="utf-8")
+    for name, path in zip(shifts, paths[1:], strict=True):
         shift_figure(results, name, path)
-    paths = [table, *rocs.values(), *shifts.values()]
-    if corruptions:
+    if shifts:
         paths.append(folder / "shift.csv")
         _shift_frame(results).to_csv(paths[-1], index=False, lineterminator="\n")
-    write_json(metrics, [asdict(replace(run, curves={})) for run in results])
-    return [*paths, metrics]
+    paths.append(folder / "detection.json")
+    write_json(paths[-1], [asdict(run) for run in results])
+    return paths
 
 
 def _shift_frame(results: Sequence[DetectionResult]) -> pd.DataFrame:
@@ -159,30 +128,3 @@ def _shift_frame(results: Sequence[DetectionResult]) -> pd.DataFrame:
             for side in SIDES
         ]
     )
-
-
-def _file_names(folder: Path, prefix: str, names: Sequence[str]) -> dict[str, Path]:
-    paths = {name: folder / f"{prefix}_{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.png" for name in names}
-    if len(set(paths.values())) < len(paths):
-        raise ValueError(f"results must have names that differ in letters or digits, got {', '.join(names)}")
-    return paths
-
-
-def _panels(number: int, width: float, labels: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
-    """Create a figure with panels side by side, and with room for a legend in two columns above the panels."""
-    lines = sum(label.count("\n") + 1 for label in labels)
-    figure = Figure(figsize=(number * width, 0.4 + width + 0.1 * lines), layout="constrained")
-    return figure, figure.subplots(1, number)
-
-
-def _draw_line(axes: Axes, number: int, x: Numbers, y: Numbers, **style: Any) -> None:
-    look = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
-    axes.plot(x, y, **look, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
-
-
-def _finish(figure: Figure, labels: Sequence[str], path: str | Path | None) -> Figure:
-    lines = figure.axes[0].lines[: len(labels)]
-    figure.legend(
-        lines, labels, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2
-    )
-    return finished(figure, path)

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
-from hf_focal.reports.markdown_tables import before_after, columns_table, escaped
+from hf_focal.reports.markdown_tables import before_after, columns_table
 from hf_focal.reports.report_folder import write_comparison, write_run_files
 
 from ..runs.translation_results import TranslationResult
@@ -40,22 +40,9 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
 
 
 def translation_summary(results: Sequence[TranslationResult]) -> str:
-    """Format the table of results, and lines about the true calibration error and the other test set."""
-    lines = [
-        translation_table(results),
-        "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.",
-    ]
-    for result in results:
-        if truth := result.details.get("true_calibration_error"):
-            before, after = (100 * error for error in truth)
-            lines.append(f"true ECE, {result.loss}: {before:.2f} → {after:.2f}% (against the grammar's probabilities)")
-        if other := result.details.get("other_test"):
-            pre, post = other["pre"], other["post"]
-            lines.append(
-                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f}%, "
-                f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
-            )
-    return "\n".join(lines)
+    """Format the table of results, and a line that explains it."""
+    legend = "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search."
+    return f"{translation_table(results)}\n{legend}"
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> Figure:
@@ -63,11 +50,9 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
 
     The figure is that of Mukhoti et al. 2020, figure 5. The temperature axis covers all temperatures at which BLEU was
     measured for any run. In both panels, small markers show the temperatures at which the run's BLEU was measured, and
-    a large, filled marker shows the run's fitted temperature. Raises ValueError if no result has BLEU.
+    a large, filled marker shows the run's fitted temperature.
     """
     measured = [temperature for run in results for temperature in run.bleu]
-    if not measured:
-        raise ValueError("results must have BLEU for at least one temperature, got none")
     margin = 0.03 * (max(measured) - min(measured)) or 0.1
     lowest, highest = min(measured) - margin, max(measured) + margin
 
@@ -118,33 +103,19 @@ def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> 
     pd.concat(curves, names=["loss", "temperature"]).to_csv(path, lineterminator="\n")
 
 
-def write_translation_report(
-    folder: str | Path, result: TranslationResult, samples: Sequence[Mapping[str, str]]
-) -> list[Path]:
-    """Write the report of one run: the files of `write_report`, curves.png, curves.csv, and samples.md.
+def write_translation_report(folder: str | Path, result: TranslationResult) -> list[Path]:
+    """Write the report of one run: the files of `write_report`, curves.png, and curves.csv.
 
-    Each sample is a translated sentence with the keys "source", "reference", "before" (the translation at T = 1), and
-    "after" (the translation at the fitted T). metrics.json is written last: if it exists, the report is complete.
-    Returns the paths of the files.
+    metrics.json is written last: if it exists, the report is complete. Returns the paths of the files.
     """
-    folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
-    paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
-    keys = {"source": "Source", "reference": "Reference", "before": "T = 1"}
-    keys["after"] = f"T = {result.temperature.value:.4g}"
-    lines = [f"# Translations, {escaped(result.loss)}\n"]
-    for number, sample in enumerate(samples, start=1):
-        lines += [f"\n## {number}\n\n", *(f"- {title}: {escaped(sample[key])}\n" for key, title in keys.items())]
-    examples.write_text("".join(lines), encoding="utf-8")
+    folder, metrics = Path(folder), Path(folder, "metrics.json")
+    paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result])]
     result.save(metrics)
     return [*paths, metrics]
 
 
 def write_translation_comparison(folder: str | Path, results: Sequence[TranslationResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md, comparison.png, curves.png, and curves.csv.
-
-    Raises:
-        ValueError: there are no results, no result has BLEU, or the bins of a result hold no samples.
-    """
+    """Write the comparison of several runs: table.md, comparison.png, curves.png, and curves.csv."""
     folder = Path(folder)
     return [*write_comparison(folder, results, translation_table), *_write_curves(folder, results)]
 

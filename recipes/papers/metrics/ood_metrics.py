@@ -1,4 +1,4 @@
-"""Out-of-distribution detection: uncertainty scores of logits, ROC curves, and detection metrics.
+"""Out-of-distribution detection: uncertainty scores of logits, detection metrics, and the result of a run.
 
 The score is a classifier's uncertainty [Hendrycks and Gimpel, ICLR 2017; Mukhoti et al., NeurIPS 2020, section 5;
 Ghosh et al., NeurIPS 2022, figure 6]. A higher score means "more likely out of distribution", and out of distribution
@@ -6,14 +6,20 @@ is the positive class. A threshold flags all samples with at least that score. S
 flagged together, and their order does not matter.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn import metrics
 from torch import Tensor
 
-from hf_focal.validation import Array, as_tensor, check_largest, check_scores
+from hf_focal.reports.run_results import scaled
+from hf_focal.validation import Array, as_tensor, check_largest, check_positive, check_scores
 
 KINDS = ("entropy", "confidence")
+SIDES = ("pre", "post")  # before and after T
 
 # Number of logits that are processed in float64 at a time. Results do not depend on it.
 _BLOCK = 2**20
@@ -50,17 +56,6 @@ def _uncertainty(logits: Tensor, kind: str) -> Tensor:
     return sums.log1p() + torch.special.entr(weights).sum(1) / (1 + sums)
 
 
-def roc_curve(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
-
-    Scores are (N,) in distribution and (M,) out of distribution, N and M ≥ 1. Returns the false and the true positive
-    rates, float64 (P,), ascending from 0 to 1: the shares of the in-distribution and of the out-of-distribution
-    samples whose score is at least the threshold.
-    """
-    rates = metrics.roc_curve(*_labels_and_scores(in_scores, out_scores), drop_intermediate=False)
-    return rates[0], rates[1]
-
-
 def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str, float]:
     """Measure how well scores, (N,) and (M,), distinguish in-distribution from out-of-distribution samples.
 
@@ -74,8 +69,8 @@ def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str
         `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95% of the
             out-of-distribution samples.
     """
-    false_positive_rate, true_positive_rate = roc_curve(in_scores, out_scores)
-    labels, scores = _labels_and_scores(in_scores, out_scores)
+    labels, scores = np.repeat([0, 1], [len(in_scores), len(out_scores)]), np.concatenate([in_scores, out_scores])
+    false_positive_rate, true_positive_rate, _ = metrics.roc_curve(labels, scores, drop_intermediate=False)
     return {
         "auroc": float(metrics.auc(false_positive_rate, true_positive_rate)),
         # Rounding can take the sum of perfect precisions above 1.
@@ -85,6 +80,38 @@ def detection_metrics(in_scores: np.ndarray, out_scores: np.ndarray) -> dict[str
     }
 
 
-def _labels_and_scores(in_scores: np.ndarray, out_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N + M,), 1 for out-of-distribution samples and 0 for others, and scores (N + M,)."""
-    return np.repeat([0, 1], [len(in_scores), len(out_scores)]), np.concatenate([in_scores, out_scores])
+@dataclass(frozen=True)
+class DetectionResult:
+    """Metrics of a run's out-of-distribution detection, and of its calibration on noisy data.
+
+    Attributes:
+        loss: the loss, as `str(LossConfig)`.
+        temperature: the T fitted on the in-distribution validation set; 1 if none was fitted.
+        detection: name of the out-of-distribution set -> `"pre"` or `"post"` (before or after T) -> `"entropy"` or
+            `"confidence"` (the score) -> the `detection_metrics`, fractions.
+        shift: name of the noise -> a dict for each severity, with `"severity"` (0 is the original data) and, in
+            `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
+        in_distribution: `"pre"` and `"post"` -> the same for the in-distribution test set.
+    """
+
+    loss: str
+    temperature: float
+    detection: dict[str, dict[str, dict[str, dict[str, float]]]]
+    shift: dict[str, list[dict[str, Any]]]
+    in_distribution: dict[str, dict[str, float]]
+
+
+def detection_by_score(in_logits: Array, out_logits: Mapping[str, Array], temperature: float) -> dict[str, dict]:
+    """Return `DetectionResult.detection`, given logits (N, K), and those of out-of-distribution sets, (M, K) by name.
+
+    Logits are those before T.
+    """
+    values = {"pre": 1.0, "post": check_positive("temperature", temperature)}
+
+    def metrics(out: Array, side: str, kind: str) -> dict[str, float]:
+        return detection_metrics(*(uncertainty(scaled(logits, values[side]), kind) for logits in (in_logits, out)))
+
+    return {
+        name: {side: {kind: metrics(out, side, kind) for kind in KINDS} for side in SIDES}
+        for name, out in out_logits.items()
+    }

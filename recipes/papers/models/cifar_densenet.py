@@ -7,8 +7,7 @@ from huggingface_hub.dataclasses import strict
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageClassification, PreTrainedConfig
 
-from .. import checks as check
-from .cifar_resnet import CifarPreTrainedModel, check_stages
+from .cifar_resnet import CifarPreTrainedModel
 
 
 @strict
@@ -30,12 +29,6 @@ class CifarDenseNetConfig(PreTrainedConfig):
     layers: list[int] | tuple[int, ...] = (6, 12, 24, 16)
     bottleneck: int = 4
     compression: float | int = 0.5
-
-    def validate_sizes(self) -> None:
-        check.at_least(1, self, "num_channels", "growth_rate", "bottleneck")
-        check_stages("layers", self.layers)
-        if not 0 < self.compression <= 1:
-            raise ValueError(f"compression must be above 0 and at most 1, got {self.compression}")
 
 
 def _norm_conv(in_channels: int, channels: int, kernel_size: int) -> tuple[nn.BatchNorm2d, nn.ReLU, nn.Conv2d]:
@@ -68,7 +61,6 @@ class CifarDenseNetForImageClassification(CifarPreTrainedModel):
     def __init__(self, config: CifarDenseNetConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.smallest_image = 2 ** (len(config.layers) - 1)
         channels = 2 * config.growth_rate
         self.stem = nn.Conv2d(config.num_channels, channels, 3, padding=1, bias=False)
         self.stages = nn.Sequential()

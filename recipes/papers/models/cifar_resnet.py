@@ -12,8 +12,6 @@ from transformers import initialization as init
 from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 from transformers.utils import can_return_tuple
 
-from .. import checks as check
-
 _EXPANSIONS = {"basic": 1, "bottleneck": 4}
 
 
@@ -40,28 +38,12 @@ class CifarResNetConfig(PreTrainedConfig):
     stem_width: int = 64
     pool_size: int = 1
 
-    def validate_sizes(self) -> None:
-        if self.block not in _EXPANSIONS:
-            raise ValueError(f"block must be 'basic' or 'bottleneck', got {self.block!r}")
-        check.at_least(1, self, "num_channels", "stem_width", "pool_size")
-        for name in ("layers", "widths"):
-            check_stages(name, getattr(self, name))
-        if len(self.widths) != len(self.layers):
-            raise ValueError(f"widths must be as long as layers, {len(self.layers)}, got {len(self.widths)}")
-
-
-def check_stages(name: str, values: list[int] | tuple[int, ...]) -> None:
-    """Raise ValueError unless `values` has at least one value and all values are at least 1."""
-    if not values or min(values) < 1:
-        raise ValueError(f"{name} must be at least 1 for each stage, got {list(values)}")
-
 
 class CifarPreTrainedModel(PreTrainedModel):
     """Base class of networks for small images, which compute `classifier(pool(stages(stem(images))))`."""
 
     main_input_name = "pixel_values"
     input_modalities = ("image",)
-    smallest_image = 1  # height and width in pixels
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -80,13 +62,8 @@ class CifarPreTrainedModel(PreTrainedModel):
         """Classify images, floating (batch, num_channels, height, width), in any memory format.
 
         With labels, int64 (batch,), the output has the cross-entropy that Transformers' classifiers compute, besides
-        `logits`, (batch, num_labels). Raises `ValueError` for a wrong number of channels, or too small images.
+        `logits`, (batch, num_labels).
         """
-        shape, channels = tuple(pixel_values.shape), self.config.num_channels
-        if len(shape) != 4 or shape[1] != channels:
-            raise ValueError(f"pixel_values must be of shape (batch, {channels}, height, width), got {shape}")
-        if min(shape[2:]) < self.smallest_image:
-            raise ValueError(f"pixel_values must be at least {self.smallest_image} pixels high and wide, got {shape}")
         hidden = self.stages(self.stem(pixel_values))
         logits = self.classifier(self.pool(hidden).flatten(1))
         loss = None

@@ -1,25 +1,16 @@
 """Global-pooling CNN of the 20 Newsgroups experiments [Mukhoti et al., NeurIPS 2020, appendix], in two variants."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional as F
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
-
-from .. import checks as check
 
 VARIANTS = ("official", "strided")
 # Texts that the official variant convolves at a time on the CPU: texts of similar lengths, which stay in the cache.
@@ -43,10 +34,9 @@ class GPCNNConfig(PreTrainedConfig):
         dropout: dropout probability of the dense layer.
         max_words: the official variant pads texts to this many words, at the front, and of longer texts reads the last
             words.
-        pad_token_id: id of the padding token, whose vector stays zero. This id marks padding if no attention mask is
-            given. If None, only the attention mask marks padding.
-        unk_token_id: id of words that are not in the vocabulary, which the official variant leaves out; None if there
-            is no such id.
+        pad_token_id: id of the padding token, whose vector stays zero, or None; it marks padding if no attention mask
+            is given.
+        unk_token_id: id of words that are not in the vocabulary, which the official variant leaves out, or None.
     """
 
     model_type = "gp_cnn"
@@ -63,21 +53,6 @@ class GPCNNConfig(PreTrainedConfig):
     max_words: int = 1000
     pad_token_id: int | None = 0
     unk_token_id: int | None = None
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        # Networks that were saved before there were variants are strided.
-        return super().from_dict({"variant": "strided"} | config_dict, **kwargs)
-
-    def validate_sizes(self) -> None:
-        check.at_least(1, self, "vocab_size", "embedding_size", "num_filters", "kernel_size", "pool_size")
-        check.at_least(1, self, "num_layers", "hidden_size", "max_words")
-        if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
-        if not 0 <= self.dropout <= 1:
-            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
-        if self.variant not in VARIANTS:
-            raise ValueError(f"variant must be 'official' or 'strided', got {self.variant!r}")
 
 
 class GPCNNForSequenceClassification(PreTrainedModel):
@@ -98,6 +73,7 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
     config_class = GPCNNConfig
     main_input_name = "input_ids"
+    _input_embed_layer = "embeddings"  # where Transformers finds the word vectors
 
     def __init__(self, config: GPCNNConfig):
         super().__init__(config)
@@ -128,12 +104,6 @@ class GPCNNForSequenceClassification(PreTrainedModel):
             init.uniform_(module.weight, -0.05, 0.05)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.embeddings = value
 
     @can_return_tuple
     def forward(
@@ -227,43 +197,3 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
 AutoConfig.register("gp_cnn", GPCNNConfig)
 AutoModelForSequenceClassification.register(GPCNNConfig, GPCNNForSequenceClassification)
-
-
-def load_embeddings(
-    path: str | Path, tokenizer: PreTrainedTokenizerBase, embedding_size: int, *, zero_unknown: bool = False
-) -> torch.Tensor:
-    """Read word vectors for a vocabulary from GloVe's text format, "word v1 v2 ..." [Pennington et al., EMNLP 2014].
-
-    Returns the vectors of the tokenizer's V tokens, float32 (V, embedding_size), which are looked up in the UTF-8 file
-    as they are. Words that are not in the file get zeros if `zero_unknown`, and else draws, by PyTorch's global
-    generator, from a normal distribution with the mean and the standard deviation of all values that were found. The
-    vector of padding is zero. `ValueError` if a line does not have as many finite values, or no word of the vocabulary
-    is in the file.
-    """
-    ids, vectors = [], []
-    vocabulary = tokenizer.get_vocab()
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            # The first line is split at every space, to check the number of values. On later lines, everything before
-            # the values is the word, because a few words contain spaces.
-            word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
-            if len(values) != embedding_size:
-                raise ValueError(
-                    f"{path}, line {number} must hold embedding_size {embedding_size} values, got {len(values)}"
-                )
-            if word in vocabulary:
-                ids.append(vocabulary[word])
-                vectors.append([float(value) for value in values])
-                if not all(map(math.isfinite, vectors[-1])):
-                    raise ValueError(f"{path}, line {number} must hold finite values, got {' '.join(values)!r}")
-    if not ids:
-        raise ValueError(f"{path} must contain words of the tokenizer, got none of its {len(vocabulary)}")
-    pretrained = torch.tensor(vectors)
-    if zero_unknown:
-        matrix = torch.zeros(len(tokenizer), embedding_size)
-    else:
-        matrix = torch.randn(len(tokenizer), embedding_size) * pretrained.std(correction=0) + pretrained.mean()
-    matrix[ids] = pretrained
-    if tokenizer.pad_token_id is not None:
-        matrix[tokenizer.pad_token_id] = 0
-    return matrix

@@ -13,8 +13,6 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .. import checks as check
-
 
 @strict
 class TreeLSTMConfig(PreTrainedConfig):
@@ -40,11 +38,6 @@ class TreeLSTMConfig(PreTrainedConfig):
     output_gate: bool = True
     neutral_class: bool = False
     pad_token_id: int | None = 0
-
-    def validate_sizes(self) -> None:
-        check.at_least(1, self, "vocab_size", "embedding_size", "memory_size")
-        if not 0 <= self.dropout <= 1:
-            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
 
 
 class _Compose(torch.autograd.Function):
@@ -146,6 +139,7 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
 
     config_class = TreeLSTMConfig
     main_input_name = "input_ids"
+    _input_embed_layer = "embeddings"  # where Transformers finds the word vectors
 
     def __init__(self, config: TreeLSTMConfig):
         super().__init__(config)
@@ -175,12 +169,6 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         trees = {"left": [0, 0, 0], "right": [0, 0, 1], "height": [0, 0, 1]}
         words = torch.tensor([[1, 2], [3, 4]]) % self.config.vocab_size
         return {name: torch.tensor([values, values]) for name, values in trees.items()} | {"input_ids": words}
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.embeddings = value
 
     @can_return_tuple
     def forward(

@@ -6,12 +6,12 @@ OUT has new runs of recipes/papers/fine_tuning.py. The appendix also takes the o
 """
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 
 from hf_focal.reports.figure_style import COLORS, finished
@@ -24,6 +24,7 @@ from .fine_tuning_evidence import (
     TASKS,
     Evidence,
     among,
+    best_epoch,
     by_task,
     default_setting_runs,
     flsd_error_gain,
@@ -42,12 +43,42 @@ from .records import read_records
 
 OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
+CORRECTIONS = ("none", "temperature", "vector")
+Column = tuple[str, int, float]  # the path of a value in a run's record, decimals, and a factor
+SETTING_TITLES = {
+    "5,000": "5,000 training samples",
+    "mpnet": "all-mpnet-base-v2 (109 million parameters), learning rate 5e-5, bfloat16 autocast",
+    "longer": "10 epochs",
+    "noisy": "20% wrong training labels",
+}
+
+
+def value_at(run: dict, path: str) -> float:
+    """Return the value at a path in a record, such as "test/before/nll"; numbers are places in lists."""
+    value: Any = run
+    for part in path.split("/"):
+        value = value[int(part) if isinstance(value, list) else part]
+    return value
+
+
+def averages(runs: Sequence[dict], columns: Iterable[Column]) -> list[str]:
+    """Format the mean over runs of each column."""
+    return [f"{factor * mean(value_at(run, path) for run in runs):.{digits}f}" for path, digits, factor in columns]
 
 
 def mean_with_interval(values: pd.Series, digits: int = 3) -> str:
     """Format the mean over tasks with its 95% interval."""
     middle, low, high = (f"{number:.{digits}f}" for number in interval(values))
     return f"{middle} [{low}, {high}]"
+
+
+def count_below_zero(values: pd.Series) -> str:
+    """Count the tasks on which a value is below 0."""
+    return f"{(values < 0).sum()} of {values.count()}"
+
+
+def gain_over_tasks(gain: pd.Series, digits: int = 3, unit: str = "") -> str:
+    return f"{mean_with_interval(gain, digits)}{unit}, lower on {count_below_zero(gain)} tasks"
 
 
 # Tables
@@ -63,11 +94,11 @@ def write_csv(path: Path, titles: Sequence[str], rows: Sequence[Sequence[str]]) 
         csv.writer(file, lineterminator="\n").writerows([titles, *rows])
 
 
-def task_rows(
-    runs: list[dict], value: Callable[[dict], float], digits: int = 3, factor: float = 1
-) -> tuple[list[str], list[list[str]]]:
+def task_rows(runs: list[dict], path: str, digits: int, factor: float) -> tuple[list[str], list[list[str]]]:
     """Return the titles and the rows of a table of means over seeds, with a row for each task."""
-    columns = {loss: by_task([run for run in runs if run["loss"] == loss], value) for loss in LOSSES}
+    columns = {
+        loss: by_task([run for run in runs if run["loss"] == loss], lambda run: value_at(run, path)) for loss in LOSSES
+    }
     table = pd.DataFrame(columns).dropna(how="all").dropna(axis=1, how="all")
     rows = [
         [f"{TASKS[task][0]} ({TASKS[task][1]})", *(f"{factor * v:.{digits}f}" if v == v else "–" for v in values)]
@@ -76,29 +107,29 @@ def task_rows(
     return ["Task (classes)", *(NAMES.get(loss, loss) for loss in table)], rows
 
 
+def loss_rows(runs: list[dict], columns: Sequence[Column]) -> Iterator[list[str]]:
+    """One row for each loss that has runs: its name, the number of runs, and averages."""
+    for loss in LOSSES:
+        if loss_runs := [run for run in runs if run["loss"] == loss]:
+            yield [NAMES.get(loss, loss), str(len(loss_runs)), *averages(loss_runs, columns)]
+
+
 def strategy_rows(evidence: Evidence) -> Iterator[list[str]]:
     """One row for each strategy: regret and difference to cross-entropy with T, of all runs, and those with logits."""
     reference, frames = ("cross_entropy", "temperature"), (evidence.loss_regrets, evidence.auto_regrets)
-    strategies: dict[str, list[pd.Series | None]] = {}
-    for title, groups in (
-        ("chosen on the other tasks", False),
-        ("chosen on other tasks of two or more classes", True),
-    ):
-        strategies[title] = [
-            rule_on_new_tasks(part, groups) for part in (evidence.candidates(), evidence.auto_regrets)
-        ]
+    titles = {"chosen on the other tasks": False, "chosen on other tasks of two or more classes": True}
+    strategies: dict[str, list[pd.Series | None]] = {
+        title: [rule_on_new_tasks(part, groups) for part in (evidence.candidates(), evidence.auto_regrets)]
+        for title, groups in titles.items()
+    }
     for key in [*evidence.auto_regrets.index, *evidence.loss_regrets.index]:
         strategies[strategy_name(key)] = [frame.loc[key] if key in frame.index else None for frame in frames]
     for title, parts in strategies.items():
         cells = []
         for values, frame in zip(parts, frames, strict=True):
-            if values is None:
-                cells += ["–", "–"]
-                continue
-            cells += [
-                mean_with_interval(values),
-                "" if title == strategy_name(reference) else mean_with_interval(values - frame.loc[reference]),
-            ]
+            difference = None if values is None or title == strategy_name(reference) else values - frame.loc[reference]
+            cells.append("–" if values is None else mean_with_interval(values))
+            cells.append(mean_with_interval(difference) if difference is not None else "–" if values is None else "")
         yield [title, *cells]
 
 
@@ -134,27 +165,22 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
 
 
 def shift_section(runs: list[dict]) -> str:
-    rows = []
-    for loss in LOSSES:
-        shifted = [run["shift"] for run in runs if run["loss"] == loss and "shift" in run]
-        if shifted:
-            cells = [f"{mean(run[c]['nll'] for run in shifted):.3f}" for c in ("none", "temperature", "vector")]
-            cells += [f"{100 * mean(run[c]['ece'] for run in shifted):.1f}" for c in ("none", "temperature", "vector")]
-            rows.append([NAMES.get(loss, loss), str(len(shifted)), *cells])
-    header = ["Loss", "seeds", *(f"{m}, {c}" for m in ("NLL", "ECE %") for c in ("nothing", "T", "vector"))]
-    return rows_table(header, rows)
+    columns = {
+        f"{title}, {NAMES.get(correction, correction)}": (f"shift/{correction}/{metric}", digits, factor)
+        for title, metric, digits, factor in (("NLL", "nll", 3, 1), ("ECE %", "ece", 1, 100))
+        for correction in CORRECTIONS
+    }
+    rows = loss_rows([run for run in runs if "shift" in run], list(columns.values()))
+    return rows_table(["Loss", "seeds", *columns], rows)
 
 
 def selection_rows(runs: list[dict]) -> Iterator[list[str]]:
     """Choose the epoch with the smallest metric of the held-out pool; measure its model on the test set."""
     for run in runs:
-        figures = run["epochs_figures"]
         cells = []
         for position in SELECTIONS.values():
-            best = len(figures) - 1
-            if position is not None:
-                best = min(range(len(figures)), key=lambda i, p=position: figures[i]["pool"][p])
-            error, _, refined = figures[best]["test"]
+            best = best_epoch(run, position)
+            error, _, refined = run["epochs_figures"][best]["test"]
             cells.append(f"{best + 1}: {100 * error:.1f}, {refined:.3f}")
         yield [f"{TASKS[run['task']][0]}, {run['loss']}", *cells]
 
@@ -166,14 +192,8 @@ def selection_differences(runs: list[dict]) -> str:
     for name, position in SELECTIONS.items():
         if name != "`nll_refined`":
             error, nll_change = (best - other for best, other in zip(refined, selected(runs, position), strict=True))
-            rows.append(
-                [
-                    f"minus {name}",
-                    mean_with_interval(error, 2),
-                    mean_with_interval(nll_change, 4),
-                    count_below_zero(nll_change),
-                ]
-            )
+            intervals = mean_with_interval(error, 2), mean_with_interval(nll_change, 4)
+            rows.append([f"minus {name}", *intervals, count_below_zero(nll_change)])
     return rows_table(["`nll_refined`", "error %", "NLL after T", "tasks where the NLL is lower"], rows)
 
 
@@ -204,42 +224,32 @@ def older_runs() -> dict[str, str]:
         loss = "adafocal, every few steps" if "@" in run["loss"] else run["loss"]
         key = run["task"], run["few_shot"], run["label_noise"], run["epochs"]
         groups.setdefault(key, {}).setdefault(loss, []).append(run)
+    columns: dict[str, Column] = {"error %": ("test/before/error", 1, 100)}
+    columns |= {"NLL": ("test/before/nll", 3, 1), "NLL, T": ("test/nll/nll", 3, 1)}
+    columns |= {"ECE %": ("test/before/ece", 1, 100), "ECE %, T": ("test/nll/ece", 1, 100)}
     rows = []
     for (task, few, noise, epochs), losses in sorted(groups.items()):
-        setting = f"{task}, {'500' if few else 'all'} samples, {epochs} epochs" + (
-            ", 20% wrong labels" if noise else ""
-        )
+        wrong = ", 20% wrong labels" if noise else ""
+        setting = f"{task}, {'500' if few else 'all'} samples, {epochs} epochs{wrong}"
         for loss, loss_runs in losses.items():
-
-            def cell(stage: str, measure: str, digits: int, factor: float, loss_runs: list[dict] = loss_runs) -> str:
-                return f"{factor * mean(run['test'][stage][measure] for run in loss_runs):.{digits}f}"
-
-            cells = [cell(stage, "nll", 3, 1) for stage in ("before", "nll")]
-            cells += [cell(stage, "ece", 1, 100) for stage in ("before", "nll")]
-            rows.append([f"{setting}: {loss}", str(len(loss_runs)), cell("before", "error", 1, 100), *cells])
-    with_curve = [run for run in runs if "1000" in run["curve"]["nll"] and run["loss"] != "dual_focal"]
-    curve = [run["curve"] for run in with_curve]
+            rows.append([f"{setting}: {loss}", str(len(loss_runs)), *averages(loss_runs, columns.values())])
+    write_csv(DOCS / "fine_tuning_older.csv", ["Setting and loss", "seeds", *columns], rows)
+    measured = [run for run in runs if "1000" in run["curve"]["nll"] and run["loss"] != "dual_focal"]
+    # Of each objective and number of held-out samples, a record has the ECE, the NLL, and whether T made both worse.
+    formats = {"ECE %, T by {}": (2, 100), "NLL, T by {}": (4, 1), "both worse by {}, %": (0, 100)}
+    places = [(place, objective) for place in range(3) for objective in ("nll", "ece")]
+    titles = [list(formats)[place].format(objective.upper()) for place, objective in places]
     by_size = []
     for size in ("25", *SIZES):
-        ece, value, worse, _ = np.mean([entry["nll"][size] for entry in curve], axis=0)
-        other = np.mean([entry["ece"][size] for entry in curve], axis=0)
-        by_size.append([size, f"{100 * ece:.2f}", f"{100 * other[0]:.2f}", f"{value:.4f}", f"{other[1]:.4f}",
-                        f"{100 * worse:.0f}", f"{100 * other[2]:.0f}"])  # fmt: skip
-    ece, value = (mean(run["test"]["before"][name] for run in with_curve) for name in ("ece", "nll"))
-    by_size.append(["without T", *[f"{100 * ece:.2f}"] * 2, *[f"{value:.4f}"] * 2, "", ""])
-    header = ["Setting and loss", "seeds", "error %", "NLL", "NLL, T", "ECE %", "ECE %, T"]
-    write_csv(DOCS / "fine_tuning_older.csv", header, rows)
-    sizes = ["Held-out samples", "ECE %, T by NLL", "ECE %, T by ECE", "NLL, T by NLL", "NLL, T by ECE",
-             "both worse by NLL, %", "both worse by ECE, %"]  # fmt: skip
-    return {"older": str(len(runs)), "older_measured": str(len(curve)), "older_sizes": rows_table(sizes, by_size)}
+        paths = [(f"curve/{objective}/{size}/{place}", *list(formats.values())[place]) for place, objective in places]
+        by_size.append([size, *averages(measured, paths)])
+    uncorrected = averages(measured, [("test/before/ece", 2, 100), ("test/before/nll", 4, 1)])
+    by_size.append(["without T", *(cell for cell in uncorrected for _ in range(2)), "", ""])
+    table = rows_table(["Held-out samples", *titles], by_size)
+    return {"older": str(len(runs)), "older_measured": str(len(measured)), "older_sizes": table}
 
 
 # The pages
-
-
-def mean_without_undertrained(values: pd.Series) -> float:
-    """Average over the tasks, without those that 3 epochs leave undertrained."""
-    return values.drop(["banking77", "clinc150"]).mean()
 
 
 def main_page(evidence: Evidence) -> dict[str, str]:
@@ -248,54 +258,38 @@ def main_page(evidence: Evidence) -> dict[str, str]:
     loss_gain = regret.loc["flsd53", "temperature"] - regret.loc[reference]
     two = among(loss_gain, "two")
     auto_gain = with_auto.loc[alternative] - with_auto.loc[reference]
-    both_auto, error_gain = (
-        with_auto.loc["flsd53", "auto"] - with_auto.loc[alternative],
-        flsd_error_gain(evidence.runs),
-    )
+    both_auto = with_auto.loc["flsd53", "auto"] - with_auto.loc[alternative]
     auto_two = among(auto_gain, "two")
     auto_more = among(auto_gain, "more").drop("goemotions", errors="ignore")  # has several labels, so "auto" is T
+    trained = regret.drop(columns=["banking77", "clinc150"])  # which 3 epochs leave undertrained
     focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
     longer = uncorrected_after_long_training(evidence.records)
-    by_setting = {
-        name: f"{mean_with_interval(gain)}, lower on {count_below_zero(gain)} tasks"
-        for name, runs in other_settings(evidence.records).items()
-        for gain in [flsd_gain(runs, "temperature")]
-    }
-    header = [
-        "Strategy",
-        "all runs: regret",
-        "minus cross-entropy, T",
-        "runs with logits: regret",
-        "minus cross-entropy, T",
-    ]
+    settings = other_settings(evidence.records)
+    header = ["Strategy", "all runs: regret", "minus cross-entropy, T", "runs with logits: regret"]
+    header.append("minus cross-entropy, T")
     return {
         "loss_lower": count_below_zero(loss_gain),
         "two": str(len(two)),
         "two_gain": mean_with_interval(-two),
         "auto_lower": count_below_zero(auto_more),
         "auto_gain": mean_with_interval(-auto_more),
-        "both_auto": f"{mean_with_interval(both_auto)}, lower on {count_below_zero(both_auto)} tasks",
-        "error_gain": f"{mean_with_interval(error_gain, 2)} points, lower on {count_below_zero(error_gain)} tasks",
+        "both_auto": gain_over_tasks(both_auto),
+        "error_gain": gain_over_tasks(flsd_error_gain(evidence.runs), 2, " points"),
         "auto_two": f"{auto_two.mean():+.3f}",
         "focal_lower": count_below_zero(focal_two),
         "uncorrected_lower": count_below_zero(longer),
         "fixed": mean_with_interval(rule_on_new_tasks(with_auto, groups=False)),
         "ruled": mean_with_interval(rule_on_new_tasks(with_auto, groups=True)),
-        **{name: by_setting[name] for name in ("longer", "mpnet", "noisy")},
+        **{name: gain_over_tasks(flsd_gain(settings[name], "temperature")) for name in ("longer", "mpnet", "noisy")},
         "runs": str(len(evidence.runs)),
         "losses": str(len(LOSSES)),
         "tasks": str(len(TASKS)),
         "with_logits": str(len(evidence.with_logits)),
         "tasks_with_logits": str(with_auto.shape[1]),
         "table": rows_table(header, strategy_rows(evidence)),
-        "dual_trained": f"{mean_without_undertrained(regret.loc['dual_focal', 'temperature']):.3f}",
-        "reference_trained": f"{mean_without_undertrained(regret.loc[reference]):.3f}",
+        "dual_trained": f"{trained.loc['dual_focal', 'temperature'].mean():.3f}",
+        "reference_trained": f"{trained.loc[reference].mean():.3f}",
     }
-
-
-def count_below_zero(values: pd.Series) -> str:
-    """Count the tasks on which a value is below 0."""
-    return f"{(values < 0).sum()} of {values.count()}"
 
 
 def appendix(evidence: Evidence) -> dict[str, str]:
@@ -306,32 +300,24 @@ def appendix(evidence: Evidence) -> dict[str, str]:
         "rerun_after": [abs(old["nll_after_t"] - run["temperature"]["nll"]) for old, run in pairs],
     }
     longer = [run for run in records if "epochs_figures" in run]
-    titles = {
-        "5,000": "5,000 training samples",
-        "mpnet": "all-mpnet-base-v2 (109 million parameters), learning rate 5e-5, bfloat16 autocast",
-        "longer": "10 epochs",
-        "noisy": "20% wrong training labels",
-    }
     header = ["Setting", "Task, loss", "samples", "error %", "NLL", "NLL, T", "NLL, auto", "ECE %", "ECE %, T"]
     settings = other_settings(records)
-    rows = [[titles[name], *row] for name, setting_runs in settings.items() for row in setting_rows(setting_runs)]
+    rows = [
+        [SETTING_TITLES[name], *row] for name, setting_runs in settings.items() for row in setting_rows(setting_runs)
+    ]
     write_csv(DOCS / "fine_tuning_settings.csv", header, rows)
     write_csv(DOCS / "fine_tuning_selection.csv", ["Task, loss", *SELECTIONS], [*selection_rows(longer)])
-    measures: dict[str, tuple[Callable[[dict], float], int, float]] = {
-        "NLL, T": (lambda run: run["temperature"]["nll"], 3, 1),
-        "NLL": (lambda run: run["none"]["nll"], 3, 1),
-        "error %": (lambda run: run["none"]["error"], 1, 100),
-        "ECE %": (lambda run: run["none"]["ece"], 1, 100),
-        "ECE %, T": (lambda run: run["temperature"]["ece"], 1, 100),
-        "T": (lambda run: run["temperature"]["T"], 2, 1),
+    measures: dict[str, Column] = {
+        "NLL, T": ("temperature/nll", 3, 1),
+        "NLL": ("none/nll", 3, 1),
+        "error %": ("none/error", 1, 100),
+        "ECE %": ("none/ece", 1, 100),
+        "ECE %, T": ("temperature/ece", 1, 100),
+        "T": ("temperature/T", 2, 1),
     }
-    by_measure = {name: task_rows(runs, *how) for name, how in measures.items()}
-    header = ["Measure", *by_measure["NLL"][0]]
-    write_csv(
-        DOCS / "fine_tuning_by_task.csv",
-        header,
-        [[name, *row] for name, (_, task_lines) in by_measure.items() for row in task_lines],
-    )
+    by_measure = {name: task_rows(runs, *column) for name, column in measures.items()}
+    lines = [[name, *row] for name, (_, task_lines) in by_measure.items() for row in task_lines]
+    write_csv(DOCS / "fine_tuning_by_task.csv", ["Measure", *by_measure["NLL"][0]], lines)
     return {
         "runs": str(len(records)),
         "hours": f"{sum(run['seconds']['training'] for run in records) / 3600:.0f}",
@@ -341,7 +327,7 @@ def appendix(evidence: Evidence) -> dict[str, str]:
         "shift": shift_section(runs),
         "settings": rows_table(
             ["Setting", "without a correction", "with T", "with `auto`"],
-            [gain_row(titles[name], setting_runs) for name, setting_runs in settings.items()],
+            [gain_row(SETTING_TITLES[name], setting_runs) for name, setting_runs in settings.items()],
         ),
         "selection_differences": selection_differences(longer),
         "out_of_scope": ood_table(records),
@@ -351,19 +337,18 @@ def appendix(evidence: Evidence) -> dict[str, str]:
 
 def ood_table(records: list[dict]) -> str:
     runs = [run for run in default_setting_runs(records) if "out_of_scope" in run]
-    rows = []
-    for loss in LOSSES:
-        loss_runs = [run for run in runs if run["loss"] == loss]
-        for score in ("confidence", "energy") if loss_runs else ():
-            cells = []
-            for correction in ("none", "temperature", "vector"):
-                for position in (0, 1):
-                    values = [100 * run["out_of_scope"][correction][score][position] for run in loss_runs]
-                    cells.append(f"{mean(values):.1f}")
-            rows.append([f"{NAMES.get(loss, loss)}, {score}", str(len(loss_runs)), *cells])
-    header = ["Loss, score", "seeds"]
-    header += [f"{name}, {c}" for c in ("nothing", "T", "vector") for name in ("AUROC", "FPR")]
-    return rows_table(header, rows)
+    scores = ("confidence", "energy")
+    by_score = [
+        loss_rows(runs, [(f"out_of_scope/{name}/{score}/{place}", 1, 100) for name in CORRECTIONS for place in (0, 1)])
+        for score in scores
+    ]
+    rows = [
+        [f"{loss}, {score}", *cells]
+        for loss_lines in zip(*by_score, strict=True)
+        for score, (loss, *cells) in zip(scores, loss_lines, strict=True)
+    ]
+    names = [f"{metric}, {NAMES.get(name, name)}" for name in CORRECTIONS for metric in ("AUROC", "FPR")]
+    return rows_table(["Loss, score", "seeds", *names], rows)
 
 
 def write_page() -> None:

@@ -175,11 +175,18 @@ def uncorrected_after_long_training(records: list[dict]) -> pd.Series:
     return gain[[classes <= 4 for _, classes in TASKS.values()]].dropna()
 
 
+def best_epoch(run: dict, position: int | None) -> int:
+    """Return the epoch (from 0) with the smallest metric of the pool, given its place in a list; None: the last."""
+    figures = run["epochs_figures"]
+    if position is None:
+        return len(figures) - 1
+    return min(range(len(figures)), key=lambda epoch: figures[epoch]["pool"][position])
+
+
 def selected(runs: list[dict], position: int | None) -> tuple[pd.Series, pd.Series]:
-    """Return the test error in % and the NLL after T, by task, of the epochs with the smallest metric of the pool."""
+    """Return the test error in % and the NLL after T, by task, of the `best_epoch` of each run."""
 
     def figures_of(run: dict) -> list[float]:
-        figures = run["epochs_figures"]
-        return (figures[-1] if position is None else min(figures, key=lambda f: f["pool"][position]))["test"]
+        return run["epochs_figures"][best_epoch(run, position)]["test"]
 
     return by_task(runs, lambda run: 100 * figures_of(run)[0]), by_task(runs, lambda run: figures_of(run)[2])

@@ -25,7 +25,7 @@ from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_s
 from papers.metrics.ood_metrics import detection_metrics, uncertainty
 
 from .page import RECORDS
-from .records import add_records, read_records
+from .records import add_records, read_records, rounded
 
 RUNS = RECORDS / "fine_tuning.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")
@@ -34,15 +34,11 @@ DRAWS = {50: 5, 100: 5, 200: 3, 500: 2, 1000: 1}  # held-out samples: draws
 MOST_CLASSES = 100  # of matrix scaling, as in fit_correction
 
 
-def rounded(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
 def rounded_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     metrics = CalibrationMetrics(link=link_of(labels))
     metrics.update(logits, labels)
     values = metrics.compute()
-    return {name: rounded(values[name]) for name in METRICS if name in values}
+    return rounded({name: float(values[name]) for name in METRICS if name in values}, 5)
 
 
 def nll_of(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -76,7 +72,7 @@ def draw_figures(fits: dict, pool: tuple, test: tuple) -> dict[str, list[dict]]:
             row = {"nll": {name: nll_of(fit(*samples).apply(test[0]), test[1]) for name, fit in fits.items()}}
             if len(fits) > 1:
                 excess = fit_correction(*samples).excess_nll
-                row["excess"] = {name: [rounded(number) for number in pair] for name, pair in excess.items()}
+                row["excess"] = rounded({name: [*map(float, pair)] for name, pair in excess.items()}, 5)
             figures.setdefault(str(size), []).append(row)
     return figures
 
@@ -102,7 +98,7 @@ def detection(known: np.ndarray, unknown: np.ndarray) -> dict[str, list[float]]:
     figures = {}
     for name, score in scores.items():
         values = detection_metrics(score(known), score(unknown))
-        figures[name] = [rounded(values["auroc"]), rounded(values["fpr95"])]
+        figures[name] = rounded([values["auroc"], values["fpr95"]], 5)
     return figures
 
 
@@ -119,7 +115,7 @@ def record_of_logits(folder: Path) -> dict:
         return {"none": logits} | {name: correction.apply(logits) for name, correction in corrections.items()}
 
     run |= {name: rounded_metrics(logits, test[1]) for name, logits in apply_all(test[0]).items()}
-    run["temperature"]["T"] = rounded(fit_temperature(*pool, link=link_of(pool[1])).value)
+    run["temperature"]["T"] = rounded(fit_temperature(*pool, link=link_of(pool[1])).value, 5)
     if "shift_logits" in arrays and run["task"] != "clinc150":
         run["shift"] = {
             name: rounded_metrics(logits, arrays["shift_labels"])
@@ -131,7 +127,6 @@ def record_of_logits(folder: Path) -> dict:
     if "test_logits_epoch1" in arrays:
         run["epochs_figures"] = epoch_figures(arrays, run["epochs"])
     run["draws"] = draw_figures(fits, pool, test)
-    del run["test"]
     return run
 
 

@@ -2,9 +2,8 @@
 
 from hf_focal.calibration.calibration_fit import scaling_name
 from hf_focal.reports import RunResult
-from papers.figures.reliability_panels import draw_panels
 
-from .page import DOCS, RECORDS
+from .page import DOCS, RECORDS, draw_panels
 
 GUIDES = DOCS.parent / "guides"
 

@@ -1,4 +1,4 @@
-"""What the pages share: tables in Markdown, the places in a page where they go, and the command line of a page.
+"""What the pages share: tables, diagrams, the places in a page where texts go, and the command line of a page.
 
 The prose of a page is written by hand. What stands between its comments ``<!-- NAME -->`` and ``<!-- /NAME -->`` is
 written by `fill_page`.
@@ -12,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
+from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports.markdown_tables import MISSING
+from hf_focal.reports.reliability_figures import draw_reliability
 
 PAPERS = Path(__file__).resolve().parents[1]
 RECORDS, DOCS = PAPERS / "records", PAPERS.parents[1] / "docs" / "results"
@@ -54,6 +57,19 @@ def fill_page(page: Path, texts: Mapping[str, str]) -> None:
         filled = f"\n\n{text.rstrip()}\n\n" if is_block else text
         content = pattern.sub(lambda found, filled=filled: found[1] + filled + found[3], content)
     page.write_text(content, encoding="utf-8")
+
+
+def draw_panels(panels: dict[str, ReliabilityBins], path: Path) -> None:
+    """Draw reliability diagrams side by side, a panel for each title, legible on a phone."""
+    figure = Figure(figsize=(5.2, 2.7), layout="constrained")
+    for axes, (title, bins) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        draw_reliability(axes, bins, font_size=11)
+        axes.set_title(title, fontsize=12)
+        axes.set_xticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=11)
+        axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=11)
+    figure.supxlabel("Confidence", fontsize=12)
+    figure.supylabel("Accuracy", fontsize=12)
+    figure.savefig(path, dpi=200)
 
 
 def page_command(

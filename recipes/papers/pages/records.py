@@ -144,10 +144,10 @@ def _equal_mass(path: Path, result: RunResult) -> dict[str, float] | None:
     return {"temperature": value, "before": before, "after": after}
 
 
-def rounded(value: Any) -> Any:
-    """Round the floats in a JSON value to seven digits; NaN becomes None."""
+def rounded(value: Any, digits: int = 7) -> Any:
+    """Round the floats in a JSON value to a number of digits; NaN becomes None."""
     if isinstance(value, float):
-        return None if math.isnan(value) else float(f"{value:.7g}")
+        return None if math.isnan(value) else float(f"{value:.{digits}g}")
     if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    return [rounded(part) for part in value] if isinstance(value, list) else value
+        return {key: rounded(part, digits) for key, part in value.items()}
+    return [rounded(part, digits) for part in value] if isinstance(value, list) else value

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from hf_focal.reports.markdown_tables import MISSING, rows_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
-from papers.figures.reliability_panels import draw_panels
 
-from .page import DOCS, fill_page
+from .page import DOCS, draw_panels, fill_page
 from .paper_runs import (
     CLASSIFICATION,
     DYNAMICS,

@@ -39,14 +39,14 @@ class PairedTest:
         A margin of 0 tests the claim "smaller", and a positive margin the claim "larger by less than the margin".
         """
         values = np.asarray(list(differences), dtype=float)
-        nan = math.nan
+        mean = float(values.mean()) if len(values) else math.nan
         if len(values) < 2:
-            return cls(len(values), float(values.mean()) if len(values) else nan, (nan, nan), nan, nan)
+            return cls(len(values), mean, (math.nan, math.nan), math.nan, math.nan)
         test = stats.ttest_1samp(values, margin, alternative="less")
         interval = stats.ttest_1samp(values, margin).confidence_interval(0.95)
         wilcoxon = stats.wilcoxon(values - margin, alternative="less")
         bounds = float(interval.low), float(interval.high)
-        return cls(len(values), float(values.mean()), bounds, float(test.pvalue), float(wilcoxon.pvalue))
+        return cls(len(values), mean, bounds, float(test.pvalue), float(wilcoxon.pvalue))
 
 
 @dataclass(frozen=True)
@@ -112,20 +112,14 @@ def claims_table(tasks: Mapping[str, Runs], claims: Iterable[Claim] = CLAIMS) ->
         for title, pairs in pairs_by_task.items():
             test = PairedTest.of(pairs.values(), claim.margin)
             verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < 0.05 else "not shown"
-            numbers = [_signed(test.mean), _bounds(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
+            bounds = MISSING if math.isnan(test.interval[0]) else "{:+.2f} to {:+.2f}".format(*test.interval)
+            mean = MISSING if math.isnan(test.mean) else f"{test.mean:+.2f}"
+            numbers = [mean, bounds, _p(test.p_t), _p(test.p_wilcoxon)]
             rows.append([claim.text, title, str(test.size), *numbers, verdict])
     if not rows:
         return "No claim has runs of both of its losses.\n"
     titles = ["Claim", "Task", "seeds", "difference", "95% interval", "p, t-test", "p, Wilcoxon", ""]
     return columns_table(titles, list(zip(*rows, strict=True)))
-
-
-def _signed(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:+.2f}"
-
-
-def _bounds(bounds: tuple[float, float]) -> str:
-    return MISSING if math.isnan(bounds[0]) else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}"
 
 
 def _p(value: float) -> str:

@@ -53,23 +53,7 @@ def goemotions(runs: list[dict]) -> Contents:
             corrected = test[0] if correction is None else correction.apply(test[0])
             calibration.append({"loss": loss, "correction": name} | label_metrics(corrected, test[1]))
         auto.append(f"{loss}, seed {run['settings']['seed']}: {fit_correction(*fit, link='sigmoid').chosen}")
-        above, ones = fit_thresholds(*fit, f1=True).decide(test[0]), test[1] == 1
-        hits, total = (above & ones).sum(0), above.sum(0) + ones.sum(0)
-        precise = fit_thresholds(*fit, precision=0.5)
-        reached, _ = precise.measure(*test)
-        has_threshold = np.array([value is not None for value in precise.values])
-        at_half = label_metrics(*test)
-        decisions.append(
-            {
-                "Loss": loss,
-                "micro F1 % at ½": 100 * at_half["micro_f1"],
-                "macro F1 % at ½": 100 * at_half["macro_f1"],
-                "micro F1 % at thresholds": 100 * (2 * hits.sum() / total.sum()),
-                "macro F1 % at thresholds": 100 * np.mean(2 * hits / total),
-                "labels with a threshold for precision 50%": has_threshold.sum(),
-                "of these, precision on the test set >= 50%": (reached[has_threshold] >= 0.5).sum(),
-            }
-        )
+        decisions.append({"Loss": loss} | decision_figures(fit, test))
     metrics = {"NLL": ("nll", 1, 4), "ECE %": ("ece", 100, 2), "macro ECE %": ("macro_ece", 100, 2)}
     metrics["macro F1 %"] = ("macro_f1", 100, 1)
     rows = seed_rows(pd.DataFrame(calibration), ["loss", "correction"], metrics.values())
@@ -77,6 +61,23 @@ def goemotions(runs: list[dict]) -> Contents:
     decided = seed_rows(pd.DataFrame(decisions), [loss], [(name, 1, 1 if "F1" in name else 0) for name in names])
     tables = {"calibration": (["Loss", "Correction", *metrics], rows), "decisions": ([loss, *names], decided)}
     return {"runs": describe_runs(runs), "auto": "; ".join(auto)}, tables
+
+
+def decision_figures(fit: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
+    """Measure decisions at ½ and at thresholds that are fitted to `fit`, by their titles in the table."""
+    above, ones = fit_thresholds(*fit, f1=True).decide(test[0]), test[1] == 1
+    hits, total = (above & ones).sum(0), above.sum(0) + ones.sum(0)
+    precise, at_half = fit_thresholds(*fit, precision=0.5), label_metrics(*test)
+    reached, _ = precise.measure(*test)
+    has_threshold = np.array([value is not None for value in precise.values])
+    return {
+        "micro F1 % at ½": 100 * at_half["micro_f1"],
+        "macro F1 % at ½": 100 * at_half["macro_f1"],
+        "micro F1 % at thresholds": 100 * (2 * hits.sum() / total.sum()),
+        "macro F1 % at thresholds": 100 * np.mean(2 * hits / total),
+        "labels with a threshold for precision 50%": has_threshold.sum(),
+        "of these, precision on the test set >= 50%": (reached[has_threshold] >= 0.5).sum(),
+    }
 
 
 def mean_average_precision(logits: np.ndarray, labels: np.ndarray, questions: np.ndarray) -> float:
@@ -104,10 +105,10 @@ def reranker(runs: list[dict]) -> Contents:
     calibration, goals, estimates = [], [], []
     for run in runs:
         test, labels = run["test_logits"].astype(float), run["test_labels"]
-        share = labels.mean()
-        held_out = fit_platt_scaling(run["pool_logits"], run["pool_labels"])
-        same = corrections(run["validation_logits"], run["validation_labels"], per_label=False)
-        old, posterior = run["pool_labels"].mean(), held_out.apply(test)
+        share, old = labels.mean(), run["pool_labels"].mean()
+        held_out = run["validation_logits"], run["validation_labels"]
+        same = corrections(*held_out, per_label=False)
+        posterior = fit_platt_scaling(run["pool_logits"], run["pool_labels"]).apply(test)
         estimate = estimated_share(posterior, old)
         estimates.append(f"{100 * estimate:.1f}% (seed {run['settings']['seed']})")
         stages = {
@@ -123,7 +124,7 @@ def reranker(runs: list[dict]) -> Contents:
             more = {"name": name, "map": ranked, "mean": expit(logits).mean()}
             calibration.append(label_metrics(logits, labels) | more)
         for goal in (0.5, 0.8):
-            fit = fit_thresholds(run["validation_logits"], run["validation_labels"], precision=goal)
+            fit = fit_thresholds(*held_out, precision=goal)
             row = {"goal": f"{100 * goal:g}%", "reason": fit.reasons[0]}
             if fit.values[0] is not None:
                 precision, recall = fit.measure(test, labels)
@@ -132,25 +133,23 @@ def reranker(runs: list[dict]) -> Contents:
             goals.append(row)
     formats = {"MAP %": ("map", 100, 2), "NLL": ("nll", 1, 4), "ECE %": ("ece", 100, 2)}
     formats["mean probability %"] = ("mean", 100, 1)
-    titles = [
-        "Precision wanted",
-        "seeds with a threshold",
-        "threshold",
-        "precision on the test set %",
-        "recall on the test set %",
-        "without one",
-    ]
+    rows = seed_rows(pd.DataFrame(calibration), ["name"], formats.values())
+    tables = {"calibration": (["Probabilities", *formats], rows), "thresholds": thresholds_table(goals, len(runs))}
+    return {"runs": describe_runs(runs), "estimates": ", ".join(estimates), "share": f"{100 * share:.1f}%"}, tables
+
+
+def thresholds_table(goals: list[dict], num_runs: int) -> tuple[list[str], list[list[str]]]:
+    """Return the titles and the rows of the table of thresholds, given a row of each run and goal."""
+    columns = {"threshold": ("threshold", 1, 3), "precision on the test set %": ("precision", 100, 1)}
+    columns["recall on the test set %"] = ("recall", 100, 1)
     numbers = pd.DataFrame(goals, columns=["goal", "reason", "threshold", "precision", "recall"])
-    columns = [("threshold", 1, 3), ("precision", 100, 1), ("recall", 100, 1)]
-    thresholds = []
-    for goal, *cells in seed_rows(numbers, ["goal"], columns):
+    rows = []
+    for goal, *cells in seed_rows(numbers, ["goal"], columns.values()):
         goal_rows = numbers[numbers["goal"] == goal]
         without = goal_rows[goal_rows["threshold"].isna()]
-        found = f"{len(goal_rows) - len(without)} of {len(runs)}"
-        thresholds.append([goal, found, *cells, "; ".join(without["reason"]) or MISSING])
-    rows = seed_rows(pd.DataFrame(calibration), ["name"], formats.values())
-    tables = {"calibration": (["Probabilities", *formats], rows), "thresholds": (titles, thresholds)}
-    return {"runs": describe_runs(runs), "estimates": ", ".join(estimates), "share": f"{100 * share:.1f}%"}, tables
+        found = f"{len(goal_rows) - len(without)} of {num_runs}"
+        rows.append([goal, found, *cells, "; ".join(without["reason"]) or MISSING])
+    return ["Precision wanted", "seeds with a threshold", *columns, "without one"], rows
 
 
 def describe_runs(runs: list[dict]) -> str:

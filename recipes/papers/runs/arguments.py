@@ -3,15 +3,13 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import datasets
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging as transformers_logging
 
-from hf_focal.calibration.correction_methods import METHODS
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
 from hf_focal.cli.recipe_arguments import parse_recipe
 from hf_focal.tasks import DataArguments
@@ -19,6 +17,7 @@ from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer
 
 from .. import checks as check
+from ..argument_fields import argument
 from ..data.long_tails import long_tailed
 from ..losses import published_mmce  # noqa: F401 (registers the loss)
 from .class_weights_callback import ClassWeightsCallback
@@ -43,17 +42,12 @@ class DatasetArguments(DataArguments):
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
-    def card_names(self, default: str) -> dict[str, str | None]:
-        """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
-        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
-        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
-
 
 @dataclass(kw_only=True)
 class GeneratedDatasetArguments(DatasetArguments):
     """`DatasetArguments` for recipes that generate data if none is given."""
 
-    num_generated: int = field(default=1000, metadata={"help": "Number of training samples to generate."})
+    num_generated: int = argument(1000, "Number of training samples to generate.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,12 +68,10 @@ class GeneratedDatasetArguments(DatasetArguments):
 class LongTailArguments:
     """An argument for classifiers of whole samples with one label each: how unequal the training classes are."""
 
-    imbalance: float | None = field(
-        default=None,
-        metadata={
-            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
-            "largest, in the order of the labels. Validation and test data stay as they are."
-        },
+    imbalance: float | None = argument(
+        None,
+        "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+        "largest, in the order of the labels. Validation and test data stay as they are.",
     )
 
     def cut_training_data(self, splits: DatasetDict, seed: int) -> DatasetDict:
@@ -94,52 +86,36 @@ class TemperatureArguments:
     """Arguments that say how to fit the temperature, and what to show."""
 
     _argument_group_name = "temperature"
-    temperature_objective: str = field(
-        default="nll",
-        metadata={
-            "help": "What the temperature minimizes: 'nll', or by the papers' grid search 'ece' or, for whole "
-            "samples, 'adaece'."
-        },
+    temperature_objective: str = argument(
+        "nll",
+        "What the temperature minimizes: 'nll', or by the papers' grid search 'ece' or, for whole samples, 'adaece'.",
     )
-    verbose: bool = field(default=False, metadata={"help": "Show loading messages and all progress bars."})
+    verbose: bool = argument(False, "Show loading messages and all progress bars.")
 
     objectives: ClassVar[tuple[str, ...]] = STREAM_OBJECTIVES  # of logits that need not be held in memory
 
     def __post_init__(self) -> None:
         check.choice("temperature_objective", self.temperature_objective, self.objectives)
 
-    def reusable(self, result: Any) -> bool:
-        """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
-        return result.temperature.objective == self.temperature_objective
-
 
 @dataclass
 class SampleClassifierArguments(TemperatureArguments):
-    """Arguments of classifiers that say how to correct them, and what to record during training."""
+    """Arguments of classifiers that say how to fit the temperature, and what to record during training."""
 
-    method: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
-    class_weights_steps: int | None = field(
-        default=None,
-        metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
+    class_weights_steps: int | None = argument(
+        None, "Record and plot each class's mean focal and recall weight every this many steps."
     )
-    dynamics: bool = field(
-        default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
+    dynamics: bool = argument(False, "Log NLL, entropy, calibration and norms after every epoch, and plot them.")
+    dynamics_samples: int | None = argument(
+        None, "Measure this many training samples and as many test samples. Default: at most 1,000."
     )
-    dynamics_samples: int | None = field(
-        default=None,
-        metadata={"help": "Measure this many training samples and as many test samples. Default: at most 1,000."},
-    )
-    dynamics_epochs: str | None = field(
-        default=None,
-        metadata={
-            "help": "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
-        },
+    dynamics_epochs: str | None = argument(
+        None, "Epochs whose reliability diagrams and gradient norms are drawn: '1,10,30'; 0 is before training."
     )
     objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.choice("method", self.method, (*METHODS, "auto"))
         check.at_least(1, self, "class_weights_steps", "dynamics_samples")
         self.drawn_epochs()
 
@@ -153,23 +129,13 @@ class SampleClassifierArguments(TemperatureArguments):
         return [int(epoch) for epoch in epochs]
 
     def check_multi_label(self) -> None:
-        """Refuse what there is for a softmax only."""
-        check.choice("method, for several labels,", self.method, ["temperature"])
+        """Refuse an objective that there is for a softmax only."""
         check.choice("temperature_objective, for several labels,", self.temperature_objective, STREAM_OBJECTIVES)
 
-    def fit_correction(self, trainer: FocalTrainer) -> None:
-        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
-        if self.method == "temperature":
-            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
-            trainer.fit_temperature(None, self.temperature_objective, per_label)
-        else:
-            trainer.fit_correction(method=self.method)
-
-    def reusable(self, result: Any) -> bool:
-        fit = result.fit.cross_fit
-        if fit is not None:
-            return fit.wanted == self.method
-        return self.method == "temperature" and super().reusable(result)
+    def fit_temperature(self, trainer: FocalTrainer) -> None:
+        """Fit T on the `calibration_dataset`; for several labels and "nll", each label gets its own."""
+        per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+        trainer.fit_temperature(None, self.temperature_objective, per_label)
 
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any) -> None:
         """Add to a trainer the callbacks that record what these arguments ask for."""
@@ -198,22 +164,13 @@ def parse_experiment(
             run.disable_tqdm = run.disable_tqdm or not sys.stderr.isatty()
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
-        transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.push_to_hub:
+        raise ValueError("push_to_hub must be false, got True: these recipes do not publish their models")
     if args.resume_from_checkpoint is not None:
         raise ValueError(
             f"resume_from_checkpoint must not be given, got {args.resume_from_checkpoint!r}: a run resumes from the "
             "last complete checkpoint of its output_dir"
         )
-    if len(runs) > 1 and args.deepspeed_plugin is not None:
-        raise ValueError(
-            f"losses must be one under DeepSpeed, which allows one training per process, got {len(runs)}: start one "
-            "run with --loss for each"
-        )
     return recipe, runs
-
-
-def _no_load_report(record: logging.LogRecord) -> bool:
-    """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
-    return "LOAD REPORT" not in record.getMessage()

@@ -2,11 +2,10 @@
 
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from hf_focal.trainer.checkpoints import complete_checkpoints
 
@@ -31,25 +30,16 @@ def check_averaging(number: int, args: TrainingArguments) -> None:
 def average_last_checkpoints(trainer: Trainer, number: int) -> None:
     """Replace the weights of the trainer's model with the mean over the run's last `number` checkpoints.
 
-    If there are fewer checkpoints, all of them are averaged, with a warning. All processes must call this.
+    If there are fewer checkpoints, all of them are averaged, with a warning. The mean is computed in float64, with one
+    of the checkpoints in memory at a time. All processes must call this.
     """
     trainer.accelerator.wait_for_everyone()  # each process writes a part of the last checkpoint
     folders = complete_checkpoints(trainer.args.output_dir)[:number]
     if len(folders) < number:
         _logger.warning("average_checkpoints is %d, but there are only %d checkpoints", number, len(folders))
-    average_checkpoints(trainer.model, folders)
-
-
-def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
-    """Replace the model's weights with the mean of the checkpoints' weights, computed in float64.
-
-    Only one of the checkpoints, at least one, is in memory at a time. FSDP or DeepSpeed must not shard the model.
-    """
-    if not folders:
-        raise ValueError("folders must hold at least one checkpoint, got none")
     _logger.info("averaging %s", ", ".join(Path(folder).name for folder in folders))
     mean: dict[str, Tensor] = {}
     for folder in folders:
-        for name, value in type(model).from_pretrained(folder).state_dict().items():
+        for name, value in type(trainer.model).from_pretrained(folder).state_dict().items():
             mean[name] = mean.get(name, 0) + value.double() / len(folders)
-    model.load_state_dict(mean)
+    trainer.model.load_state_dict(mean)

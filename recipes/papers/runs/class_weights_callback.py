@@ -14,7 +14,7 @@ from hf_focal.losses.batch_losses import hits_and_counts, sum_over_processes
 from hf_focal.losses.checks import sum_dtype
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer.focal_trainer import FocalTrainer
-from hf_focal.trainer.training_arguments import FocalTrainingArguments
+from hf_focal.validation import check_count
 
 _KEY = "class_weights"
 
@@ -34,17 +34,14 @@ class ClassWeightsCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: FocalTrainer, every: int, gamma: float = 1.0):
-        if every < 1:
-            raise ValueError(f"every must be at least 1 step, got {every}")
+        check_count("every", every)
         if trainer.head is Head.LABELS:
             raise ValueError("trainer must have a model of one class per sample for class weights, got one of labels")
         self.trainer, self.every, self.gamma = trainer, every, gamma
         self._sums: Tensor | None = None  # (3, K): sums of focal weights, hits, and sample counts
         self._hook: RemovableHandle | None = None
 
-    def on_train_begin(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.trainer.deferred_head is not None:
             raise ValueError(
                 "args.linear_loss must be 'off' with ClassWeightsCallback, which needs logits, got "
@@ -53,9 +50,7 @@ class ClassWeightsCallback(TrainerCallback):
         self._sums = None
         self._hook = self.trainer.loss.register_forward_hook(self._observe)
 
-    def on_train_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._hook is not None:
             self._hook.remove()
 
@@ -65,9 +60,7 @@ class ClassWeightsCallback(TrainerCallback):
             sums = _class_sums(logits, labels, self.gamma)
             self._sums = sums if self._sums is None else self._sums + sums
 
-    def on_step_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step % self.every or self._sums is None:
             return
         focal, hits, counts = sum_over_processes(self._sums).cpu()

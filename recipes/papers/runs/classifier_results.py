@@ -1,6 +1,6 @@
 """Train a recipe's classifier, correct it, and measure it on the test set: the result and its tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ from hf_focal.calibration import Temperature
 from hf_focal.losses import hits_and_counts
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import RESULTS_LEGEND, columns_table, format_number
+from hf_focal.reports.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.heads import Head, label_names_of
 from hf_focal.trainer import FocalTrainer, gamma_history
 
 from ..data.generated_topic_sets import true_label_errors
-from ..data.generated_topics import true_errors
 from .arguments import SampleClassifierArguments
 from .class_weights_callback import class_weight_history
 from .reports import write_experiment_report
@@ -31,27 +30,25 @@ def run_classifier(
     recipe_args: SampleClassifierArguments,
     test_dataset: Any,
     splits: DatasetDict,
-    card_names: Mapping[str, str | None],
     write_report: Callable[[Path, RunResult], None] = write_experiment_report,
 ) -> RunResult:
-    """Train a classifier of whole samples, correct it, measure it, and save it with its card and report.
+    """Train a classifier of whole samples, fit T, measure it, and save it with its report.
 
-    For one label per sample, the logits and labels of the validation and test sets are kept in logits.npz. The
-    correction is fitted on the trainer's validation set. `write_report`, given the report's folder and the result,
+    For one label per sample, the logits and labels of the validation and test sets are kept in logits.npz. T is fitted
+    on the trainer's validation set. `write_report`, given the report's folder and the result,
     writes as its last file what marks the run as finished. `checkpoint` is the one to resume from, if any;
     `test_dataset` is in the trainer's format, and `splits` are as in `measure_classifier`.
     """
     recipe_args.add_callbacks(trainer, test_dataset)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
-    recipe_args.fit_correction(trainer)
+    recipe_args.fit_temperature(trainer)
     folder, validation_predictions = Path(trainer.args.output_dir), None
     if trainer.head is not Head.LABELS:
         validation_predictions = trainer.predict(trainer.eval_dataset)
     predictions = trainer.predict(test_dataset)
-    result = measure_classifier(trainer, trained, predictions, splits, recipe_args.method)
+    result = measure_classifier(trainer, trained, predictions, splits)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, **card_names)
     if trainer.args.process_index == 0:
         if validation_predictions is not None:
             arrays: dict[str, Any] = {}
@@ -59,43 +56,31 @@ def run_classifier(
                 arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
             np.savez_compressed(folder / "logits.npz", **arrays)
         write_report(folder / "report", result)
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub(result=result, **card_names)
     return result
 
 
 def measure_classifier(
-    trainer: FocalTrainer, trained: TrainOutput, predictions: PredictionOutput, splits: DatasetDict, method: str
+    trainer: FocalTrainer, trained: TrainOutput, predictions: PredictionOutput, splits: DatasetDict
 ) -> RunResult:
-    """Return the result of a classifier of whole samples, whose correction was fitted on the validation set.
+    """Return the result of a classifier of whole samples, whose T was fitted on the validation set.
 
     `predictions` are those of the test set. "train" has the column "labels", and "test" may have the true
-    probabilities as "posterior". `method` is the correction that the user requested, such as "auto". For several
-    labels per sample, `details["one_temperature"]` of the result has the metrics after one shared T.
+    probabilities of several labels as "posterior". For several labels per sample, `details["one_temperature"]` of the
+    result has the metrics after one shared T.
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
-    fit = trainer.fit
-    assert fit is not None
-    correction, temperature = fit.correction, fit.temperature
-    if temperature is not None and trainer.head is Head.LABELS:
-        return _measure_labels(trainer, temperature, logits, labels, splits["test"], _details(trainer, trained))
+    assert trainer.fit is not None and trainer.fit.temperature is not None
+    temperature, details = trainer.fit.temperature, _details(trainer, trained)
+    if trainer.head is Head.LABELS:
+        return _measure_labels(trainer, temperature, logits, labels, splits["test"], details)
     hits, counts = hits_and_counts(logits, labels)
     train_labels = torch.tensor(splits["train"]["labels"][:])
-    details = {
+    details |= {
         "class_counts": torch.bincount(train_labels, minlength=len(counts)).tolist(),
         "class_recall": (hits.double() / counts).tolist(),
     }
-    if fit.is_cross_fitted:
-        details["calibration"] = fit.to_dict() | {"wanted": method}
-    return RunResult.measure(
-        str(trainer.loss_config),
-        temperature or correction,
-        logits,
-        labels,
-        num_bins=trainer.args.calibration_bins,
-        true_calibration_error=true_errors(logits, correction, splits["test"]),
-        details=_details(trainer, trained) | details,
-    )
+    num_bins = trainer.args.calibration_bins
+    return RunResult.measure(str(trainer.loss_config), temperature, logits, labels, num_bins=num_bins, details=details)
 
 
 def _measure_labels(
@@ -142,38 +127,8 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
 
 
 def sample_tables(results: Sequence[RunResult]) -> str:
-    """Format the tables of classifiers of whole samples, with a legend.
-
-    For several labels per sample, another table compares one shared T with one T per label.
-    """
+    """Format the table of classifiers of whole samples, with a legend."""
     lines = [results_table(results), RESULTS_LEGEND]
     if results[0].true_calibration_error is not None:
         lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")
-    if "one_temperature" in results[0].details:
-        lines += ["\nBefore → after one T → after one T per label:\n", label_correction_table(results)]
     return "\n".join(lines)
-
-
-def label_correction_table(results: Sequence[RunResult]) -> str:
-    """Format a Markdown table of metrics before T → after one shared T → after one T per label, with one row per run.
-
-    The last column has the shared T, followed by the smallest and largest T of the labels. The details of the runs are
-    those of `measure_classifier`.
-    """
-    columns = {"Loss": [run.loss for run in results]}
-    for key, title, factor, decimals in (
-        ("nll", "NLL", 1, 4),
-        ("ece", "ECE %", 100, 2),
-        ("macro_ece", "macro ECE %", 100, 2),
-        ("ece", "true ECE %", 100, 2),
-        ("macro_ece", "true macro ECE %", 100, 2),
-    ):
-        if title.startswith("true") and "true_errors" not in results[0].details:
-            continue
-        columns[title] = []
-        for run in results:
-            sides = [run.pre, run.details["one_temperature"], run.post]
-            sides = run.details["true_errors"] if title.startswith("true") else sides
-            columns[title].append(" → ".join(format_number(side[key], factor, decimals) for side in sides))
-    columns["T"] = [f"{run.temperature.value:.2f}; {run.temperature:.2f}" for run in results]
-    return columns_table(list(columns), list(columns.values()))

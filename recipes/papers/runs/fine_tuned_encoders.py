@@ -1,19 +1,12 @@
-"""Fine-tuning of pretrained encoders, and the logits of the models: what fine_tuning.py and yes_or_no.py share."""
+"""Fine-tuning of pretrained encoders: what fine_tuning.py and yes_or_no.py share."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    PreTrainedModel,
-    set_seed,
-)
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
@@ -51,6 +44,7 @@ def new_trainer(
         warmup_steps=0.1,
         weight_decay=0.01,
         per_device_train_batch_size=16,
+        per_device_eval_batch_size=64,
         use_cpu=not torch.cuda.is_available(),
         save_strategy="no",
         report_to=[],
@@ -73,17 +67,3 @@ def new_trainer(
         data_collator=DataCollatorWithPadding(tokenizer),
     )
     return trainer, encoded
-
-
-@torch.no_grad()
-def logits_of(model: PreTrainedModel, samples: Dataset, collate: DataCollatorWithPadding) -> np.ndarray:
-    """Compute logits, float32 (N, K)."""
-    was_training = model.training
-    model.eval()
-    rows = list(samples.remove_columns("labels"))
-    order = np.argsort([len(row["input_ids"]) for row in rows], kind="stable")  # similar lengths are faster
-    logits = np.empty((len(rows), model.config.num_labels), np.float32)
-    for batch in np.split(order, range(64, len(order), 64)):
-        logits[batch] = model(**collate([rows[i] for i in batch]).to(model.device)).logits.float().cpu().numpy()
-    model.train(was_training)
-    return logits

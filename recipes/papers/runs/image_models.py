@@ -1,13 +1,14 @@
 """Networks of the image classification recipe: arguments, and pixel formats."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoModelForImageClassification, PreTrainedModel, TimmWrapperConfig
 
 from .. import checks as check
+from ..argument_fields import argument
 from ..data.pixel_format import PixelFormat
 from ..models import CIFAR_NETWORKS, cifar_config
 
@@ -16,26 +17,29 @@ TIMM_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"resnet110": ("resnet50"
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
 
+def is_timm_model(name: str) -> bool:
+    """Return whether timm has an architecture; False if timm cannot be imported."""
+    try:
+        import timm
+    except Exception:  # not installed, or its torchvision does not match torch
+        return False
+    return timm.is_model(name)
+
+
 @dataclass
 class ImageModelArguments:
     """The network and its pixel format. The arguments of the format are for networks trained from scratch."""
 
     _argument_group_name = "model"
-    model_name_or_path: str = field(
-        default="cifar_resnet20",
-        metadata={
-            "help": f"{', '.join(CIFAR_NAMES)}, {', '.join(TIMM_VARIANTS)}, or timm's, such as 'resnet18', trained "
-            "from scratch; or the Hub id or folder of a pretrained network."
-        },
+    model_name_or_path: str = argument(
+        "cifar_resnet20",
+        f"{', '.join(CIFAR_NAMES)}, {', '.join(TIMM_VARIANTS)}, or timm's, such as 'resnet18', trained "
+        "from scratch; or the Hub id or folder of a pretrained network.",
     )
-    image_size: int | None = field(
-        default=None, metadata={"help": "Pixels per side. Default: 32, or timm's for its architectures."}
-    )
-    crop_pct: float | None = field(
-        default=None, metadata={"help": "That side as a share of the resized image's side. Default: 1, or timm's."}
-    )
-    image_mean: list[float] | None = field(default=None, metadata={"help": "Mean of each channel, from 0 to 1."})
-    image_std: list[float] | None = field(default=None, metadata={"help": "Standard deviation of each channel."})
+    image_size: int | None = argument(None, "Pixels per side. Default: 32, or timm's for its architectures.")
+    crop_pct: float | None = argument(None, "That side as a share of the resized image's side. Default: 1, or timm's.")
+    image_mean: list[float] | None = argument(None, "Mean of each channel, from 0 to 1.")
+    image_std: list[float] | None = argument(None, "Standard deviation of each channel.")
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "image_size")
@@ -46,21 +50,11 @@ class ImageModelArguments:
             if values is not None and (len(values) != 3 or min(values) < 0 or (name == "image_std" and 0 in values)):
                 raise ValueError(f"{name} must be 3 numbers, for red, green and blue, got {values}")
         name = self.model_name_or_path
-        if name in CIFAR_NAMES or self.is_pretrained:
-            return
-        try:
-            import timm
-        except Exception as error:  # not installed, or its torchvision does not match torch
+        if not (name in (*CIFAR_NAMES, *TIMM_VARIANTS) or self.is_pretrained or is_timm_model(name)):
             check.model_name(name, CIFAR_NAMES)
             raise ValueError(
-                f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, got {name!r}; timm, which might know it, "
-                f"cannot be imported: {error}"
-            ) from error
-        if name not in TIMM_VARIANTS and not timm.is_model(name):
-            check.model_name(name, CIFAR_NAMES)
-            raise ValueError(
-                f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, an architecture of timm, a Hub id or a folder, "
-                f"got {name!r}"
+                f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, an architecture of timm, if timm can be "
+                f"imported, a Hub id, or a folder, got {name!r}"
             )
 
     @property

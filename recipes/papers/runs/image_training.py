@@ -1,6 +1,6 @@
 """The trainer of the papers' image classifiers, their SGD, and the image processors to save."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -8,20 +8,13 @@ from accelerate.utils import broadcast
 from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
-from transformers import (
-    BitImageProcessorPil,
-    PreTrainedModel,
-    TimmWrapperConfig,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import BitImageProcessorPil, PreTrainedModel, TimmWrapperConfig, TrainerCallback, TrainerState
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_focal.trainer import FocalTrainer
 
 from .. import checks as check
+from ..argument_fields import argument
 from ..data.image_batches import collate, prepare_batch
 from ..data.pixel_format import PixelFormat
 
@@ -31,15 +24,11 @@ class OptimizerArguments:
     """Options that the papers' training needs besides `transformers.TrainingArguments`."""
 
     _argument_group_name = "optimizer"
-    momentum: float = field(
-        default=0.9, metadata={"help": "Momentum of --optim sgd, which decays all weights, as in the papers."}
-    )
-    milestones: str | None = field(
-        default=None,
-        metadata={
-            "help": "Fractions of the training after which to divide the learning rate by 10, instead of "
-            "lr_scheduler_type: '150/350,250/350'."
-        },
+    momentum: float = argument(0.9, "Momentum of --optim sgd, which decays all weights, as in the papers.")
+    milestones: str | None = argument(
+        None,
+        "Fractions of the training after which to divide the learning rate by 10, instead of "
+        "lr_scheduler_type: '150/350,250/350'.",
     )
 
     def __post_init__(self) -> None:
@@ -61,13 +50,8 @@ class NextEpoch(TrainerCallback):
     """Calls `set_epoch` of the training set on every process; accelerate does this on one process only."""
 
     def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
-    ) -> None:
+        self, args: Any, state: TrainerState, control: Any, train_dataloader: Any = None, **kwargs: Any
+    ):
         train_dataloader.dataset.set_epoch(int(state.epoch))
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_focal.reports import RunResult
-from hf_focal.reports.run_results import READ_ERRORS
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
 
 from .arguments import TemperatureArguments
-from .error_handling import after_start
 from .output_folders import claim_output_dir, run_settings
 from .reports import write_classifier_comparison
 from .translation_results import read_result
@@ -34,16 +32,14 @@ def train_each_loss(
     runs are in progress, their folders are locked. All processes must call this.
 
     Args:
-        train_one: function of a run's training arguments and the checkpoint to resume from, or None to train from the
-            start. It trains, writes the report into "report" in the run's folder, with ``metrics.json`` as the last
-            file, and returns the result.
+        train_one: function of a run's training arguments and the checkpoint to resume from, or None. It trains, writes
+            "report" in the run's folder, with ``metrics.json`` as the last file, and returns the result.
         runs: training arguments of each run. The folders of several runs are in one folder, which gets the comparison.
         recipe_args: recipe arguments from the command line.
         settings: the dataclasses and mappings that determine the result, besides those of `runs`.
         summary: function that returns the text to print about the results.
         compare: function that writes the report of a comparison into a folder.
-        reusable: function that returns whether the result of a finished run is complete. If not, the run is trained
-            or measured again.
+        reusable: whether the result of a finished run is complete. If not, the run is trained or measured again.
 
     Returns:
         The results, one for each loss.
@@ -53,37 +49,26 @@ def train_each_loss(
         for run in runs:
             claim_output_dir(run.output_dir, run_settings(run, *settings), args.process_index == 0)
     reports = [Path(run.output_dir) / "report" for run in runs]
-    finished, results = [_read_result(report) for report in reports], []
+    paths = [report / "metrics.json" for report in reports]
+    finished, results = [read_result(path) if path.exists() else None for path in paths], []
     try:
         for number, (run, report, result) in enumerate(zip(runs, reports, finished, strict=True), start=1):
             logging.info("%s (%d of %d)", run.loss, number, len(runs))
-            with after_start(f"training {run.loss}"):
-                if result and recipe_args.reusable(result) and reusable(result):
-                    logging.info("finished already, see %s", report)
-                else:
-                    result = train_one(run, last_complete_checkpoint(run.output_dir))
-                results.append(result)
+            is_corrected = result and result.temperature.objective == recipe_args.temperature_objective
+            if is_corrected and reusable(result):
+                logging.info("finished already, see %s", report)
+            else:
+                result = train_one(run, last_complete_checkpoint(run.output_dir))
+            results.append(result)
         if args.process_index == 0:
-            with after_start("comparing the runs"):
-                if len(runs) > 1:
-                    folder = folder.parent
-                    reports.append(folder / "report")
-                    compare(reports[-1], results)
-                print(f"\n{summary(results)}\n\nWritten:")
-                for report in reports:
-                    print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
-                print(f"\nThe figures on one page: hf-focal report {shlex.quote(str(folder))}")
+            if len(runs) > 1:
+                folder = folder.parent
+                reports.append(folder / "report")
+                compare(reports[-1], results)
+            print(f"\n{summary(results)}\n\nWritten:")
+            for report in reports:
+                print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+            print(f"\nThe figures on one page: hf-focal report {shlex.quote(str(folder))}")
     finally:
         unlock_all()
     return results
-
-
-def _read_result(report: Path) -> Any:
-    """Return the result in a report folder; None if the run is not finished."""
-    path = report / "metrics.json"
-    try:
-        return read_result(path) if path.exists() else None
-    except READ_ERRORS as error:
-        raise ValueError(
-            f"output_dir must hold complete reports, got {str(path)!r}: {error!r}; delete it to measure the run again"
-        ) from error

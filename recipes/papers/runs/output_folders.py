@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ from transformers import TrainingArguments
 from hf_focal.utils.atomic_write import write_whole
 from hf_focal.utils.folder_lock import lock_folder
 
-# How many differences an error lists.
-_SHOWN = 5
 # Prefixes of arguments that do not change a result, such as where a run is kept, what it logs and saves, and its
 # hardware.
 NOT_OF_THE_RESULT = (
@@ -43,14 +41,14 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         write_whole(folder / "run.json", json.dumps(settings, indent=2) + "\n")
 
 
-def refuse_other_settings(folder: Path, settings: Mapping[str, Any], file: str = "run.json") -> None:
-    """Raise `ValueError` if the run in a folder has other settings, as far as the folder's `file` has them."""
+def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if the run in a folder has other settings, as far as the folder's run.json has them."""
     try:
-        earlier = {**json.loads((folder / file).read_text(encoding="utf-8"))}
+        earlier = {**json.loads((folder / "run.json").read_text(encoding="utf-8"))}
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose {file} holds "
-            "something else"
+            f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose run.json "
+            "holds something else"
         ) from error
     settings = json.loads(json.dumps(settings))
     different = [
@@ -58,8 +56,6 @@ def refuse_other_settings(folder: Path, settings: Mapping[str, Any], file: str =
         for key, value in settings.items()
         if key in earlier and earlier[key] != value
     ]
-    if len(different) > _SHOWN:
-        different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
     if different:
         raise ValueError(
             f"output_dir must be the folder of a run with the same settings, or a new one, got "
@@ -84,13 +80,12 @@ def run_settings(args: TrainingArguments, *recipe_arguments: Any) -> dict[str, A
     """Return the settings of a run for `claim_output_dir`, from the recipe's own arguments and the training arguments.
 
     The recipe's own are mappings or dataclasses. For a dataclass, digests of the files that it names (`files_of`) are
-    added, with the suffixes that its method `file_suffixes` returns, if it has one.
+    added.
     """
     settings: dict[str, Any] = {}
     for part in recipe_arguments:
         if is_dataclass(part) and not isinstance(part, type):
-            suffixes = part.file_suffixes() if hasattr(part, "file_suffixes") else ("",)
-            settings |= asdict(part) | contents(files_of(part), suffixes)
+            settings |= asdict(part) | contents(files_of(part))
         else:
             settings |= part
     return settings | training_settings(args) | {"num_processes": args.world_size}
@@ -101,15 +96,14 @@ def files_of(arguments: Any) -> dict[str, str]:
     return {name: file for name, file in vars(arguments).items() if name.endswith("_file") and file is not None}
 
 
-def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
-    """Compute the SHA-256 of files, to recognize changed data: "content of", the file's name in `files`, and suffix ->
-    digest.
+def contents(files: Mapping[str, str]) -> dict[str, str]:
+    """Compute the SHA-256 of files, to recognize changed data: "content of" and the file's name in `files` -> digest.
 
-    Each of `endings` is appended to each path, which may or may not give a file.
+    Paths that are no files are left out.
     """
     digests = {}
-    for name, path in ((f"{name}{end}", Path(file + end)) for name, file in files.items() for end in endings):
-        if path.is_file():
-            with path.open("rb") as file:
+    for name, path in files.items():
+        if Path(path).is_file():
+            with open(path, "rb") as file:
                 digests[f"content of {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests

@@ -8,7 +8,6 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -19,17 +18,14 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_utils import IntervalStrategy, has_length
+from transformers.trainer_utils import IntervalStrategy
 
 from hf_focal.losses import Loss, MarginLoss
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer.accumulators import class_indices
 from hf_focal.trainer.focal_trainer import FocalTrainer
-from hf_focal.trainer.training_arguments import FocalTrainingArguments
 from hf_focal.validation import check_count
-
-from ..figures.dynamics_figures import write_dynamics
 
 _logger = logging.getLogger(__name__)
 
@@ -45,40 +41,33 @@ _EDGES = 10 ** np.linspace(-6, 3, 37)
 
 
 class DynamicsCallback(TrainerCallback):
-    """Measures the model before the first step and after each epoch, and draws figures when training ends.
+    """Measures the model before the first step and after each epoch.
 
-    Add the callback to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. The
-    callback evaluates a fixed subset of the training set and a fixed subset of the test set, both without dropout. It
-    does not affect the training steps. Results are logged as metrics whose names begin with ``dynamics_``, followed by
+    Add the callback to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. It
+    evaluates fixed subsets of the training set and of the test set without dropout, and does not affect the training.
+    Results are logged as metrics whose names begin with ``dynamics_``, followed by
 
-    - ``train_`` or ``test_`` and the name of a metric of that subset: ``nll`` or ``entropy``, in nats; ``nll`` or
-      ``entropy`` with the suffix ``_correct`` or ``_incorrect``, which are means over the correctly or the wrongly
-      predicted samples; ``error``, ``ece``, or ``adaece`` (bins of equal mass), as fractions. Undefined values, such
-      as the NLL of wrong predictions when there are none, are left out.
+    - ``train_`` or ``test_`` and a metric of that subset: ``nll`` or ``entropy``, in nats, maybe with the suffix
+      ``_correct`` or ``_incorrect`` for a mean over the correctly or the wrongly predicted samples; ``error``,
+      ``ece``, or ``adaece``, as fractions. Undefined values are left out.
     - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
     - ``feature_norm``: the mean L2 norm of that layer's input h over the training samples.
     - ``gradient_norm``: the mean over the training samples of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of
-      one sample and z its logits. This metric is left out for a loss that is not a `MarginLoss`, such as MMCE,
-      which depends on more than one sample.
+      one sample and z its logits; only for a `MarginLoss`, which is a sum over samples.
 
-    `trainer.state.log_history` also receives the mean confidence and the accuracy of each of `args.calibration_bins`
-    bins of equal mass and, at the epochs in `epochs`, 25 bins of a reliability diagram and a histogram of the gradient
-    norms. `dynamics_history` collects the metrics, bins, and histograms, even after training is resumed. When training
-    ends, the main process writes the figures of `write_dynamics`.
-
-    Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of the
-    samples. Examples are a head that classifies all tokens and picks one of them, and the Tree-LSTM.
+    `dynamics_history` collects them, even after training is resumed, with the mean confidence and the accuracy of each
+    of `args.calibration_bins` bins of equal mass and, at the epochs in `epochs`, 25 bins of a reliability diagram and
+    a histogram of the gradient norms. Feature and gradient norms are left out, with a warning, if the outputs of the
+    last layer are not the logits of the samples, as in the Tree-LSTM.
 
     Args:
-        trainer: a `FocalTrainer` with a classifier, neither compiled (`torch_compile`) nor sharded (FSDP, ZeRO-3),
-            whose head ends in one linear layer.
-        test_dataset: labeled data, or the key of one of several evaluation sets. The default is the trainer's
-            calibration set or, without one, the trainer's evaluation set.
+        trainer: a `FocalTrainer` with a classifier, neither compiled nor sharded (FSDP, ZeRO-3), whose head ends in
+            one linear layer.
+        test_dataset: labeled data, or the key of an evaluation set; by default, the calibration or evaluation set.
         num_samples: number of samples drawn from each of the two sets, with the seed `args.seed`. The default is a
             twentieth of the training set, at most 1,000: measuring then takes a few percent of an epoch's time.
         epochs: epochs whose reliability diagrams and gradient norms are kept, counted from 1; 0 is before the first
             step. The default is the first and last epochs and the epochs at one third and two thirds of training.
-        folder: folder of the figures; "report" in `args.output_dir` by default.
     """
 
     def __init__(
@@ -88,7 +77,6 @@ class DynamicsCallback(TrainerCallback):
         *,
         num_samples: int | None = None,
         epochs: Collection[int] | None = None,
-        folder: str | Path | None = None,
     ):
         args = trainer.args
         if trainer.head is not Head.CLASSES:
@@ -97,40 +85,25 @@ class DynamicsCallback(TrainerCallback):
             raise ValueError("args.torch_compile must be False, got True: hooks do not run in compiled models")
         if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
             raise ValueError("model must be whole on each process, got one that FSDP or ZeRO-3 shards")
-        if not has_length(trainer.train_dataset):
-            raise ValueError(
-                f"train_dataset must have a length to be sampled, got {type(trainer.train_dataset).__name__}"
-            )
         if num_samples is None:
             num_samples = min(max(len(trainer.train_dataset) // 20, 1), 1000)
         check_count("num_samples", num_samples)
         _last_linear(trainer.model)
         self.trainer = trainer
         self.epochs = None if epochs is None else frozenset(epochs)
-        self.folder = Path(args.output_dir, "report") if folder is None else Path(folder)
         test_dataset = trainer.held_out_dataset(test_dataset, "test_dataset")
         self.train_samples = _sample(trainer.train_dataset, num_samples, args.seed)
         self.test_samples = _sample(test_dataset, num_samples, args.seed)
 
-    def on_train_begin(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step == 0:  # errors in the data or the model surface before training
             self.measure()
 
-    def on_epoch_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # Logging here must not cancel the Trainer's own logging of this step.
         should_log = control.should_log
         self.measure()
         control.should_log = should_log
-
-    def on_train_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if state.is_world_process_zero:
-            write_dynamics(self.folder, dynamics_history(state.log_history), title=str(self.trainer.loss_config))
 
     def measure(self) -> None:
         """Measure the current model, and log the results. All processes must call this method."""
@@ -201,7 +174,7 @@ class _Sums:
     def __init__(self, loss: Loss, num_bins: int):
         self.loss, self.has_gradients = loss, isinstance(loss, MarginLoss)
         self.metrics = CalibrationMetrics(num_bins, classwise=False)
-        self.num_samples, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
+        self.sums = np.zeros(3)  # number of samples, feature norms, gradient norms
         self.histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
         self.outputs_differ = False
         self._observed: tuple[Tensor, Tensor] | None = None
@@ -223,40 +196,31 @@ class _Sums:
             return
         labeled = classes != -100
         wide = torch.promote_types(logits.dtype, torch.float32)
-        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[labeled].cpu().double()
-        self.num_samples += len(feature_norms)
-        self.feature_norm += float(feature_norms.sum())
-        if not self.has_gradients:
-            return
-        # Do not call the module itself: its hooks are there to observe training.
-        with torch.enable_grad():
-            leaf = logits.detach().to(wide).requires_grad_()
-            (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
-        gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[labeled].cpu().double() * feature_norms
-        self.gradient_norm += float(gradient_norms.sum())
-        self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
+        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[labeled].cpu().double().numpy()
+        gradient_norms = np.zeros(0)
+        if self.has_gradients:
+            # Do not call the module itself: its hooks are there to observe training.
+            with torch.enable_grad():
+                leaf = logits.detach().to(wide).requires_grad_()
+                (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
+            gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[labeled].cpu().double().numpy() * feature_norms
+        self.sums += len(feature_norms), feature_norms.sum(), gradient_norms.sum()
+        self.histogram += np.histogram(gradient_norms.clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
 
     def gather(self) -> "_Sums":
         """Add up the sums of all processes, and return this object."""
-        sums = (
-            self.metrics,
-            self.num_samples,
-            self.feature_norm,
-            self.gradient_norm,
-            self.histogram,
-            self.outputs_differ,
-        )
-        metrics, *all_sums, histograms, differ = zip(*gather_object([sums]), strict=True)
+        own = (self.metrics, self.sums, self.histogram, self.outputs_differ)
+        metrics, sums, histograms, differ = zip(*gather_object([own]), strict=True)
         self.metrics = reduce(lambda mine, other: mine.merge(other), metrics)
-        self.num_samples, self.feature_norm, self.gradient_norm = map(sum, all_sums)
-        self.histogram, self.outputs_differ = sum(histograms), any(differ)
+        self.sums, self.histogram, self.outputs_differ = sum(sums), sum(histograms), any(differ)
         return self
 
     def norms(self) -> dict[str, float]:
-        if not self.num_samples or self.outputs_differ:
+        count, *sums = self.sums.tolist()
+        if not count or self.outputs_differ:
             return {}
-        norms = {"feature_norm": self.feature_norm / self.num_samples}
-        return norms | ({"gradient_norm": self.gradient_norm / self.num_samples} if self.has_gradients else {})
+        names = ("feature_norm", "gradient_norm") if self.has_gradients else ("feature_norm",)
+        return {name: value / count for name, value in zip(names, sums, strict=False)}
 
     def equal_mass(self) -> dict[str, list[float]]:
         """Return the mean confidence and the accuracy of each bin of equal mass, as JSON values.
@@ -300,8 +264,6 @@ def _last_linear(model: nn.Module) -> nn.Linear:
 
 def _sample(dataset: Any, size: int, seed: int) -> Dataset:
     """Draw at most `size` samples of the dataset. The same seed draws the same samples."""
-    if not has_length(dataset):
-        raise ValueError(f"test_dataset must have a length to be sampled, got {type(dataset).__name__}")
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
     indices = order[:size].sort().values.tolist()
     # Keep the type: the Trainer removes unused columns only from a `datasets.Dataset`.

@@ -1,20 +1,14 @@
-"""Results of translators: token metrics, translations at several temperatures, and their BLEU.
+"""Results of translators: token metrics, translations at several temperatures, and their BLEU."""
 
-Translations are saved in the run's folder, because beam search takes longer than all other measurements.
-"""
-
-import itertools
 import json
 import logging
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from accelerate.utils import broadcast_object_list
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers.trainer_utils import TrainOutput
 
 from hf_focal.calibration import Temperature, calibrated_generation
@@ -23,13 +17,8 @@ from hf_focal.reports.run_results import sections_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 
-from ..data.generated_translations import true_translation_errors
-
 if TYPE_CHECKING:  # reports of translations are read where sacreBLEU is not installed, too
     from sacrebleu.metrics import BLEU
-
-_FOLDER = "translations"
-_NUM_SAMPLES = 10  # translations to show in the report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,55 +47,34 @@ def measure_translator(
     trainer: FocalSeq2SeqTrainer,
     trained: TrainOutput,
     temperature: Temperature,
-    encoded: DatasetDict,
-    splits: DatasetDict,
+    encoded: Dataset,
+    references: list[str],
     bleu: "BLEU",
     temperatures: Iterable[float],
-    checkpoint: str | None,
-) -> tuple[TranslationResult, list[dict[str, str]]]:
-    """Measure a translator on "test", and on "other_test" if there is one. All processes must call this.
+) -> TranslationResult:
+    """Measure a translator on test data. All processes must call this.
 
     Args:
         trainer: the trainer after training. Its `processing_class` is the tokenizer of both languages.
         trained: what the trainer's `train` returned.
         temperature: the temperature that was fitted on the validation set.
-        encoded: the splits in the trainer's format.
-        splits: the same splits with the columns "source" and "target", and "target_log_probability" if that is known.
+        encoded: the test data in the trainer's format.
+        references: the translations of the test data.
         bleu: the BLEU metric of `sacrebleu`.
-        temperatures: temperatures at which to translate, besides 1, the fitted temperature, and the temperatures in an
-            earlier report of this run.
-        checkpoint: the checkpoint that training resumed from, or None. Saved translations are reused only if training
-            had already finished at this checkpoint.
-
-    Returns the result, and sample translations of "test" for the report.
+        temperatures: temperatures at which to translate, besides 1 and the fitted temperature.
     """
-    report = Path(trainer.args.output_dir) / "report" / "metrics.json"
-    earlier = TranslationResult.load(report).bleu.keys() if report.exists() else ()
-    was_finished = checkpoint is not None and Path(checkpoint).name == f"checkpoint-{trainer.state.global_step}"
-    if trainer.args.process_index == 0 and not was_finished:
-        shutil.rmtree(Path(trainer.args.output_dir) / _FOLDER, ignore_errors=True)
-    before, after = trainer.measure(encoded["test"])
-    test = splits["test"]
-    sources, references = list(test["source"]), list(test["target"])
-    tried = sorted({*temperatures, *earlier, 1.0, temperature.value})
-    translations = {T: translate("test", encoded["test"], T, trainer) for T in tried}
+    before, after = trainer.measure(encoded)
+    assert after is not None and trainer.fit is not None and trainer.fit.curves is not None  # T was fitted
+    curves, scores = trainer.fit.curves, {}
+    for T in sorted({*temperatures, 1.0, temperature.value}):
+        scores[T] = bleu.corpus_score(translate(encoded, T, trainer), [references]).score
     details = {
         "train_metrics": trained.metrics,
         "num_parameters": trainer.model.num_parameters(),
         "num_processes": trainer.args.world_size,
         "gamma_history": gamma_history(trainer.state.log_history),
     }
-    if "target_log_probability" in test.column_names:
-        tokenizer: Any = trainer.processing_class
-        details["true_calibration_error"] = true_translation_errors(
-            trainer.model, tokenizer, test, temperature, max_length=trainer.model.generation_config.max_length
-        )
-    if "other_test" in splits:
-        details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
-    assert after is not None and trainer.fit is not None and trainer.fit.curves is not None  # T was fitted
-    curves = trainer.fit.curves
-    scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
-    result = TranslationResult(
+    return TranslationResult(
         loss=trainer.args.loss,
         temperature=temperature,
         pre=before.compute() | {"bleu": scores[1.0]},
@@ -118,38 +86,15 @@ def measure_translator(
         validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
         **sections_of(details),
     )
-    keys = ("source", "reference", "before", "after")
-    lines = zip(sources, references, translations[1.0], translations[temperature.value], strict=True)
-    return result, [dict(zip(keys, sides, strict=True)) for sides in itertools.islice(lines, _NUM_SAMPLES)]
 
 
-def _measure_other(
-    trainer: FocalSeq2SeqTrainer, temperature: Temperature, encoded: DatasetDict, splits: DatasetDict, bleu: "BLEU"
-) -> dict[str, dict[str, float]]:
-    """Measure token metrics and BLEU on "other_test" before T ("pre") and after T ("post")."""
-    references, scores = list(splits["other_test"]["target"]), {}
-    measured = trainer.measure(encoded["other_test"])
-    for when, T, metrics in zip(("pre", "post"), (1.0, temperature.value), measured, strict=True):
-        assert metrics is not None
-        lines = translate("other_test", encoded["other_test"], T, trainer)
-        scores[when] = metrics.compute() | {"bleu": bleu.corpus_score(lines, [references]).score}
-    return scores
-
-
-def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq2SeqTrainer) -> list[str]:
-    """Translate a split, encoded for the trainer, at a temperature, or read the saved translations.
+def translate(encoded: Dataset, temperature: float, trainer: FocalSeq2SeqTrainer) -> list[str]:
+    """Translate test data, encoded for the trainer, at a temperature, and write the translations to the run's folder.
 
     All processes must call this. The generation config of the trainer's model has the other options of generation.
     Returns one translation for each sample, in the order of the samples.
     """
-    path = Path(trainer.args.output_dir) / _FOLDER / f"{name}_T{temperature}.txt"
-    stored: list[list[str] | None] = [None]  # from the first process only: others might look after it wrote the file
-    if trainer.args.process_index == 0 and path.exists():
-        stored = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
-    (lines,) = broadcast_object_list(stored)
-    if lines is not None:
-        return lines
-    logging.info("translating %s at temperature %g", name, temperature)
+    logging.info("translating at temperature %g", temperature)
     sources = encoded.remove_columns("labels")
     # Longest first: lengths within a batch are similar, and a batch that does not fit into memory fails at once.
     order = np.argsort([-len(ids) for ids in sources["input_ids"]], kind="stable")
@@ -158,6 +103,7 @@ def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq
     texts = tokenizer.batch_decode(np.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
     lines = [" ".join(texts[place].split()) for place in np.argsort(order)]
     if trainer.args.process_index == 0:
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, "\n".join(lines) + "\n")
+        folder = Path(trainer.args.output_dir) / "translations"
+        folder.mkdir(exist_ok=True)
+        write_whole(folder / f"test_T{temperature}.txt", "\n".join(lines) + "\n")
     return lines

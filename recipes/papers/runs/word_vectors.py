@@ -1,6 +1,7 @@
 """Word vectors of the papers' text models: arguments, loading, and an optimizer with a separate learning rate."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_
 from hf_focal.trainer import FocalTrainingArguments
 
 from .. import checks as check
-from ..models import load_embeddings
+from ..argument_fields import argument
 
 
 @dataclass
@@ -18,20 +19,15 @@ class WordVectorArguments:
     """The arguments of the vocabulary and its word vectors."""
 
     _argument_group_name = "word vectors"
-    vocab_size: int = field(default=20_000, metadata={"help": "Words in the vocabulary."})
-    embedding_size: int = field(default=100, metadata={"help": "Width of the word vectors."})
-    embeddings_file: str | None = field(
-        default=None, metadata={"help": "Word vectors in GloVe's format to start from. Default: random vectors."}
+    vocab_size: int = argument(20_000, "Words in the vocabulary.")
+    embedding_size: int = argument(100, "Width of the word vectors.")
+    embeddings_file: str | None = argument(
+        None, "Word vectors in GloVe's format to start from. Default: random vectors."
     )
-    embedding_learning_rate: float | None = field(
-        default=None,
-        metadata={
-            "help": "Learning rate of the word vectors, without weight decay; 0 freezes them. Default: learning_rate."
-        },
+    embedding_learning_rate: float | None = argument(
+        None, "Learning rate of the word vectors, without weight decay; 0 freezes them. Default: learning_rate."
     )
-    embedding_sgd: bool = field(
-        default=False, metadata={"help": "Update the word vectors by plain SGD; needs --optim adagrad."}
-    )
+    embedding_sgd: bool = argument(False, "Update the word vectors by plain SGD; needs --optim adagrad.")
 
     def __post_init__(self) -> None:
         check.at_least(1, self, "embedding_size")
@@ -43,14 +39,51 @@ class WordVectorArguments:
 def load_word_vectors(
     arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int, *, zero_unknown: bool = False
 ) -> torch.Tensor | None:
-    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given.
-
-    Words that are not in the file get random vectors, or zeros with `zero_unknown`.
-    """
+    """Read the vectors of the tokenizer's tokens from `embeddings_file`, if it is given, as `load_embeddings` does."""
     if arguments.embeddings_file is None:
         return None
     set_seed(seed)
     return load_embeddings(arguments.embeddings_file, tokenizer, arguments.embedding_size, zero_unknown=zero_unknown)
+
+
+def load_embeddings(
+    path: str | Path, tokenizer: PreTrainedTokenizerBase, embedding_size: int, *, zero_unknown: bool = False
+) -> torch.Tensor:
+    """Read word vectors for a vocabulary from GloVe's text format, "word v1 v2 ..." [Pennington et al., EMNLP 2014].
+
+    Returns the vectors of the tokenizer's V tokens, float32 (V, embedding_size), which are looked up in the UTF-8 file
+    as they are. Words that are not in the file get zeros if `zero_unknown`, and else draws, by PyTorch's global
+    generator, from a normal distribution with the mean and the standard deviation of all values that were found. The
+    vector of padding is zero. `ValueError` if a line does not have as many finite values, or no word of the vocabulary
+    is in the file.
+    """
+    ids, vectors = [], []
+    vocabulary = tokenizer.get_vocab()
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            # The first line is split at every space, to check the number of values. On later lines, everything before
+            # the values is the word, because a few words contain spaces.
+            word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
+            if len(values) != embedding_size:
+                raise ValueError(
+                    f"{path}, line {number} must hold embedding_size {embedding_size} values, got {len(values)}"
+                )
+            if word in vocabulary:
+                ids.append(vocabulary[word])
+                vectors.append([float(value) for value in values])
+                if not all(map(math.isfinite, vectors[-1])):
+                    raise ValueError(f"{path}, line {number} must hold finite values, got {' '.join(values)!r}")
+    if not ids:
+        raise ValueError(f"{path} must contain words of the tokenizer, got none of its {len(vocabulary)}")
+    pretrained = torch.tensor(vectors)
+    if zero_unknown:
+        matrix = torch.zeros(len(tokenizer), embedding_size)
+    else:
+        matrix = torch.randn(len(tokenizer), embedding_size) * pretrained.std(correction=0) + pretrained.mean()
+    matrix[ids] = pretrained
+    if tokenizer.pad_token_id is not None:
+        matrix[tokenizer.pad_token_id] = 0
+    return matrix
 
 
 def build_optimizer(

@@ -1,5 +1,6 @@
 """Parsing, encoding and batching of sentiment trees."""
 
+import re
 import sys
 
 import pytest
@@ -7,18 +8,9 @@ import torch
 from datasets import load_dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from papers.data.sentiment_trees import (
-    TreeCollator,
-    encode_trees,
-    load_trees,
-    parse_tree,
-    train_leaf_tokenizer,
-    trees_or_file,
-)
+from papers.data.sentiment_trees import TreeCollator, encode_trees, parse_tree, train_leaf_tokenizer
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from transformers import AutoTokenizer
-
-from hf_focal import load_splits
 
 ROCK = "(3 (2 (2 The) (2 Rock)) (4 (3 is) (2 .)))"
 
@@ -71,41 +63,27 @@ def test_depth_is_not_bounded_by_the_stack():
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "expected", "got"),
+    "text",
     [
-        ("", 1, "'(' of a sentiment tree", "the end"),
-        ("(", 2, "a label from 0 to 4", "the end"),
-        ("(2", 3, "a word or '('", "the end"),
-        ("(2 (2 a) (2 b)", 15, "')'", "the end"),
-        ("(2 (2 a)", 9, "'(' of a second child (a node has one word or two children)", "the end"),
-        ("(2 a))", 6, "the end of the tree", "')'"),
-        ("(2 (a) (2 b))", 5, "a label from 0 to 4", "'a'"),
-        ("(2 (5 a) (2 b))", 5, "a label from 0 to 4", "'5'"),
-        ("(2 (3) (2 b))", 6, "a word or '('", "')'"),
-        ("(2 (2 a) (2 b) (2 c))", 16, "')'", "'('"),
-        ("(2 a (2 b))", 6, "')'", "'('"),
-        ("(2 (2 (2 a)) (2 b))", 12, "'(' of a second child (a node has one word or two children)", "')'"),
+        *(
+            "",
+            "a",
+            "(",
+            "(2",
+            "(2 (2 a) (2 b)",
+            "(2 (2 a)",
+            "(2 a))",
+            "(2 a) (2 b)",
+            "(2 (a) (2 b))",
+            "(2 (5 a) (2 b))",
+        ),
+        *("(2 (3) (2 b))", "(2 (2 a) (2 b) (2 c))", "(2 a (2 b))", "(2 (2 a) b)", "(2 a b)", "(2 (2 (2 a)) (2 b))"),
+        *("((2 a) (2 b))", "(3a b)", ")", "(2 a) b"),
     ],
 )
-def test_malformed_trees(text, column, expected, got):
-    with pytest.raises(ValueError) as error:
+def test_malformed_trees(text):
+    with pytest.raises(ValueError, match=f"^tree must be one binary tree, .* got {re.escape(repr(text))}$"):
         parse_tree(text)
-    assert str(error.value) == f"tree, column {column} must be {expected}, got {got}"
-
-
-def test_files_as_datasets_of_sentences(tmp_path):
-    path = tmp_path / "dev.txt"
-    path.write_text(f"{ROCK}\n(1 (2 -LRB-) (4 naïve))\n(2 so)\n", encoding="utf-8")
-    dataset = load_trees(path)
-    assert dataset.features["label"].names == ["negative", "positive"]
-    assert dataset[:] == {
-        "tree": [ROCK, "(1 (2 -LRB-) (4 naïve))", "(2 so)"],
-        "text": ["The Rock is .", "( naïve", "so"],
-        "label": [1, 0, -1],
-    }
-    path.write_text("(1 (2 a)\n")
-    with pytest.raises(ValueError, match=r"dev.txt, line 1, column 9 must be '\(' of a second child"):
-        load_trees(path)
 
 
 class TestTokenizer:
@@ -167,9 +145,9 @@ class TestEncoding:
         assert TreeCollator(pad_token_id=9)([dataset[0], dataset[2]])["input_ids"][1, 1:].tolist() == [9] * 3
 
     def test_errors(self, tokenizer):
-        with pytest.raises(ValueError, match=r"trees\[1\], column 5 must be '\)', got the end"):
+        with pytest.raises(ValueError, match=r"trees\[1\] must be one binary tree"):
             encode_trees(["(3 a)", "(3 a"], tokenizer)
-        with pytest.raises(ValueError, match=r"trees\[0\], column 2 must be a label from 0 to 4, got '3a'"):
+        with pytest.raises(ValueError, match=r"trees\[0\] must be one binary tree"):
             train_leaf_tokenizer(["(3a b)"])
         pieces = train_bpe_tokenizer(["a b c"])
         with pytest.raises(
@@ -194,13 +172,3 @@ def test_the_treebank(real_data):
         assert binary["labels"][:] == [label for label in split["label"] if label >= 0]
         for tree, text in zip(parsed[name], split["text"], strict=True):
             assert " ".join(tree.words) == text.replace("\\/", "/").replace("\\*", "*")
-
-
-def test_files_of_trees(tmp_path):
-    for name, root in (("train", 1), ("test", 3)):
-        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
-        lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {f"{name}_file": trees_or_file(str(tmp_path / f"{name}.txt")) for name in ("train", "test")}
-    splits, _ = load_splits("text-classification", **files, validation_size=2)
-    assert splits["test"][0] == {"text": "word0 (", "labels": 1}

@@ -41,7 +41,7 @@ def pictures(count, height=8, width=8):
 
 
 def texts(figure):
-    return [text.get_text() for text in figure.axes[0].texts]
+    return [text.get_text() for axes in figure.axes for text in [*axes.texts, axes.title] if text.get_text()]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -102,16 +102,16 @@ def test_the_figure_says_what_each_run_predicts(tmp_path):
     images = pictures(3)
     figure = examples_figure(torch.from_numpy(images), ["cat", "aquarium_fish"], runs, [3, 0, 1], path)
     assert texts(figure) == [
-        "True label",
-        "Predicted label\nand its confidence,\nbefore → after T",
+        "Above: true label\nBelow: predicted label\nand its confidence,\nbefore → after T",
         *("aquarium fish", "cat", "aquarium fish"),
         *("brier", "✓ aquarium fish\n61 → 50%", "✓ cat\n88 → 71%", "✗ cat\n100 → 93%"),
         "label_smoothing: alpha=0.05,\nconvention=paper",
         *("✗ cat\n50 → 25%", "✗ aquarium fish\n71 → 36%", "✗ cat\n93 → 46%"),
     ]
-    right, wrong = ({t.get_color() for t in figure.axes[0].texts if t.get_text().startswith(sign)} for sign in "✓✗")
+    written = [text for axes in figure.axes for text in axes.texts]
+    right, wrong = ({text.get_color() for text in written if text.get_text().startswith(sign)} for sign in "✓✗")
     assert len(right) == len(wrong) == 1 and right != wrong
-    for shown, image in zip(figure.axes[0].images, images, strict=True):
+    for (shown,), image in zip([axes.images for axes in figure.axes[1:4]], images, strict=True):
         np.testing.assert_array_equal(shown.get_array(), image)
         assert shown.get_interpolation() == "nearest"
     assert imread(path).std() > 0.1

@@ -23,7 +23,6 @@ from hf_focal.metrics import ReliabilityBins
 GRID = (np.arange(1, 101) / 10).tolist()
 EDGES = np.linspace(0, 1, 4)
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
-SAMPLE = {"source": "ein Hund", "reference": "a dog", "before": "a hound", "after": "one dog"}
 
 
 def bins(accuracy):
@@ -135,24 +134,13 @@ def test_the_csv_has_every_temperature_once_and_what_was_not_measured_is_empty(t
 
 def test_the_report_of_a_run(tmp_path):
     folder = tmp_path / "new" / "report"
-    samples = [SAMPLE, SAMPLE | {"source": "2 * 3_4 < 5 |\n# `x` $1", "after": ""}]
-    paths = write_translation_report(folder, CROSS_ENTROPY, samples)
+    paths = write_translation_report(folder, CROSS_ENTROPY)
     diagrams = ["reliability_before.png", "reliability_after.png"]
-    names = ["table.md", "loss.yaml", *diagrams, "curves.png", "curves.csv", "samples.md", "metrics.json"]
+    names = ["table.md", "loss.yaml", *diagrams, "curves.png", "curves.csv", "metrics.json"]
     assert [path.name for path in paths] == names
     assert sorted(folder.iterdir()) == sorted(paths)
     assert (folder / "table.md").read_text(encoding="utf-8") == translation_table([CROSS_ENTROPY])
     assert LossConfig.parse(str(folder / "loss.yaml")) == LossConfig.parse("cross_entropy")
     assert TranslationResult.load(folder / "metrics.json").bleu == CROSS_ENTROPY.bleu
-    assert (folder / "samples.md").read_text(encoding="utf-8") == (
-        "# Translations, cross_entropy\n"
-        "\n## 1\n\n- Source: ein Hund\n- Reference: a dog\n- T = 1: a hound\n- T = 1.2: one dog\n"
-        "\n## 2\n\n- Source: 2 \\* 3_4 < 5 \\| # \\`x\\` \\$1\n- Reference: a dog\n- T = 1: a hound\n- T = 1.2: \n"
-    )
     for name in (*diagrams, "curves.png"):
         assert imread(folder / name).std() > 0.1
-
-
-def test_no_bleu_is_refused():
-    with pytest.raises(ValueError, match="results must have BLEU for at least one temperature, got none"):
-        temperature_curves([replace(FOCAL, bleu={})])

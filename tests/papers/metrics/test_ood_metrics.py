@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers.metrics import ood_metrics as detection
-from papers.metrics.ood_metrics import detection_metrics, roc_curve, uncertainty
+from papers.metrics.ood_metrics import detection_by_score, detection_metrics, uncertainty
 
 KINDS = ("entropy", "confidence")
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
@@ -41,10 +41,9 @@ def precision_recall_sum(positive, negative):
 
 
 def check_against_definitions(inside, outside):
-    computed, curve = detection_metrics(inside, outside), roc_curve(inside, outside)
+    computed = detection_metrics(inside, outside)
     thresholds = np.array([np.inf, *sorted({*inside, *outside}, reverse=True)])
     rates = [(part >= thresholds[:, None]).mean(1) for part in (inside, outside)]
-    np.testing.assert_allclose(curve, rates, rtol=1e-14)
     pairs = (outside[:, None] > inside).sum() + (outside[:, None] == inside).sum() / 2
     expected = {
         "auroc": pairs / (len(inside) * len(outside)),
@@ -117,3 +116,20 @@ def test_blocks_do_not_matter(kind, monkeypatch):
 def test_logits_without_a_number_are_refused():
     with pytest.raises(ValueError, match=r"logits must have a finite largest value.*nan"):
         uncertainty(torch.tensor([[0.0, math.nan]]))
+
+
+# --- the result of a run -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_detection_is_the_metrics_before_and_after_the_temperature(dtype):
+    inside, outside = normal(900, 5, scale=3).to(dtype), normal(700, 5, scale=2, seed=1).to(dtype)
+    detection = detection_by_score(inside, {"other": outside, "same": inside}, 2.5)
+    for side, temperature in (("pre", 1), ("post", 2.5)):
+        for kind in KINDS:
+            scores = [uncertainty(logits.float() / temperature, kind) for logits in (inside, outside)]
+            assert detection["other"][side][kind] == detection_metrics(*scores)
+            assert detection["same"][side][kind]["auroc"] == 0.5
+    assert detection["other"]["pre"] != detection["other"]["post"]
+    with pytest.raises(ValueError, match="temperature must be finite and positive, got 0"):
+        detection_by_score(inside, {}, 0)

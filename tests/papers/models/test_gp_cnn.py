@@ -1,14 +1,10 @@
 """The global-pooling CNN."""
 
-import json
-
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassClassValidationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers.data.tokenizer_training import train_word_tokenizer
-from papers.models import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from torch import nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForSequenceClassification
@@ -103,14 +99,6 @@ def test_saved_and_loaded_by_the_auto_classes(model, tmp_path):
         assert torch.equal(loaded.state_dict()[name], value)
 
 
-def test_networks_saved_before_there_were_variants_are_strided(tmp_path):
-    GPCNNConfig(dropout=0.0).save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert GPCNNConfig.from_pretrained(tmp_path).variant == saved.pop("variant") == "official"
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    assert AutoConfig.from_pretrained(tmp_path).variant == "strided"
-
-
 def test_initial_weights():
     torch.manual_seed(0)
     official = GPCNNForSequenceClassification(GPCNNConfig(num_labels=20))
@@ -135,52 +123,3 @@ def test_without_a_padding_id_only_the_mask_is_padding(model):
         torch.testing.assert_close(model(words).logits, model(words, attention_mask=mask).logits, rtol=0, atol=0)
     unpadded = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, pad_token_id=None))
     assert unpadded(words).logits.shape == (2, 3)
-
-
-def test_bad_values():
-    for argument, value, expected in (
-        ("kernel_size", 4, "odd"),
-        ("num_layers", 0, "at least 1"),
-        ("dropout", 2, ""),
-        ("variant", "same", "'official'"),
-    ):
-        with pytest.raises(StrictDataclassClassValidationError, match=f"{argument} must be {expected}"):
-            GPCNNConfig(**{argument: value})
-
-
-class TestLoadEmbeddings:
-    @pytest.fixture
-    def tokenizer(self):
-        return train_word_tokenizer(["cat cat cat dog dog naïve naïve bird"])
-
-    def test_words_get_their_vectors(self, tokenizer, tmp_path):
-        path = tmp_path / "glove.txt"
-        path.write_text("cat 1 2.5 -3e-1\nunused 9 9 9\nnaïve 0.5 0.25 0\n[PAD] 1 1 1\n", encoding="utf-8")
-        matrix = load_embeddings(path, tokenizer, embedding_size=3)
-        ids = tokenizer.get_vocab()
-        assert matrix.shape == (len(tokenizer), 3) and matrix.dtype == torch.float32
-        assert torch.equal(matrix[ids["cat"]], torch.tensor([1, 2.5, -0.3]))
-        assert torch.equal(matrix[ids["naïve"]], torch.tensor([0.5, 0.25, 0]))
-        assert torch.equal(matrix[0], torch.zeros(3))
-        assert not torch.equal(matrix[ids["dog"]], matrix[ids["bird"]])
-        assert load_embeddings(path, tokenizer, 3, zero_unknown=True)[ids["dog"]].tolist() == [0, 0, 0]
-
-    def test_words_with_spaces_are_passed_over(self, tokenizer, tmp_path):
-        path = tmp_path / "glove.txt"
-        path.write_text("dog 1 2 3\n. . . 4 5 6\ncat 7 8 9\n")
-        matrix = load_embeddings(path, tokenizer, 3)
-        assert matrix[tokenizer.get_vocab()["cat"]].tolist() == [7, 8, 9]
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("cat 1 2 3\ndog 1 2\n", "line 2 must hold embedding_size 3 values, got 2"),
-            ("400000 3\n", "line 1 must hold embedding_size 3 values, got 1"),
-            ("fish 1 2 3\n", "must contain words of the tokenizer, got none of its 6"),
-        ],
-    )
-    def test_files_of_other_vectors_are_refused(self, text, message, tokenizer, tmp_path):
-        path = tmp_path / "glove.txt"
-        path.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            load_embeddings(path, tokenizer, 3)

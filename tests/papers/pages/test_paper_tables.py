@@ -77,27 +77,13 @@ def test_each_metric_is_read_from_a_record(run):
 def test_the_printed_tables_are_read(paper, size):
     cells = [cell for table in read_paper_tables(TABLES / f"{paper}.csv").values() for cell in table]
     assert len(cells) == size and all(0 <= cell.value < 1000 for cell in cells)
+    assert {cell.metric for cell in cells} <= METRICS.keys() and {cell.stage for cell in cells} == {"pre_t", "post_t"}
     if paper == "mukhoti2020":
         name = ("20_newsgroups", "gp_cnn", "flsd_53")
         (cell,) = [
             cell for cell in cells[:200] if cell.name == name and (cell.metric, cell.stage) == ("ece", "post_t")
         ]
         assert (cell.value, cell.temperature, cell.note) == (2.19, 1.5, "")
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("p,1,d,m,l,ecce,pre_t,1,,", "metric must be one of ece, .*, got 'ecce'"),
-        ("p,1,d,m,l,ece,before,1,,", "stage must be one of pre_t, post_t, got 'before'"),
-    ],
-)
-def test_other_metrics_and_stages_are_refused(tmp_path, row, message):
-    text = f"paper,table,dataset,model,loss,metric,stage,value,temperature,note\n{row}\n"
-
-    (tmp_path / "paper.csv").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_paper_tables(tmp_path / "paper.csv")
 
 
 @pytest.mark.parametrize(("stage", "best"), [("pre_t", 14), ("post_t", 12)])

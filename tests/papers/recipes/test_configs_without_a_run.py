@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Image
-from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
-from papers.models.untrained_deeplab import write_deeplab
 from papers.pages.records import record_of
 from PIL import Image as PILImage
 from recipe_modules import FOLDER, flags, import_recipe
-from transformers import AutoModelForImageClassification, AutoModelForSemanticSegmentation, BertConfig, BertModel
-
-from hf_focal.reports import RunResult
+from transformers import AutoModelForImageClassification, BertConfig, BertModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*T = ", "ignore:no T can be fitted")]
 STEP = {
@@ -52,26 +48,6 @@ def test_an_image_config_takes_a_step(config, tmp_path):
     assert result.pre["num_samples"] == 10 and np.isfinite(result.pre["nll"])
     saved = AutoModelForImageClassification.from_pretrained(tmp_path / "out")
     assert saved.num_parameters() / 1e6 == pytest.approx(millions, abs=0.006)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("config", "backbone"), [("synthia/segformer_b0", "resnet18"), ("cityscapes/segformer_b0", "resnet101")]
-)
-def test_a_segmentation_config_takes_a_step_with_deeplab(config, backbone, tmp_path, monkeypatch):
-    for number, (name, count) in enumerate((("train", 8), ("test", 4))):
-        generate_shapes(count, size=40, seed=number).to_parquet(tmp_path / f"{name}.parquet")
-    files = {"train_file": tmp_path / "train.parquet", "test_file": tmp_path / "test.parquet", "validation_size": 4}
-    options = {"config": FOLDER / "configs" / f"{config}.yaml", "output_dir": tmp_path / "out"} | files | STEP
-    write_deeplab(backbone, tmp_path / "deeplab")
-    options |= {"model_name_or_path": tmp_path / "deeplab", "trust_remote_code": "true"}
-    options |= {"image_size": [64, 64], "class_names": ",".join(SHAPE_NAMES)}
-    monkeypatch.setattr("sys.argv", ["semantic_segmentation.py", *flags(options)])
-    import_recipe("../semantic_segmentation").main()
-    result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
-    assert result.pre["num_samples"] == 4 * 64 * 64 and np.isfinite(result.pre["nll"])
-    saved = AutoModelForSemanticSegmentation.from_pretrained(tmp_path / "out", trust_remote_code=True)
-    assert saved.config.backbone == backbone
 
 
 def test_bert_takes_a_step_on_newsgroups(tmp_path):

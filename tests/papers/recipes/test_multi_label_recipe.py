@@ -27,23 +27,16 @@ def run(folder, **options):
     return recipe.main(flags({"output_dir": folder} | TINY_TEXTS | training | ON_CPU | options))
 
 
-def test_a_run_reports_what_each_temperature_changes(tmp_path, capsys):
+def test_a_run_reports_what_each_temperature_changes(tmp_path):
     (result,) = run(tmp_path / "out", loss="class_balanced")
     report = tmp_path / "out" / "report"
     assert RunResult.load(report / "metrics.json").temperature == result.temperature
     assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
     assert len(result.temperature.values) == 8 and result.pre["num_entries"] == 960
-    before, one, by_label = result.details["true_errors"]
+    before, _, by_label = result.details["true_errors"]
     assert result.true_calibration_error == (before["ece"], by_label["ece"])
     assert result.details["one_temperature"]["nll"] != result.post["nll"]
-    printed = capsys.readouterr().out
-    assert "Before → after one T → after one T per label:" in printed
-    shown = " → ".join(f"{100 * errors['macro_ece']:.2f}" for errors in (before, one, by_label))
-    assert f"| {shown} |" in printed and f"| {result.temperature:.2f} |" in printed
     assert "| topic 7 |" in (report / "table.md").read_text(encoding="utf-8")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "| topic 7 |" in card and "(report/reliability_labels.png)" in card
-    assert "480 labels of the validation split" in card
     config = AutoConfig.from_pretrained(tmp_path / "out")
     assert config.problem_type == "multi_label_classification" and config.id2label[7] == "topic 7"
 

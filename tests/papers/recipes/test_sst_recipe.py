@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from datasets import ClassLabel, Dataset, Features, Value
 from papers.data.sentiment_trees import TreeCollator, encode_trees
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer
 from recipe_modules import flags, import_recipe
@@ -39,8 +40,14 @@ def run(folder, **options):
     return recipe.main(flags(values))
 
 
+def write(path, trees):
+    labels = [int(tree[1] in "34") for tree in trees]
+    features = Features(tree=Value("string"), label=ClassLabel(names=["negative", "positive"]))
+    Dataset.from_dict({"tree": trees, "label": labels}, features).to_parquet(path)
+
+
 def write_trees(folder, sizes=(("train", 40), ("dev", 12), ("test", 15))):
-    """Files of bracketed trees of some shapes, whose words tell their nodes' labels; none has a neutral root."""
+    """Files of trees of some shapes, whose words tell their nodes' labels; none has a neutral root."""
     rng = random.Random(0)
 
     def node(label, depth):
@@ -50,8 +57,8 @@ def write_trees(folder, sizes=(("train", 40), ("dev", 12), ("test", 15))):
 
     for name, size in sizes:
         trees = [node(rng.choice((0, 1, 3, 4)), rng.randrange(1, 4)) for _ in range(size)]
-        (folder / f"{name}.txt").write_text("\n".join(trees) + "\n", encoding="utf-8")
-    names = {"train_file": "train.txt", "validation_file": "dev.txt", "test_file": "test.txt"}
+        write(folder / f"{name}.parquet", trees)
+    names = {"train_file": "train.parquet", "validation_file": "dev.parquet", "test_file": "test.parquet"}
     return {argument: folder / name for argument, name in names.items()}
 
 
@@ -83,7 +90,8 @@ def test_a_tree_lstm_learns_from_all_nodes_and_is_measured_on_roots(tmp_path, mo
 
     # The report is about the roots, and the saved model answers for them at its temperature.
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "fast")
-    rows = list(encode_trees(options["test_file"].read_text().splitlines(), tokenizer, roots_only=True))
+    trees = Dataset.from_parquet(str(options["test_file"]))["tree"]
+    rows = list(encode_trees(trees, tokenizer, roots_only=True))
     batch = TreeCollator(tokenizer.pad_token_id)(rows)
     labels = batch.pop("labels")
     with torch.no_grad():
@@ -102,8 +110,8 @@ def test_a_tree_lstm_learns_from_all_nodes_and_is_measured_on_roots(tmp_path, mo
 @pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 def test_the_papers_setting(tmp_path):
     options = write_trees(tmp_path)
-    with options["test_file"].open("a") as file:
-        file.write("(3 (2 a) (4 treat))\n")
+    trees = Dataset.from_parquet(str(options["test_file"]))["tree"][:]
+    write(options["test_file"], [*trees, "(3 (2 a) (4 treat))"])
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("bad -1 0\ngood 1 0\ntreat 2 0\n")
     paper = {"output_gate": "false", "neutral_class": "true", "embeddings_file": vectors, "embedding_size": 2}

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import logging
 import re
 import shutil
 from collections import Counter
@@ -79,7 +78,6 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
         assert {path.name for path in report.iterdir()} == REPORT | {"shots.md"}  # classes are small
         assert strict_json(report / "metrics.json")["pre"]["ece"] == result.pre["ece"]
         assert result.pre["num_samples"] == 120
-        assert result.true_calibration_error is not None
         assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
         assert imread(report / "reliability_before.png").std() > 0.1
         assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
@@ -131,31 +129,6 @@ def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_
     assert (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns == trained_at
 
 
-@pytest.mark.filterwarnings("ignore:vector scaling is no better")
-def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    shutil.copytree(compared.folder / "focal_gamma_3", folder)
-    (result,) = run(folder, loss="focal:gamma=3", method="vector")
-    assert result.fit.cross_fit.method == "vector"
-    assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
-    assert not result.temperature.is_fitted
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    test = recipe.load_data(recipe.TextDataArguments(num_generated=120, validation_size=60), seed=42)[0]["test"]
-    batch = tokenizer(test["text"][:], truncation=True, max_length=40, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        logits = model(**batch).logits
-    assert (logits.argmax(1) != torch.tensor(test["labels"][:])).double().mean() == pytest.approx(result.post["error"])
-    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(test["labels"][:])).item()
-    assert nll == pytest.approx(result.post["nll"], abs=1e-5)
-    assert nll != pytest.approx(compared.results[1].post["nll"], abs=1e-5)
-    (fitted_again,) = run(folder, loss="focal:gamma=3", method="auto")
-    assert {"none", "temperature", "vector", "matrix"} <= fitted_again.fit.cross_fit.scores.keys()
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    (reused,) = run(folder, loss="focal:gamma=3", method="auto")
-    assert reused.post == pytest.approx(fitted_again.post, rel=0, abs=0, nan_ok=True)
-
-
 class Interrupt(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         raise KeyboardInterrupt
@@ -191,7 +164,7 @@ def test_files_with_labels_in_words(tmp_path):
     }
     options = files | {"text_column": "body", "label_column": "topic", "validation_size": 30, "num_train_epochs": 1}
     (result,) = run(tmp_path / "out", **options)
-    assert (result.pre["num_samples"], result.true_calibration_error) == (50, None)
+    assert result.pre["num_samples"] == 50
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert model.config.id2label == {0: "topic 0", 1: "topic 1", 2: "topic 2"}
     with pytest.raises(ValueError, match="test_file must be given"):
@@ -241,16 +214,8 @@ def encoder(tmp_path_factory):
     return folder
 
 
-def test_a_local_encoder_is_fine_tuned(encoder, tmp_path, monkeypatch, caplog):
-    logger = logging.getLogger("transformers.modeling_utils")
-    monkeypatch.setattr(logger, "filters", [])
-    logger.addHandler(caplog.handler)
-    AutoModelForSequenceClassification.from_pretrained(encoder)
-    assert "LOAD REPORT" in caplog.text
-    caplog.clear()
+def test_a_local_encoder_is_fine_tuned(encoder, tmp_path):
     (result,) = run(tmp_path / "out", model_name_or_path=encoder, num_train_epochs=1, loss="flsd53")
-    logger.removeHandler(caplog.handler)
-    assert "LOAD REPORT" not in caplog.text
     tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert isinstance(tuned, BertForSequenceClassification)
     assert tuned.config.num_labels == 10
@@ -286,10 +251,7 @@ def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
         ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must not be given, got '/nope': a run"),
-        (
-            {"method": "vector", "multi_label": "true"},
-            "method, for several labels, must be one of temperature, got 'vector'",
-        ),
+        ({"push_to_hub": "true"}, "push_to_hub must be false, got True"),
         (
             {"temperature_objective": "adaece", "multi_label": "true"},
             "temperature_objective, for several labels, must be one of ece, nll, got 'adaece'",
@@ -327,14 +289,6 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
     run(folder, loss="focal:gamma=3")
 
 
-def test_a_run_is_published_with_its_report(hub, tmp_path):
-    (result,) = run(tmp_path / "texts", loss="flsd53", push_to_hub="true", hub_model_id="team/texts")
-    held = hub.repositories["team/texts"]
-    assert {"README.md", "config.json", "report/metrics.json", "report/reliability_after.png"} <= set(held)
-    assert json.loads(held["config.json"])["calibration"]["temperature"] == result.temperature.value
-    assert "trained on a generated corpus" in held["README.md"].decode()
-
-
 # Posts of 20 Newsgroups, with the network as in the papers' code.
 
 POSTS = {"text_column": "body", "label_column": "topic", "variant": "official", "num_train_epochs": 1}
@@ -359,7 +313,7 @@ def frequent_word():
 
 def test_headers_are_stripped(posts, tmp_path):
     (result,) = run(tmp_path / "stripped", **POSTS, **posts, strip="headers")
-    assert (result.pre["num_samples"], result.true_calibration_error) == (50, None)
+    assert result.pre["num_samples"] == 50
     assert "secretword" not in AutoTokenizer.from_pretrained(tmp_path / "stripped").get_vocab()
     run(tmp_path / "whole", **POSTS, **posts)
     assert "secretword" in AutoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()

@@ -22,8 +22,8 @@ def main(folder: Path, num_processes: int) -> None:
     histories = gather_object([dynamics_history(trainer.state.log_history)])
     assert histories == [histories[0]] * num_processes
     if args.process_index == 0:
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "history.json").write_text(json.dumps(histories[0]), encoding="utf-8")
-        assert {path.name for path in (folder / "report").iterdir()} >= {"dynamics.png", "dynamics_gradients.png"}
     leave()
 
 

@@ -94,11 +94,11 @@ def test_the_settings_of_a_result_are_all_arguments_but_those_of_its_keeping(tmp
 
 
 def test_the_settings_of_a_run_know_the_content_of_its_files(tmp_path):
-    (tmp_path / "train.en").write_text("a")
-    data = SimpleNamespace(train_file=str(tmp_path / "train"), test_file=None, seed=3)
-    assert files_of(data) == {"train_file": str(tmp_path / "train")}
-    digests = contents(files_of(data), ("", ".en", ".de"))
-    assert digests == {"content of train_file.en": hashlib.sha256(b"a").hexdigest()}
+    (tmp_path / "train.csv").write_text("a")
+    data = SimpleNamespace(train_file=str(tmp_path / "train.csv"), test_file=None, seed=3)
+    assert files_of(data) == {"train_file": str(tmp_path / "train.csv")}
+    digests = contents(files_of(data))
+    assert digests == {"content of train_file": hashlib.sha256(b"a").hexdigest()}
     args = TrainingArguments(str(tmp_path), use_cpu=True, learning_rate=0.5)
     settings = run_settings(args, {"seed": 3}, digests)
     assert settings["num_processes"] == 1 and settings["learning_rate"] == 0.5

@@ -22,14 +22,6 @@ MEASURES = ["nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct",
 MEASURES += ["adaece"]
 
 
-@pytest.fixture(autouse=True)
-def figures(monkeypatch):
-    """Without figures, which take longer than the trainings, but where a test calls this."""
-    with monkeypatch.context() as patch:
-        patch.setattr("papers.runs.training_dynamics.write_dynamics", lambda *args, **kwargs: None)
-        yield patch.undo
-
-
 def trainer_of(folder, model=None, train=None, callbacks=None, **options):
     args = FocalTrainingArguments(**settings(folder, num_train_epochs=2) | options)
     return FocalTrainer(
@@ -178,18 +170,6 @@ def test_a_resumed_training_has_the_whole_history(tmp_path):
     resumed.add_callback(DynamicsCallback(resumed, num_samples=35))
     resumed.train(resume_from_checkpoint=str(tmp_path / "stopped" / "checkpoint-7"))
     assert dynamics_history(resumed.state.log_history) == expected
-
-
-@pytest.mark.slow
-def test_figures_at_the_end(figures, tmp_path):
-    figures()
-    measured(tmp_path)
-    names = {"dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png"}
-    assert {path.name for path in (tmp_path / "report").iterdir()} == names
-    trainer = trainer_of(tmp_path)
-    trainer.add_callback(DynamicsCallback(trainer, epochs=[], folder=tmp_path / "other"))
-    trainer.train()
-    assert [path.name for path in (tmp_path / "other").iterdir()] == ["dynamics.png"]
 
 
 class Doubles(BagOfWords):
