@@ -36,11 +36,11 @@ def write_correction(
     classes: Sequence[str] = (),
     schema: Schema | None = None,
     thresholds: dict[str, Any] | None = None,
-    of_source: Mapping[str, Any] | None = None,
+    source_entries: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``correction.json``: the correction, of which scores it is, and the record of thresholds.
 
-    Without a `schema`, the scores are logits. `of_source` is what else a source keeps, such as its prompt.
+    Without a `schema`, the scores are logits. `source_entries` is what else a source keeps, such as its prompt.
     """
     saved: dict[str, Any] = {
         "format": FORMAT,
@@ -53,7 +53,9 @@ def write_correction(
     if schema is not None:
         saved["schema"] = schema.to_dict()
     saved |= {"num_samples": fit.num_samples, "correction": fit.correction.to_dict()}
-    write_json(Path(path), saved | ({} if thresholds is None else {"thresholds": thresholds}) | dict(of_source or {}))
+    if thresholds is not None:
+        saved["thresholds"] = thresholds
+    write_json(Path(path), saved | dict(source_entries or {}))
 
 
 def correct_file(

@@ -113,7 +113,7 @@ class ScoreStatistics(LargeTableScores):
                 columns[name] = np.array([str(value) for value in values])
             self.sample.add(keys[rows], columns)
         self.count += len(labels)
-        self._value_notes.update({note.of_batches: note.rows for note in notes})
+        self._value_notes.update({note.batch_template: note.rows for note in notes})
 
     def _measure(self, scores: Scores, labels: np.ndarray) -> None:
         if scores.confidences is not None:

@@ -76,7 +76,7 @@ def find_score_columns(
     if lists:
         (_, _, columns, kind), *others = sorted(lists)
         if others:
-            rest = shown([of_list[0] for _, _, of_list, _ in others])[1:-1]
+            rest = shown([unread[0] for _, _, unread, _ in others])[1:-1]
             notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {rest}",)
     elif named := _columns_of_labels(rows, label, classes):
         return named, ()

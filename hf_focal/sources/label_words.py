@@ -210,7 +210,7 @@ class LabelWordsSource(ModelSource):
             classes=fitted_on.scores.classes,
             schema=fitted_on.scores.schema,
             thresholds=config_entries.get("thresholds"),
-            of_source=words,
+            source_entries=words,
         )
 
     def card_model(self, name: str) -> CardModel:
