@@ -277,7 +277,7 @@ def infer_schema(
         if top is not None:
             labels = _correct(rows, top) if needs_labels else None
             values = as_confidences(rows, score_columns.columns[0], values, top.confidence_kind)
-            return ParsedTable(top, values, labels, _top_notes(rows, score_columns, top))
+            return ParsedTable(top, values, labels, _top_notes(rows, score_columns, top, values))
         if positive is not None and not classes:
             score_columns = ScoreColumns(score_columns.columns, (positive,), score_columns.kind)
         values = values[:, None]
@@ -449,14 +449,21 @@ def _confidences_or_positive_class(
     )
 
 
-def _top_notes(rows: ScoreRows, score_columns: ScoreColumns, schema: Schema) -> tuple[str, ...]:
-    if schema.prediction_column is None:
-        return ()
-    label = schema.label_columns[0]
-    return (
-        f"{score_columns.columns[0]!r} of {rows.source} is taken as the confidence of the prediction in "
-        f"{schema.prediction_column!r}, which is compared with {label!r}",
-    )
+def _top_notes(
+    rows: ScoreRows, score_columns: ScoreColumns, schema: Schema, confidences: np.ndarray
+) -> tuple[str, ...]:
+    column, notes = score_columns.columns[0], []
+    if schema.prediction_column is not None:
+        notes.append(
+            f"{column!r} of {rows.source} is taken as the confidence of the prediction in "
+            f"{schema.prediction_column!r}, which is compared with {schema.label_columns[0]!r}"
+        )
+    if schema.confidence_kind == "percentages" and (confidences <= 0.01).all():
+        notes.append(
+            f"{column!r} of {rows.source} is taken as percentages, but none is above 1%: if it holds probabilities, "
+            "leave --kind percentages out"
+        )
+    return tuple(notes)
 
 
 def _link(
