@@ -8,6 +8,8 @@ import os
 import platform
 import re
 import statistics
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Mapping
@@ -71,6 +73,24 @@ def median_ratio(times: list[float], reference: list[float]) -> float:
 def spread(ratios: list[float]) -> dict[str, float]:
     """Return the median, the least, and the greatest of the ratios."""
     return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def print_run(run: Callable[[], Any]) -> None:
+    """Print the CPU seconds of a run, the peak memory of this process, and what the run returns, as a line of JSON."""
+    result, _, cpu_seconds = timed(run)
+    print(json.dumps({"seconds": cpu_seconds, "peak_bytes": process_peak_bytes(), "result": result}))
+
+
+def run_module(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """Return what `print_run` prints last in a process of its own, with one thread, that runs a module."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def synchronize(device: "torch.device") -> None:

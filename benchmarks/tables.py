@@ -66,8 +66,10 @@ def processors(files: Iterable[Path]) -> str:
 
     def cell(name: str, size: str) -> str:
         lines = cells.get((name, size), [])
-        low, high = min((of["least"] for of in lines), default=0), max((of["most"] for of in lines), default=0)
-        return f"{low:.2f} to {high:.2f} ({len(lines)})" if lines else "–"
+        if not lines:
+            return "–"
+        low, high = min(line["least"] for line in lines), max(line["most"] for line in lines)
+        return f"{low:.2f} to {high:.2f} ({len(lines)})"
 
     measured = [name for name in names if name not in (*BASES, TORCHVISION)]
     return rows_table(["", *sizes], ([name, *(cell(name, size) for size in sizes)] for name in measured))

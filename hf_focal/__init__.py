@@ -3,12 +3,13 @@
 The names below are imported on first use: losses do not need Transformers, and metrics need no plotting library.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.3.0"
 
-if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
+# No imports here: until the command line takes care of Ctrl-C, which comes next, Python answers it with a traceback.
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # type checkers, for which this is true, read these imports instead of `_MODULES`
+    from typing import Any
+
     from .calibration import Correction as Correction
     from .calibration import Temperature as Temperature
     from .calibration import apply_thresholds as apply_thresholds
@@ -91,9 +92,11 @@ _MODULES = {
 __all__ = sorted(name for name, module in _MODULES.items() if module != "trainer.sft_trainer")  # which needs TRL
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 

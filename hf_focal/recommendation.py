@@ -7,12 +7,11 @@ runs on thirteen tasks; that for language models is docs/results/sft.md.
 from dataclasses import dataclass
 
 from .errors import InputError
-from .utils.constants import WEBSITE
+from .utils.constants import FEWEST_RECOMMENDED, WEBSITE
 
 FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
-FEWEST_RECOMMENDED = 50  # the smallest number of held-out samples that corrections of encoders were measured with
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
-TASKS = ("text-classification", "causal-lm")  # that were measured
+RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ def recommend(
         >>> advice.loss, advice.correction
         ('flsd53', 'auto')
     """
-    if task not in TASKS:
-        raise InputError("task", f"must be one of {', '.join(TASKS)}, got {task!r}")
+    if task not in RECOMMENDED_TASKS:
+        raise InputError("task", f"must be one of {', '.join(RECOMMENDED_TASKS)}, got {task!r}")
     if task == "causal-lm":
         for name, number in (("num_classes", num_classes), ("train_samples", train_samples)):
             if number is not None:
@@ -97,10 +96,12 @@ def recommend(
         evidence += f"A correction gains more: hold out at least {FEWEST_RECOMMENDED} samples."
     else:
         loss, correction = "flsd53", default_correction(True, held_out_samples)
-        evidence = "With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. With auto, the loss matters "
-        evidence += "little: the NLL of flsd53 minus that of cross_entropy is -0.015 [-0.032, 0.003]. Before a "
-        evidence += "correction, its error minus that of cross_entropy is -0.47 [-1.05, 0.04] points. "
-        evidence += "T makes calibrated models worse; auto leaves them alone."
+        evidence = (
+            "With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. With the auto of version 0.2, the "
+            "loss matters little: the NLL of flsd53 minus that of cross_entropy is -0.015 [-0.032, 0.003]. Before a "
+            "correction, its error minus that of cross_entropy is -0.47 [-1.05, 0.04] points. T makes calibrated "
+            "models worse; auto now leaves them alone."
+        )
     if num_classes > 28 and train_samples < 20 * num_classes and epochs <= 3:
         evidence += " With 77 and 150 classes, so few samples and epochs left errors of 50 to 65%: train longer."
     return Recommendation(loss, correction, f"{evidence} See {WEBSITE}results/fine_tuning.html.")

@@ -2,33 +2,38 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import tables
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def printed(*files):
-    command = [sys.executable, "-m", "benchmarks.tables", *files]
-    options = {"check": True, "capture_output": True, "text": True, "encoding": "utf-8", "cwd": BENCHMARKS.parent}
-    return subprocess.run(command, **options).stdout
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    def printed(*files):
+        monkeypatch.setattr(sys, "argv", ["tables", *map(str, files)])
+        tables.main()
+        return capsys.readouterr().out
+
+    return printed
 
 
 def cells(line):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_every_table_has_as_many_cells_in_each_row():
-    tables = re.findall(r"(?:^\|.*\n)+", printed(), flags=re.MULTILINE)
-    assert len(tables) >= 10
-    for table in tables:
+def test_every_table_has_as_many_cells_in_each_row(printed):
+    found = re.findall(r"(?:^\|.*\n)+", printed(), flags=re.MULTILINE)
+    assert len(found) >= 10
+    for table in found:
         assert len({len(cells(line)) for line in table.splitlines()}) == 1
 
 
-def test_figures_of_losses_and_metrics_are_in_the_cell_of_their_names(tmp_path):
+def test_figures_of_losses_and_metrics_are_in_the_cell_of_their_names(printed, tmp_path):
     loss = {"rows": 8, "classes": 3, "dtype": "float32", "peak_in_logits": 3.0}
     losses = [
         loss | {"name": "F.cross_entropy", "milliseconds": 0.127, "time_ratio": 1.0},
@@ -44,11 +49,11 @@ def test_figures_of_losses_and_metrics_are_in_the_cell_of_their_names(tmp_path):
     assert rows[5] == ["ECE", "97.2", "–", "1.5×"]
 
 
-def test_a_file_without_figures_is_an_error(tmp_path):
-    with pytest.raises(subprocess.CalledProcessError):
+def test_a_file_without_figures_is_an_error(printed, tmp_path):
+    with pytest.raises(FileNotFoundError):
         printed(tmp_path / "missing.json")
 
 
-def test_the_page_has_the_ranges_over_all_processors():
+def test_the_page_has_the_ranges_over_all_processors(printed):
     _, found, table = printed().rpartition("processors\n\n")
     assert found and table.strip() in (BENCHMARKS / "README.md").read_text(encoding="utf-8")

@@ -37,7 +37,9 @@ def test_figures_are_those_of_the_logits(tmp_path, monkeypatch):
     # Batch calibration, once more.
     logits = zero_shot.load(names[0])
     chosen = np.random.default_rng(0).permutation(len(logits.validation_labels))[:100]
-    held_out, test = (np.exp(of - of.max(1, keepdims=True)) for of in (logits.validation_logits, logits.test_logits))
+    held_out, test = (
+        np.exp(part - part.max(1, keepdims=True)) for part in (logits.validation_logits, logits.test_logits)
+    )
     mean = (held_out / held_out.sum(1, keepdims=True))[chosen].mean(0)
     p = test / mean
     p /= p.sum(1, keepdims=True)

@@ -83,17 +83,19 @@ def half_ignored(labels: Tensor) -> Tensor:
 
 def exact_top_label(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
     logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-    kept = labels != -100
-    return METRICS.top_label(METRICS.softmax(logits[kept].double().numpy()), labels[kept].numpy())
+    labeled = labels != -100
+    return METRICS.top_label(METRICS.softmax(logits[labeled].double().numpy()), labels[labeled].numpy())
 
 
-def of_confidences(name: str, confidence: Tensor, hits: Tensor, error: str = "ece", num_bins: int = NUM_BINS, **notes):
+def confidences_case(
+    name: str, confidence: Tensor, hits: Tensor, error: str = "ece", num_bins: int = NUM_BINS, **notes
+) -> Case:
     reference = getattr(METRICS, error)
     exact = reference(confidence.double().clamp(0, 1).numpy(), hits.numpy(), num_bins)
     return Case(name, "confidences", (confidence, hits, num_bins), float(exact), **notes)
 
 
-def of_logits(name: str, logits: Tensor, labels: Tensor, error: str = "ece", kind: str = "logits", **notes) -> Case:
+def logits_case(name: str, logits: Tensor, labels: Tensor, error: str = "ece", kind: str = "logits", **notes) -> Case:
     return Case(
         name, kind, (logits, labels), float(getattr(METRICS, error)(*exact_top_label(logits, labels))), **notes
     )
@@ -102,29 +104,29 @@ def of_logits(name: str, logits: Tensor, labels: Tensor, error: str = "ece", kin
 def ece_cases() -> Iterator[Case]:
     ordinary = normal(5000, 10)
     labels = labels_of(ordinary)
-    yield of_logits("ordinary logits", ordinary, labels)
+    yield logits_case("ordinary logits", ordinary, labels)
     inside = uniform(4096, 10)
-    yield of_logits("logits that all lie in [0, 1]", inside, labels_of(10 * inside))
-    yield of_logits("logits that are all 0", torch.zeros(4096, 10), torch.arange(4096) % 5)
+    yield logits_case("logits that all lie in [0, 1]", inside, labels_of(10 * inside))
+    yield logits_case("logits that are all 0", torch.zeros(4096, 10), torch.arange(4096) % 5)
     mixed = normal(4096, 10)
     mixed[160:176] = uniform(16, 10)
-    yield of_logits("batches of 16 streamed, one of them in [0, 1]", mixed, labels_of(mixed), kind="stream")
+    yield logits_case("batches of 16 streamed, one of them in [0, 1]", mixed, labels_of(mixed), kind="stream")
     above = with_share(float(np.nextafter(np.float32(1), np.float32(2))), 0.001)
-    yield of_confidences("a confidence one ulp above 1", above, hits_of(above))
+    yield confidences_case("a confidence one ulp above 1", above, hits_of(above))
     beside = torch.tensor([1.0] * 50 + [0.95] * 50)
-    yield of_confidences("confidence 1 beside 0.95, one bin", beside, torch.arange(100) % 20 != 0)
+    yield confidences_case("confidence 1 beside 0.95, one bin", beside, torch.arange(100) % 20 != 0)
     zeros = with_share(0.0, 0.2)
-    yield of_confidences("confidence 0, a fifth", zeros, torch.arange(3000) % 2 == 0)
+    yield confidences_case("confidence 0, a fifth", zeros, torch.arange(3000) % 2 == 0)
     edge = torch.tensor([0.5] * 50 + [0.55] * 50)
-    yield of_confidences("confidence 0.5, 10 bins", edge, edge > 0.5, num_bins=10, convention=True)
+    yield confidences_case("confidence 0.5, 10 bins", edge, edge > 0.5, num_bins=10, convention=True)
     nan = with_share(float("nan"), 0.1)
     yield Case("NaN confidences, a tenth", "confidences", (nan, uniform(3000) < 0.5, NUM_BINS), None)
     many = uniform(100_000)
     for dtype in (torch.float16, torch.bfloat16):
-        yield of_confidences(f"{str(dtype)[6:]} confidences, 100,000", many.to(dtype), hits_of(many))
+        yield confidences_case(f"{str(dtype)[6:]} confidences, 100,000", many.to(dtype), hits_of(many))
     for size in (1_000_000, 10_000_000):
         beta = uniform(size) ** 0.2
-        yield of_confidences(f"Beta(5, 1), float32, {size:,}", beta, hits_of(beta))
+        yield confidences_case(f"Beta(5, 1), float32, {size:,}", beta, hits_of(beta))
     size = 40_000_000
     alternating = torch.arange(size, dtype=torch.int32).bitwise_and_(1).bool()
     exact = METRICS.ece(
@@ -132,16 +134,18 @@ def ece_cases() -> Iterator[Case]:
     )  # two samples give the same value
     inputs = (torch.full((size,), 0.7), alternating, NUM_BINS)
     yield Case("confidence 0.7, every other a hit, 40,000,000", "confidences", inputs, float(exact))
-    yield of_logits("10 classes, only labels 0 and 1 occur", ordinary, labels_of(ordinary[:, :2]))
+    yield logits_case("10 classes, only labels 0 and 1 occur", ordinary, labels_of(ordinary[:, :2]))
     two = normal(2000, 2)
-    yield of_logits("two classes", two, labels_of(two), convention=True)
+    yield logits_case("two classes", two, labels_of(two), convention=True)
     yield Case(
         "1-D confidences, labels 3 and 7", "confidences", (uniform(1000), 3 + 4 * (many[:1000] < 0.5).long(), 15), None
     )
-    yield of_logits("half the labels -100", ordinary, half_ignored(labels))
-    yield of_logits("the same, `ignore_index=-100` where there is one", ordinary, half_ignored(labels), kind="ignore")
+    yield logits_case("half the labels -100", ordinary, half_ignored(labels))
+    yield logits_case(
+        "the same, `ignore_index=-100` where there is one", ordinary, half_ignored(labels), kind="ignore"
+    )
     tokens = normal(4, 50, 30)
-    yield of_logits("token logits (B, T, V)", tokens, labels_of(tokens))
+    yield logits_case("token logits (B, T, V)", tokens, labels_of(tokens))
     yield Case("no samples", "logits", (torch.empty(0, 10), torch.empty(0, dtype=torch.long)), None)
 
 
@@ -149,36 +153,36 @@ def ece_cases() -> Iterator[Case]:
 
 
 def adaece_cases() -> Iterator[Case]:
-    of = partial(of_confidences, error="adaece")
+    case = partial(confidences_case, error="adaece")
     ordinary = normal(3000, 10)
-    yield of_logits("ordinary logits", ordinary, labels_of(ordinary), error="adaece")
-    yield of("confidence 0.7, every other a hit", torch.full((1000,), 0.7), torch.arange(1000) % 2 == 0)
-    yield of("confidence 1, four of five hits", torch.ones(1000), torch.arange(1000) % 5 != 0)
-    yield of("3 samples, 15 bins", torch.tensor([0.25, 0.5, 0.75]), torch.tensor([True, False, True]))
-    yield of("confidence 0, a fifth", with_share(0.0, 0.2), torch.arange(3000) % 2 == 0)
+    yield logits_case("ordinary logits", ordinary, labels_of(ordinary), error="adaece")
+    yield case("confidence 0.7, every other a hit", torch.full((1000,), 0.7), torch.arange(1000) % 2 == 0)
+    yield case("confidence 1, four of five hits", torch.ones(1000), torch.arange(1000) % 5 != 0)
+    yield case("3 samples, 15 bins", torch.tensor([0.25, 0.5, 0.75]), torch.tensor([True, False, True]))
+    yield case("confidence 0, a fifth", with_share(0.0, 0.2), torch.arange(3000) % 2 == 0)
     nan = with_share(float("nan"), 0.1)
     yield Case("NaN confidences, a tenth", "confidences", (nan, uniform(3000) < 0.5, NUM_BINS), None)
     ignored = half_ignored(labels_of(ordinary))
-    yield of_logits("half the labels -100", ordinary, ignored, error="adaece")
+    yield logits_case("half the labels -100", ordinary, ignored, error="adaece")
     name = "the same, `ignore_index=-100` where there is one"
-    yield of_logits(name, ordinary, ignored, error="adaece", kind="ignore")
+    yield logits_case(name, ordinary, ignored, error="adaece", kind="ignore")
 
 
 # --- classwise ECE -------------------------------------------------------------------------------------------------
 
 
 def classwise_cases() -> Iterator[Case]:
-    def of(name: str, probabilities: Tensor, labels: Tensor) -> Case:
+    def case(name: str, probabilities: Tensor, labels: Tensor) -> Case:
         exact = METRICS.classwise_ece(probabilities.double().numpy(), labels.numpy())
         return Case(name, "probabilities", (probabilities, labels), float(exact))
 
     ordinary = normal(3000, 10)
-    yield of("ordinary probabilities", ordinary.softmax(1), labels_of(ordinary))
-    yield of("labels 5 to 9 do not occur", ordinary.softmax(1), labels_of(ordinary[:, :5]))
+    yield case("ordinary probabilities", ordinary.softmax(1), labels_of(ordinary))
+    yield case("labels 5 to 9 do not occur", ordinary.softmax(1), labels_of(ordinary[:, :5]))
     saturated = normal(3000, 10, scale=100.0)
-    yield of("probabilities that are 0", saturated.softmax(1), labels_of(saturated / 50))
+    yield case("probabilities that are 0", saturated.softmax(1), labels_of(saturated / 50))
     many = normal(70_000, 5)
-    yield of("float16 probabilities, 70,000", many.softmax(1).half(), labels_of(many))
+    yield case("float16 probabilities, 70,000", many.softmax(1).half(), labels_of(many))
     nan = ordinary.softmax(1)
     nan[::10] = float("nan")
     yield Case("NaN rows, a tenth", "probabilities", (nan, labels_of(ordinary)), None)
@@ -188,13 +192,13 @@ def classwise_cases() -> Iterator[Case]:
 
 
 def temperature_cases() -> Iterator[Case]:
-    def of(name: str, logits: Tensor, labels: Tensor) -> Case:
+    def case(name: str, logits: Tensor, labels: Tensor) -> Case:
         return Case(name, "logits", (logits, labels), newton(logits, labels))
 
-    for true in (0.05, 0.3, 1.0, 1.7, 5.0, 20.0):
-        yield of(f"logits calibrated at T = {true:g}", *sample(10_000, 10, true))
+    for temperature in (0.05, 0.3, 1.0, 1.7, 5.0, 20.0):
+        yield case(f"logits calibrated at T = {temperature:g}", *sample(10_000, 10, temperature))
     logits, labels = sample(10_000, 10, 1.7)
-    yield of("logits × 100", 100 * logits, labels)
+    yield case("logits × 100", 100 * logits, labels)
     yield Case("every label on the largest logit: no optimum, so T = 1", "logits", (logits, logits.argmax(1)), 1.0)
 
 

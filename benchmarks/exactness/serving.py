@@ -72,8 +72,8 @@ class Samples:
     labels: list[Any]
 
     def select(self, rows: np.ndarray) -> "Samples":
-        inputs, pairs, labels = (of and [of[row] for row in rows] for of in (self.inputs, self.pairs, self.labels))
-        return Samples(inputs or [], pairs, labels or [])
+        inputs, labels = ([column[row] for row in rows] for column in (self.inputs, self.labels))
+        return Samples(inputs, self.pairs and [self.pairs[row] for row in rows], labels)
 
 
 def read(data: Path, head: str, part: str) -> Samples:
@@ -87,15 +87,16 @@ def read(data: Path, head: str, part: str) -> Samples:
             table = table[-HELD_OUT:] if part == "validation" else table[:-HELD_OUT]
         return Samples([pixels(image["bytes"]) for image in table["image"]], None, table["label"].tolist())
     if head == "words":  # the leaves of the trees, as in (2 word)
-        leaves = [re.findall(r"\((\d) ([^()]+)\)", tree) for tree in table["tree"]]
-        return Samples([[word for _, word in of] for of in leaves], None, [[int(n) for n, _ in of] for of in leaves])
+        sentences = [re.findall(r"\((\d) ([^()]+)\)", tree) for tree in table["tree"]]
+        words = [[word for _, word in leaves] for leaves in sentences]
+        return Samples(words, None, [[int(sentiment) for sentiment, _ in leaves] for leaves in sentences])
     if head == "softmax":
         table = table[table["label"] >= 0]
         return Samples(table["text"].tolist(), None, table["label"].tolist())
     if head == "sigmoid":
         labels = [np.isin(np.arange(28), ids).astype(np.float32).tolist() for ids in table["labels"]]
         return Samples(table["text"].tolist(), None, labels)
-    return Samples(table["question"].tolist(), table["answer"].tolist(), [[float(n)] for n in table["label"]])
+    return Samples(table["question"].tolist(), table["answer"].tolist(), [[float(label)] for label in table["label"]])
 
 
 def pixels(file: bytes) -> torch.Tensor:
@@ -110,17 +111,20 @@ def drawn(samples: Samples, size: int, seed: int) -> Samples:
 def encoded(tokenizer: Any, samples: Samples, head: str) -> list[dict[str, Any]]:
     """The inputs and labels of each sample; with words, the first token of each has its label."""
     if head == "images":
-        return [{"pixel_values": of, "labels": n} for of, n in zip(samples.inputs, samples.labels, strict=True)]
-    of_words = head == "words"
-    options = {"truncation": True, "max_length": MAX_LENGTH, "is_split_into_words": of_words}
+        images = zip(samples.inputs, samples.labels, strict=True)
+        return [{"pixel_values": image, "labels": label} for image, label in images]
+    options = {"truncation": True, "max_length": MAX_LENGTH, "is_split_into_words": head == "words"}
     tokens, labels = tokenizer(samples.inputs, samples.pairs, **options), samples.labels
-    if of_words:
-        places = [tokens.word_ids(row) for row in range(len(labels))]
-        labels = [
-            [own[word] if word is not None and word not in of[:place] else -100 for place, word in enumerate(of)]
-            for own, of in zip(labels, places, strict=True)
-        ]
+    if head == "words":
+        labels = [token_labels(tokens.word_ids(row), word_labels) for row, word_labels in enumerate(labels)]
     return [{name: tokens[name][row] for name in tokens} | {"labels": labels[row]} for row in range(len(labels))]
+
+
+def token_labels(word_ids: list[int | None], word_labels: list[int]) -> list[int]:
+    """The label of each token: that of its word for the first token of a word, and else -100."""
+    return [
+        -100 if word is None or word in word_ids[:token] else word_labels[word] for token, word in enumerate(word_ids)
+    ]
 
 
 def collator(tokenizer: Any, head: str) -> Any:
@@ -169,7 +173,7 @@ def train(encoder: str, head: str, samples: Samples, seed: int, folder: Path) ->
 
 def by_length(features: list[dict[str, Any]]) -> np.ndarray:
     """The rows of the features, those with similar numbers of tokens together."""
-    return np.argsort([len(of.get("input_ids", ())) for of in features], kind="stable")
+    return np.argsort([len(row.get("input_ids", ())) for row in features], kind="stable")
 
 
 def batches_of(tokenizer: Any, samples: Samples, head: str, size: int = BATCH) -> Batches:
@@ -191,7 +195,7 @@ def logits_of(run: Run, batches: Batches) -> tuple[torch.Tensor, torch.Tensor]:
         logits = run(inputs).double()
         rows = labels != -100 if logits.ndim == 3 else slice(None)
         parts.append((logits[rows], labels[rows]))
-    logits, labels = (torch.cat(of) for of in zip(*parts, strict=True))
+    logits, labels = map(torch.cat, zip(*parts, strict=True))
     return logits, labels
 
 
@@ -209,7 +213,7 @@ def compiled(model: Any, inputs: Inputs, folder: Path) -> Run:
 
 def changing_sizes(inputs: Inputs, batch: Any, length: Any) -> dict[str, dict[int, Any]]:
     """The sizes of the inputs that change from batch to batch: images have a fixed size."""
-    return {name: {0: batch, 1: length} if of.ndim == 2 else {0: batch} for name, of in inputs.items()}
+    return {name: {0: batch, 1: length} if tensor.ndim == 2 else {0: batch} for name, tensor in inputs.items()}
 
 
 def exported_program(model: Any, inputs: Inputs) -> Any:
@@ -289,7 +293,7 @@ def onnx_int8_alone(model: Any, inputs: Inputs, folder: Path) -> Run:
     def run_alone(batch: Inputs) -> torch.Tensor:
         size = len(next(iter(batch.values())))
         lengths = batch["attention_mask"].sum(1).tolist() if "attention_mask" in batch else [None] * size
-        rows = ({name: of[[row], :length] for name, of in batch.items()} for row, length in enumerate(lengths))
+        rows = ({name: tensor[[row], :length] for name, tensor in batch.items()} for row, length in enumerate(lengths))
         # Those of words have the lengths of their texts.
         return torch.nn.utils.rnn.pad_sequence([run(row)[0] for row in rows], batch_first=True)
 
@@ -412,14 +416,42 @@ def tables(figures: dict[str, Any]) -> dict[str, str]:
     int8 = []
     for head in heads:
         lines = [line for line in figures["int8"] if line["head"] == head]
-        values = [[line[name] for line in lines] for name in names]
-        row = [f"{np.mean(of):.2f}" + (f" ({min(of):.2f}–{max(of):.2f})" if len(of) > 1 else "") for of in values]
-        int8.append([head, str(len(lines)), *row])
+        int8.append([head, str(len(lines)), *(mean_and_range([line[name] for line in lines]) for name in names)])
     titles = ["float32", "calibrated", "int8", "calibrated before int8", "calibrated after int8"]
     return {
         "runtimes": rows_table(["Runtime", *heads], runtimes),
         "int8": rows_table(["Head", "seeds", *titles], int8),
     }
+
+
+def mean_and_range(values: list[float]) -> str:
+    """The mean and, of several values, their range."""
+    return f"{np.mean(values):.2f}" + (f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else "")
+
+
+def measure_head(
+    head: str, seed: int, names: list[str], needs_int8: bool, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Train the model of a head and a seed, unless it is saved, and return its lines of runtimes and of int8."""
+    folder = options.output_dir / f"{TASKS[head]}_{seed}"
+    if not (folder / "config.json").exists():
+        samples = drawn(read(options.data, head, "train"), TRAIN[head], seed)
+        train(options.encoder, head, samples, seed, folder)
+    plain = AUTO.get(head, AutoModelForSequenceClassification).from_pretrained(folder).eval()
+    tokenizer = None if head == "images" else AutoTokenizer.from_pretrained(folder)
+    sizes = SENTENCES if head == "words" else {"validation": HELD_OUT, "test": MEASURED}
+    held_out, test = (drawn(read(options.data, head, part), size, 0) for part, size in sizes.items())
+    held_out_scores = logits_of(in_torch(plain, {}, folder), batches_of(tokenizer, held_out, head))
+    calibrated = fold_correction(deepcopy(plain), corrections(*held_out_scores, head))
+    runtimes, int8 = [], []
+    with tempfile.TemporaryDirectory() as work:
+        if needs_int8:
+            errors = measure_int8(plain, calibrated, tokenizer, held_out, test, head, Path(work))
+            int8.append({"head": head, "seed": seed, **errors})
+            print(int8[-1], flush=True)
+        if names:
+            runtimes = measure_runtimes(calibrated, tokenizer, test, head, names, Path(work))
+    return runtimes, int8
 
 
 def main() -> None:
@@ -442,31 +474,16 @@ def main() -> None:
         figures = json.loads(options.json.read_text(encoding="utf-8"))
         if figures["machine"] != machine:
             parser.error(f"{options.json} has figures of {figures['machine']}, not {machine}: remove it")
-    of_runtimes = {(line["head"], line["runtime"]) for line in figures["runtimes"]}
-    of_int8 = {(line["head"], line["seed"]) for line in figures["int8"]}
+    known_runtimes = {(line["head"], line["runtime"]) for line in figures["runtimes"]}
+    known_int8 = {(line["head"], line["seed"]) for line in figures["int8"]}
     for seed in options.seeds:
         for head in options.heads:
-            names = [name for name in options.only if (head, name) not in of_runtimes and seed == options.seeds[0]]
-            if not names and (head, seed) in of_int8:
-                continue
-            folder = options.output_dir / f"{TASKS[head]}_{seed}"
-            if not (folder / "config.json").exists():
-                samples = drawn(read(options.data, head, "train"), TRAIN[head], seed)
-                train(options.encoder, head, samples, seed, folder)
-            plain = AUTO.get(head, AutoModelForSequenceClassification).from_pretrained(folder).eval()
-            tokenizer = None if head == "images" else AutoTokenizer.from_pretrained(folder)
-            sizes = SENTENCES if head == "words" else {"validation": HELD_OUT, "test": MEASURED}
-            held_out, test = (drawn(read(options.data, head, part), size, 0) for part, size in sizes.items())
-            fitted_on = logits_of(in_torch(plain, {}, folder), batches_of(tokenizer, held_out, head))
-            calibrated = fold_correction(deepcopy(plain), corrections(*fitted_on, head))
-            with tempfile.TemporaryDirectory() as work:
-                if (head, seed) not in of_int8:
-                    measured = measure_int8(plain, calibrated, tokenizer, held_out, test, head, Path(work))
-                    figures["int8"].append({"head": head, "seed": seed, **measured})
-                    print(figures["int8"][-1], flush=True)
-                if names:
-                    figures["runtimes"] += measure_runtimes(calibrated, tokenizer, test, head, names, Path(work))
-            write_measurements(options.json, figures)
+            names = [name for name in options.only if (head, name) not in known_runtimes and seed == options.seeds[0]]
+            if names or (head, seed) not in known_int8:
+                runtimes, int8 = measure_head(head, seed, names, (head, seed) not in known_int8, options)
+                figures["runtimes"] += runtimes
+                figures["int8"] += int8
+                write_measurements(options.json, figures)
     print("\n".join(tables(figures).values()))
     if options.page is not None:
         fill_page(options.page, tables(figures))

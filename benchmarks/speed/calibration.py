@@ -64,10 +64,10 @@ def peer_within(limit: float, name: str, method: str, size: int, num_classes: in
     process = spawn.Process(target=measure_peer, args=arguments)
     process.start()
     sender.close()  # so that a peer that fails ends the wait
-    found = receiver.recv() if receiver.poll(limit) else {"stopped_after_s": limit}
+    figures = receiver.recv() if receiver.poll(limit) else {"stopped_after_s": limit}
     process.kill()
     process.join()
-    return found
+    return figures
 
 
 def main() -> None:
@@ -91,19 +91,19 @@ def main() -> None:
         for _ in range(arguments.runs):
             fit, wall_s, cpu_s = timed(partial(fit_scaling, logits, labels))
             our_runs.append({"cpu_s": cpu_s, "wall_s": wall_s})
-            for name, found in peer_runs.items():
-                if not found or "cpu_s" in found[-1]:
-                    found.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
+            for name, runs in peer_runs.items():
+                if not runs or "cpu_s" in runs[-1]:
+                    runs.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
         cpu_s = statistics.median(run["cpu_s"] for run in our_runs)
         row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, "cpu_s": cpu_s}
         row["nll"] = float(cross_entropy(fit.apply(logits.double()), labels))
         print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {row['nll']:.4f}", flush=True)
-        for name, found in peer_runs.items():
-            row[name] = found[-1]
-            if "cpu_s" in found[-1]:
-                ratios = [peer["cpu_s"] / run["cpu_s"] for peer, run in zip(found, our_runs, strict=True)]
-                cpu_s = statistics.median(peer["cpu_s"] for peer in found)
-                row[name] = {"cpu_s": cpu_s, "nll": found[-1]["nll"], "ratio": spread(ratios)}
+        for name, runs in peer_runs.items():
+            row[name] = runs[-1]
+            if "cpu_s" in runs[-1]:
+                ratios = [peer["cpu_s"] / ours["cpu_s"] for peer, ours in zip(runs, our_runs, strict=True)]
+                cpu_s = statistics.median(peer["cpu_s"] for peer in runs)
+                row[name] = {"cpu_s": cpu_s, "nll": runs[-1]["nll"], "ratio": spread(ratios)}
             print(f"  {name}: {row[name]}", flush=True)
         rows.append(row)
         write_measurements(arguments.output, {"machine": machine(), "rows": rows})

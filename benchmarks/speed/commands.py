@@ -5,7 +5,7 @@
 
 The files have the columns "text" and "label" (0 or 1; rows with other labels are left out). The encoder gets a head
 and is fine-tuned for some steps, by the stock `Trainer` and by `FocalTrainer` in turn. The fine-tuned model then
-classifies `--rows` texts, drawn from `--texts`, in three ways, each in a process of its own:
+classifies `--rows` texts, drawn from `--texts`, with three tools, each in a process of its own:
 
 - evaluate: `hf-focal evaluate`, with all its metrics, intervals, and the report;
 - pipeline: `pipeline("text-classification", batch_size=16)` over the texts in their order, and the accuracy;
@@ -18,7 +18,6 @@ times the rows, to show that its memory does not grow with them.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.measuring import process_peak_bytes, spread, write_measurements
+from benchmarks.measuring import print_run, run_module, spread, write_measurements
 
 BATCH = 16
 
@@ -74,33 +73,15 @@ def predict(model: str, texts: Path, folder: Path) -> Any:
     return run
 
 
-WAYS = {way.__name__: way for way in (evaluate, pipeline, predict)}
+TOOLS = {tool.__name__: tool for tool in (evaluate, pipeline, predict)}
+QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 
-def run_here(way: str, model: str, texts: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        run = WAYS[way](model, texts, Path(folder))
-        start = time.process_time()
-        accuracy = run()
-        seconds = time.process_time() - start
-    print(json.dumps({"seconds": seconds, "MiB": process_peak_bytes() / 2**20, "accuracy": accuracy}))
-
-
-def run_apart(way: str, model: Path, texts: Path) -> dict[str, float]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.speed.commands",
-        "--way",
-        way,
-        "--model",
-        str(model),
-        "--texts",
-        str(texts),
-    ]
-    quiet = {"OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    done = subprocess.run(command, env=os.environ | quiet, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+def classify(tool: str, model: Path, texts: Path) -> dict[str, float]:
+    """Return the CPU seconds, the peak memory, and the accuracy of a tool that classifies texts in a new process."""
+    arguments = ("--tool", tool, "--model", str(model), "--texts", str(texts))
+    run = run_module("benchmarks.speed.commands", *arguments, **QUIET)
+    return {"seconds": run["seconds"], "MiB": run["peak_bytes"] / 2**20, "accuracy": run["result"]}
 
 
 def fine_tune(encoder: str, data: pd.DataFrame, steps: int, rounds: int, model: Path) -> list[dict[str, float]]:
@@ -159,6 +140,39 @@ def start_seconds(*command: str) -> float:
     return shortest(*command) - shortest("-c", "pass")
 
 
+def read_texts(*files: Path) -> pd.DataFrame:
+    rows = pd.concat(pd.read_parquet(file, columns=["text", "label"]) for file in files)
+    return rows[rows["label"].isin((0, 1))]
+
+
+def measure_training(args: argparse.Namespace, model: Path) -> dict[str, Any]:
+    """Fine-tune with both trainers, and save the model for `measure_classifying`."""
+    data = read_texts(args.train).sample(frac=1, random_state=1)
+    seconds = fine_tune(args.encoder, data, args.steps, args.rounds, model)
+    figures: dict[str, Any] = {"seconds": seconds}
+    for what, suffix in (("steps", ""), ("steps and evaluation", " with evaluation")):
+        figures[what] = spread([s[f"FocalTrainer{suffix}"] / s[f"Trainer{suffix}"] for s in seconds])
+    print(json.dumps(figures), flush=True)
+    return figures
+
+
+def measure_classifying(args: argparse.Namespace, model: Path, folder: Path) -> dict[str, Any]:
+    """Classify `--rows` texts with each tool in turn, and five times as many with `hf-focal evaluate`."""
+    few, many = folder / "few.parquet", folder / "many.parquet"
+    texts = read_texts(*args.texts).sample(5 * args.rows, replace=True, random_state=1)
+    texts.to_parquet(many, index=False)
+    texts.head(args.rows).to_parquet(few, index=False)
+    figures: dict[str, Any] = {"five times the rows": classify("evaluate", model, many), "classifying": []}
+    for _ in range(args.rounds):
+        figures["classifying"].append({tool: classify(tool, model, few) for tool in TOOLS})
+        print(json.dumps(figures["classifying"][-1]), flush=True)
+    figures["seconds / those of evaluate"] = {
+        tool: spread([run[tool]["seconds"] / run["evaluate"]["seconds"] for run in figures["classifying"]])
+        for tool in ("pipeline", "predict")
+    }
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder")
@@ -168,53 +182,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--tool", choices=TOOLS, help=argparse.SUPPRESS)
     parser.add_argument("--model", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.way:
-        run_here(args.way, args.model, args.texts[0])
-        return
-
-    def table(*files: Path) -> pd.DataFrame:
-        rows = pd.concat(pd.read_parquet(file, columns=["text", "label"]) for file in files)
-        return rows[rows["label"].isin((0, 1))]
-
-    result: dict[str, Any] = {"rows": args.rows, "rounds": args.rounds, "batch_size": BATCH}
-    with tempfile.TemporaryDirectory() as folder:
-        model, few, many = Path(folder) / "model", Path(folder) / "few.parquet", Path(folder) / "many.parquet"
-        seconds = fine_tune(
-            args.encoder, table(args.train).sample(frac=1, random_state=1), args.steps, args.rounds, model
-        )
-        result["training"] = {
-            "seconds": seconds,
-            "steps": spread([s["FocalTrainer"] / s["Trainer"] for s in seconds]),
-            "steps and evaluation": spread(
-                [s["FocalTrainer with evaluation"] / s["Trainer with evaluation"] for s in seconds]
-            ),
-        }
-        print(json.dumps(result["training"]), flush=True)
-        texts = table(*args.texts).sample(5 * args.rows, replace=True, random_state=1)
-        texts.to_parquet(many, index=False)
-        texts.head(args.rows).to_parquet(few, index=False)
-        result["five times the rows"] = run_apart("evaluate", model, many)
-        runs = []
-        for _ in range(args.rounds):
-            runs.append({way: run_apart(way, model, few) for way in WAYS})
-            print(json.dumps(runs[-1]), flush=True)
-        result["classifying"] = runs
-        result["seconds / those of evaluate"] = {
-            way: spread([run[way]["seconds"] / run["evaluate"]["seconds"] for run in runs])
-            for way in ("pipeline", "predict")
-        }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.tool:
+            return print_run(TOOLS[args.tool](args.model, args.texts[0], folder))
+        result: dict[str, Any] = {"rows": args.rows, "rounds": args.rounds, "batch_size": BATCH}
+        result["training"] = measure_training(args, folder / "model")
+        result |= measure_classifying(args, folder / "model", folder)
     result["start"] = {
         "import hf_focal": start_seconds("-c", "import hf_focal"),
         "hf-focal --help": start_seconds("-m", "hf_focal", "--help"),
     }
-    print(
-        json.dumps(
-            {key: result[key] for key in ("seconds / those of evaluate", "start", "five times the rows")}, indent=1
-        )
-    )
+    shown = ("seconds / those of evaluate", "start", "five times the rows")
+    print(json.dumps({key: result[key] for key in shown}, indent=1))
     write_measurements(args.json, result)
 
 

@@ -13,8 +13,8 @@ pass in an epoch.
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +25,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.measuring import machine, write_measurements
+from benchmarks.measuring import machine, timed, write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
@@ -54,14 +54,10 @@ class TimedDynamics(DynamicsCallback):
         self.measuring, self.drawing = [], 0.0
 
     def measure(self) -> None:
-        begin = time.process_time()
-        super().measure()
-        self.measuring.append(time.process_time() - begin)
+        self.measuring.append(timed(super().measure)[2])
 
     def on_train_end(self, *args, **kwargs):
-        begin = time.process_time()
-        super().on_train_end(*args, **kwargs)
-        self.drawing = time.process_time() - begin
+        _, _, self.drawing = timed(partial(super().on_train_end, *args, **kwargs))
 
 
 def texts(count: int, length: int, seed: int) -> Dataset:
@@ -90,9 +86,7 @@ def train(build: Callable[[], nn.Module], length: int, with_dynamics: bool) -> t
         dynamics = TimedDynamics(trainer) if with_dynamics else None
         if dynamics is not None:
             trainer.add_callback(dynamics)
-        begin = time.process_time()
-        trainer.train()
-        seconds = time.process_time() - begin
+        _, _, seconds = timed(trainer.train)
     return seconds - (dynamics.drawing if dynamics is not None else 0.0), dynamics
 
 
@@ -102,9 +96,7 @@ def forward_seconds(build: Callable[[], nn.Module], length: int) -> float:
     times = []
     with torch.no_grad():
         for _ in range(11):
-            begin = time.process_time()
-            model(input_ids=ids)
-            times.append(time.process_time() - begin)
+            times.append(timed(partial(model, input_ids=ids))[2])
     return statistics.median(times[1:]) * NUM_TEXTS / BATCH_SIZE
 
 

@@ -148,8 +148,8 @@ def differentiate(kernel: Callable, labels: Tensor, *inputs: Tensor) -> tuple[Te
     return torch.autograd.grad(kernel(*inputs, labels), inputs)
 
 
-def relative_error(found: Tensor, exact: Tensor) -> float:
-    return ((found.double() - exact.double()).norm() / exact.double().norm()).item()
+def relative_error(computed: Tensor, exact: Tensor) -> float:
+    return ((computed.double() - exact.double()).norm() / exact.double().norm()).item()
 
 
 def loss_kernels() -> dict[str, tuple[Callable, Callable]]:
@@ -181,14 +181,14 @@ def measure_losses(recorder: Recorder, sizes: dict, device: str) -> None:
                 if name.startswith("Liger") and device == "cpu":
                     continue
                 # Liger's kernels write the gradient into the logits.
-                given = logits.detach().clone().requires_grad_() if name.startswith("Liger") else logits
+                inputs = logits.detach().clone().requires_grad_() if name.startswith("Liger") else logits
 
-                def error(kernel=kernel, reference=reference, given=given, logits=logits, labels=labels) -> float:
+                def error(kernel=kernel, reference=reference, inputs=inputs, logits=logits, labels=labels) -> float:
                     wide = logits.detach().double().requires_grad_()
-                    right, found = differentiate(reference, labels, wide)[0], differentiate(kernel, labels, given)[0]
-                    return relative_error(found, right)
+                    exact_grad = differentiate(reference, labels, wide)[0]
+                    return relative_error(differentiate(kernel, labels, inputs)[0], exact_grad)
 
-                run = partial(differentiate, kernel, labels, given)
+                run = partial(differentiate, kernel, labels, inputs)
                 size = f"{rows} x {classes}, {str(dtype).removeprefix('torch.')}"
                 recorder.measure("losses", size, name, run, error, limit)
 
@@ -244,13 +244,13 @@ def measure_heads(recorder: Recorder, sizes: dict, device: str) -> None:
         right = {}
         for focal, loss in ((False, F.cross_entropy), (True, composed_focal)):
             wide = [tensor.double().requires_grad_() for tensor in part]
-            right[focal] = [of.float() for of in torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)]
+            right[focal] = [grad.float() for grad in torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)]
             del wide
         for name, (kernel, focal) in head_kernels(device).items():
 
             def error(kernel=kernel, exact=right[focal], part=part, labels=labels[:few]) -> float:
-                found = differentiate(kernel, labels, *(tensor.clone().requires_grad_() for tensor in part))
-                return max(relative_error(*pair) for pair in zip(found, exact, strict=True))
+                computed = differentiate(kernel, labels, *(tensor.clone().requires_grad_() for tensor in part))
+                return max(relative_error(*pair) for pair in zip(computed, exact, strict=True))
 
             run = partial(differentiate, kernel, labels, hidden, weight)
             size = f"{tokens} x {features} x {classes}"

@@ -69,8 +69,8 @@ total = pl.sum_horizontal((pl.col(name).cast(pl.Float64) - top.cast(pl.Float64))
 named = pl.coalesce(pl.when(pl.col(name) == top).then(pl.lit(name.removeprefix("logit_"))) for name in scores)
 samples = table.select(confidence=1 / total, hit=(named == pl.col("label").cast(pl.String)).cast(pl.Float64))
 bins = samples.group_by((pl.col("confidence") * 15).ceil().clip(1, 15)).agg(pl.len().alias("n"), pl.all().sum())
-found = bins.collect(engine="streaming")
-ece = (found["confidence"] - found["hit"]).abs().sum() / found["n"].sum()
+sums = bins.collect(engine="streaming")
+ece = (sums["confidence"] - sums["hit"]).abs().sum() / sums["n"].sum()
 print(time.perf_counter() - wall, time.process_time() - cpu, ece)
 """
 
@@ -163,28 +163,28 @@ def with_workers(files: list[Path], number: int) -> dict:
 
     with ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=prepare) as pool:
         [*pool.map(time.sleep, [1.0] * number)]  # starts all workers
-        wall, cpu, of_workers = time.perf_counter(), time.process_time(), Counter[int]()
+        wall, cpu, worker_seconds = time.perf_counter(), time.process_time(), Counter[int]()
         merged = None
         for statistics, process, seconds in pool.map(measured_part, files):
-            of_workers[process] += seconds
+            worker_seconds[process] += seconds
             part = pickle.loads(statistics)
             merged = part if merged is None else ScoreStatistics.merge(merged, part)
         wall, serial = time.perf_counter() - wall, time.process_time() - cpu
-    seconds = sorted(of_workers.values())
+    seconds = sorted(worker_seconds.values())
     return {"workers": number, "rows": len(merged), "seconds": wall, "worker_cpu_seconds": seconds, "serial": serial}
 
 
 def cluster(lines: list[dict], merges: dict) -> list[dict]:
     """Hours of each worker, and gigabytes that are sent, for rows on workers: two rounds, to fit and to measure."""
     costs = {line["what"]: line["cpu_seconds"] / line["rows"] for line in lines if line["rows"] == lines[-1]["rows"]}
-    found = []
+    needs = []
     for rows in (10**8, 10**9, 10**10):
         for workers in (1, 8, 64):
             shards = rows // SHARD
             seconds = 2 * costs["measure"] * SHARD * -(-shards // workers) + 2 * shards * merges["seconds_a_merge"]
             sent = 2 * shards * merges["largest_mb"] / 1e3
-            found.append({"rows": rows, "workers": workers, "hours": seconds / 3600, "gigabytes_sent": sent})
-    return found
+            needs.append({"rows": rows, "workers": workers, "hours": seconds / 3600, "gigabytes_sent": sent})
+    return needs
 
 
 def main() -> None:

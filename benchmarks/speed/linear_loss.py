@@ -173,16 +173,22 @@ def gradient_errors(steps: dict[str, Callable], num_classes: int, confident: boo
     for name, step in steps.items():
         if "label_smoothing" in name:
             continue
-        found = gradients(step, *single, labels)
+        computed = gradients(step, *single, labels)
         reference = exact["focal:gamma=3" if "focal" in name else "cross_entropy"]
-        of_hidden, of_weight = (
-            ((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, reference, strict=True)
+        hidden_error, weight_error = (
+            ((a.double() - b).norm() / b.norm()).item() for a, b in zip(computed, reference, strict=True)
         )
         setting = "confident" if confident else "ordinary"
         lines.append(
-            {"vocabulary": num_classes, "setting": setting, "name": name, "hidden": of_hidden, "weight": of_weight}
+            {
+                "vocabulary": num_classes,
+                "setting": setting,
+                "name": name,
+                "hidden": hidden_error,
+                "weight": weight_error,
+            }
         )
-        print(f"errors {setting:9} {num_classes:<7} {name:48} {of_hidden:.1e} {of_weight:.1e}", flush=True)
+        print(f"errors {setting:9} {num_classes:<7} {name:48} {hidden_error:.1e} {weight_error:.1e}", flush=True)
     return lines
 
 

@@ -147,9 +147,9 @@ def measure_cpu_time(shapes: Sequence[tuple[int, int]], runs: int = 5) -> list[d
             lines += cpu_time_lines(steps, REFERENCE, inputs(*size, dtype, "cpu"), rounds, runs)
     for size in SIGMOID_SHAPES:
         labels = (torch.rand(size, generator=torch.Generator().manual_seed(1)) < 0.1).float()
-        of_sigmoid = {name: SIGMOID_IMPLEMENTATIONS[name] for name in (TORCHVISION, "ours: sigmoid focal")}
+        implementations = {name: SIGMOID_IMPLEMENTATIONS[name] for name in (TORCHVISION, "ours: sigmoid focal")}
         logits, _ = inputs(*size, torch.float32, "cpu")
-        lines += cpu_time_lines(of_sigmoid, TORCHVISION, (logits, labels), 9, runs)
+        lines += cpu_time_lines(implementations, TORCHVISION, (logits, labels), 9, runs)
     torch.set_num_threads(threads)
     return lines
 
@@ -162,16 +162,16 @@ def cpu_time_lines(
     runs: int,
 ) -> list[dict]:
     logits, labels = batch
-    steps = {name: partial(step, of, logits, labels) for name, of in implementations.items()}
+    steps = {name: partial(step, implementation, logits, labels) for name, implementation in implementations.items()}
     times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
     lines = []
     for name in steps:
-        numbers = spread([median_ratio(of_run[name], of_run[reference]) for of_run in times])
+        ratios = spread([median_ratio(run[name], run[reference]) for run in times])
         rows, classes = logits.shape
-        of = {"rows": rows, "classes": classes, "dtype": str(logits.dtype).removeprefix("torch."), "name": name}
-        lines.append(of | numbers)
-        text = f"{numbers['median']:.2f} ({numbers['least']:.2f} to {numbers['most']:.2f})"
-        print(f"{rows:>6} x {classes:<6} {of['dtype']:9} {name:28} {text}", flush=True)
+        dtype = str(logits.dtype).removeprefix("torch.")
+        lines.append({"rows": rows, "classes": classes, "dtype": dtype, "name": name} | ratios)
+        text = f"{ratios['median']:.2f} ({ratios['least']:.2f} to {ratios['most']:.2f})"
+        print(f"{rows:>6} x {classes:<6} {dtype:9} {name:28} {text}", flush=True)
     return lines
 
 
@@ -217,6 +217,16 @@ def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
     return lines
 
 
+def measure_losses(args: argparse.Namespace) -> list[dict]:
+    """Return and print a line for each implementation, size, and dtype, and for both of MMCE."""
+    lines = []
+    for size in args.shapes:
+        for dtype in DTYPES:
+            lines += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
+    mmce_size = (4096, 10)
+    return lines + measure(MMCE_IMPLEMENTATIONS, "dense MMCE", mmce_size, torch.float32, args.device, args.repeats)
+
+
 def row_errors(device: str) -> dict[str, float]:
     """Largest relative error of rows of cross-entropy of bfloat16 logits, against float64."""
     logits, labels = inputs(4096, 1000, torch.bfloat16, device)
@@ -254,17 +264,10 @@ def main() -> None:
 
     figures = {"machine": machine(args.device)}
     print(figures["machine"])
-    if args.only:
-        if args.json and args.json.exists():
-            figures = json.loads(args.json.read_text(encoding="utf-8"))
-    else:
-        figures["losses"] = []
-        for size in args.shapes:
-            for dtype in DTYPES:
-                figures["losses"] += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
-        figures["losses"] += measure(
-            MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
-        )
+    if args.only and args.json and args.json.exists():
+        figures = json.loads(args.json.read_text(encoding="utf-8"))
+    if not args.only:
+        figures["losses"] = measure_losses(args)
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
     if args.only in (None, "cpu_time") and args.device == "cpu":

@@ -59,7 +59,7 @@ def line(name: str, runs: dict[str, Callable], rounds: int, **notes) -> dict:
         return figures | {"peak_mib": {who: peak_bytes_with_numpy(run) / 2**20 for who, run in runs.items()}}
 
 
-def of_kind(columns: dict, kind: str, *inputs) -> dict[str, Callable]:
+def runs_of_kind(columns: dict, kind: str, *inputs) -> dict[str, Callable]:
     return {who: partial(kinds[kind], *inputs) for who, kinds in columns.items() if kind in kinds}
 
 
@@ -67,18 +67,18 @@ def metric_lines(rounds: int) -> list[dict]:
     lines = []
     for rows, classes in ((1_000_000, 10), (100_000, 1000)):
         logits, labels = sample(rows, classes, 1.4)
-        lines.append(line(f"ECE, logits {shape(logits)}", of_kind(ECE_COLUMNS, "logits", logits, labels), rounds))
+        lines.append(line(f"ECE, logits {shape(logits)}", runs_of_kind(ECE_COLUMNS, "logits", logits, labels), rounds))
         lines.append(
-            line(f"AdaECE, logits {shape(logits)}", of_kind(ADAECE_COLUMNS, "logits", logits, labels), rounds)
+            line(f"AdaECE, logits {shape(logits)}", runs_of_kind(ADAECE_COLUMNS, "logits", logits, labels), rounds)
         )
         if classes == 10:
             confidence, predicted = logits.softmax(1).max(1)
             inputs = ("confidences", confidence, predicted == labels, NUM_BINS)
-            lines.append(line(f"ECE, confidences {rows:,}", of_kind(ECE_COLUMNS, *inputs), rounds))
-            lines.append(line(f"AdaECE, confidences {rows:,}", of_kind(ADAECE_COLUMNS, *inputs), rounds))
+            lines.append(line(f"ECE, confidences {rows:,}", runs_of_kind(ECE_COLUMNS, *inputs), rounds))
+            lines.append(line(f"AdaECE, confidences {rows:,}", runs_of_kind(ADAECE_COLUMNS, *inputs), rounds))
             lines.append(line(f"stream of 1,000 batches, {shape(logits)}", streams(logits, labels), rounds))
     logits, labels = sample(20_000, 100, 1.4)
-    runs = of_kind(CLASSWISE_COLUMNS, "probabilities", logits.softmax(1), labels)
+    runs = runs_of_kind(CLASSWISE_COLUMNS, "probabilities", logits.softmax(1), labels)
     return [*lines, line(f"classwise ECE, probabilities {shape(logits)}", runs, rounds)]
 
 
@@ -99,13 +99,13 @@ def streams(logits: Tensor, labels: Tensor) -> dict[str, Callable]:
             collection.update(scores.softmax(1) if probabilities else scores, targets)
         return collection.compute()["ece"]
 
-    def of_torchmetrics() -> float:
+    def torchmetrics_ece() -> float:
         error = partial(torchmetrics.classification.MulticlassCalibrationError, k, NUM_BINS)
         accuracy = partial(torchmetrics.classification.MulticlassAccuracy, k, average="micro")
         metrics = {"ece": error(), "rmsce": error(norm="l2"), "mce": error(norm="max")}
         return collected({**metrics, "accuracy": accuracy(), "top5": accuracy(top_k=5)}, probabilities=False)
 
-    def of_torch_uncertainty() -> float:
+    def torch_uncertainty_ece() -> float:
         metrics = {
             "ece": CalibrationError("multiclass", num_bins=NUM_BINS, num_classes=k),
             "adaece": AdaptiveCalibrationError("multiclass", num_bins=NUM_BINS, num_classes=k),
@@ -115,7 +115,7 @@ def streams(logits: Tensor, labels: Tensor) -> dict[str, Callable]:
         }
         return collected(metrics, probabilities=True)
 
-    return {OURS: ours, "torchmetrics": of_torchmetrics, "torch-uncertainty": of_torch_uncertainty}
+    return {OURS: ours, "torchmetrics": torchmetrics_ece, "torch-uncertainty": torch_uncertainty_ece}
 
 
 def temperature_lines(rounds: int) -> list[dict]:
@@ -124,7 +124,7 @@ def temperature_lines(rounds: int) -> list[dict]:
         OURS: lambda: fit_temperature(logits, labels, "ece").value,
         "papers' loop": lambda: grid_loop(logits, labels),
     }
-    nll = of_kind(TEMPERATURE_COLUMNS, "logits", logits, labels)
+    nll = runs_of_kind(TEMPERATURE_COLUMNS, "logits", logits, labels)
     return [
         line(f"T by NLL, {shape(logits)}", nll, rounds, exact=f"exact {newton(logits, labels):.4f}"),
         line(f"T by the ECE of 100 temperatures, {shape(logits)}", grid, rounds),
@@ -201,9 +201,9 @@ def loss_table(lines: list[dict]) -> str:
     names = list(dict.fromkeys(figures["name"] for figures in lines))
     rows = {}
     for figures in lines:
-        own = f"{figures['milliseconds']:.3g} ms" if figures["name"] == REFERENCE else f"{figures['time_ratio']:.2f}"
+        time = f"{figures['milliseconds']:.3g} ms" if figures["name"] == REFERENCE else f"{figures['time_ratio']:.2f}"
         size = f"{figures['rows']:,} × {figures['classes']:,}, {figures['dtype']}"
-        rows.setdefault(size, []).append(f"{own}, {figures['peak_in_logits']:.1f}")
+        rows.setdefault(size, []).append(f"{time}, {figures['peak_in_logits']:.1f}")
     return rows_table(["rows × classes, dtype", *names], [[size, *cells] for size, cells in rows.items()])
 
 

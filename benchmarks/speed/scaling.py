@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from torchmetrics.classification import MulticlassCalibrationError
 from transformers.utils import logging
 
-from benchmarks.measuring import machine, peak_bytes_with_numpy, write_measurements
+from benchmarks.measuring import machine, peak_bytes_with_numpy, timed, write_measurements
 from benchmarks.speed.sent_bytes import RepeatedBatch, count_bytes, trainer_of
 from hf_focal import CalibrationMetrics, build_loss, fit_temperature
 from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
@@ -85,9 +85,7 @@ def cpu_seconds(run: Callable[[], Any]) -> float:
     """Return the median of up to nine calls within 0.3 s; if there are several, the first is a warm-up."""
     times: list[float] = []
     while not times or (sum(times) < 0.3 and len(times) < 10):
-        start = time.process_time()
-        run()
-        times.append(time.process_time() - start)
+        times.append(timed(run)[2])
     return statistics.median(times[1:] or times)
 
 
@@ -188,9 +186,9 @@ def main() -> None:
             "classes": [(FIXED_SAMPLES, number) for number in options.classes],
         }
         for name in only:
-            for against, of_series in sizes.items() if name != "bytes" else ():
-                found = series(name, of_series, options.max_logits, options.max_seconds, folder)
-                lines += [{"against": against, **line} for line in found]
+            for against, series_sizes in sizes.items() if name != "bytes" else ():
+                measured = series(name, series_sizes, options.max_logits, options.max_seconds, folder)
+                lines += [{"against": against, **line} for line in measured]
             # After each series, so that an interrupted run keeps its figures.
             result = {"machine": machine(), "lines": lines, "exponents": exponents(lines), "sent_bytes": sent_bytes}
             write_measurements(options.json, result)

@@ -2,15 +2,11 @@
 
     python -m benchmarks.speed.scores  # needs hf_focal[peers]
 
-Each way runs in a process of its own. Its peak memory is what Linux reports, with imports; its time is
+Each library runs in a process of its own. Its peak memory is what Linux reports, with imports; its time is
 that of reading and computing, without imports, in CPU seconds on one thread, so that other processes matter little.
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.measuring import process_peak_bytes
+from benchmarks.measuring import print_run, run_module
 
 NUM_BINS = 15
 GIB_BOUND, TIME_BOUND = 1.5, 1.5
@@ -43,7 +39,7 @@ def probabilities_and_labels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return table.drop(columns="label").to_numpy(copy=True), table["label"].to_numpy(copy=True)
 
 
-# Each way imports what it needs, and returns what is timed.
+# Each library's function imports what it needs, and returns what is timed.
 
 
 def evaluate(folder: Path) -> Callable[[], dict[str, Any]]:
@@ -94,7 +90,8 @@ def netcal(folder: Path) -> Callable[[], dict[str, Any]]:
 
     def run() -> dict[str, Any]:
         samples = probabilities_and_labels(folder)
-        return {name: float(of(NUM_BINS).measure(*samples)) for name, of in (("ece", ECE), ("ace", ACE), ("mce", MCE))}
+        errors = {"ece": ECE, "ace": ACE, "mce": MCE}
+        return {name: float(error(NUM_BINS).measure(*samples)) for name, error in errors.items()}
 
     return run
 
@@ -116,47 +113,29 @@ def apply(folder: Path) -> Callable[[], dict[str, Any]]:
     return lambda: {"rows": correct_file(*files)}
 
 
-WAYS = {way.__name__: way for way in (evaluate, pandas_and_metrics, torchmetrics, netcal, calibrate, apply)}
-
-
-def measure(way: str, folder: Path) -> dict[str, Any]:
-    """Return the seconds, the peak in GiB, and the values of one way, from a new process."""
-    command = [sys.executable, "-m", "benchmarks.speed.scores", "--way", way, "--folder", str(folder)]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=one_thread)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def run_way(way: str, folder: Path) -> None:
-    run = WAYS[way](folder)
-    start = time.process_time()
-    values = run()
-    seconds = time.process_time() - start
-    print(json.dumps({"seconds": seconds, "gib": process_peak_bytes() / 2**30, "values": values}))
+TOOLS = {tool.__name__: tool for tool in (evaluate, pandas_and_metrics, torchmetrics, netcal, calibrate, apply)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--tool", choices=TOOLS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.way:
-        return run_way(args.way, args.folder)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_tables(folder, args.rows, args.classes)
-        found = {way: measure(way, folder) for way in WAYS}
-    for way, of in found.items():
-        ece = f", ECE {100 * of['values']['ece']:.4f}%" if "ece" in of["values"] else ""
-        print(f"{way:20} {of['seconds']:8.2f} s {of['gib']:6.2f} GiB{ece}")
-    parts = found["pandas_and_metrics"]["values"]["parts"]
+    if args.tool:
+        return print_run(TOOLS[args.tool](args.folder))
+    with tempfile.TemporaryDirectory() as folder:
+        write_tables(Path(folder), args.rows, args.classes)
+        runs = {tool: run_module("benchmarks.speed.scores", "--tool", tool, "--folder", folder) for tool in TOOLS}
+    for tool, run in runs.items():
+        ece = f", ECE {100 * run['result']['ece']:.4f}%" if "ece" in run["result"] else ""
+        print(f"{tool:20} {run['seconds']:8.2f} s {run['peak_bytes'] / 2**30:6.2f} GiB{ece}")
+    parts = runs["pandas_and_metrics"]["result"]["parts"]
     print(", ".join(f"{part} {seconds:.2f} s" for part, seconds in parts.items()))
-    ours = found["evaluate"]
-    for way in ("pandas_and_metrics", "torchmetrics", "netcal"):
-        print(f"evaluate / {way}: time {ours['seconds'] / found[way]['seconds']:.2f}")
-    peak = max(found[way]["gib"] for way in ("evaluate", "calibrate", "apply"))
+    for peer in ("pandas_and_metrics", "torchmetrics", "netcal"):
+        print(f"evaluate / {peer}: time {runs['evaluate']['seconds'] / runs[peer]['seconds']:.2f}")
+    peak = max(runs[tool]["peak_bytes"] for tool in ("evaluate", "calibrate", "apply")) / 2**30
     print(f"bounds: peak {peak:.2f} of {GIB_BOUND} GiB, evaluate / pandas_and_metrics at most {TIME_BOUND}")
 
 

@@ -71,9 +71,9 @@ class SentBytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "c10d":
             # What is gathered comes second, behind the room for the result; what is reduced or broadcast first.
-            given = args[1] if "allgather" in str(func) else args[0]
-            given = [given] if isinstance(given, Tensor) else given
-            SentBytes.total += sum(tensor.nbytes for tensor in given if isinstance(tensor, Tensor))
+            tensors = args[1] if "allgather" in str(func) else args[0]
+            tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+            SentBytes.total += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
         return func(*args, **(kwargs or {}))
 
 

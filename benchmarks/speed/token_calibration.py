@@ -78,7 +78,7 @@ def time_results(rounds: int, sentences: int) -> dict:
     times, _ = seconds_in_turn(runs, rounds)
     times["loop"] = [seconds * len(PAPER_GRID) / LOOPED for seconds in times["loop"]]
     ratios = {
-        name: [own / one for own, one in zip(times[name], times["one_pass"], strict=True)]
+        name: [seconds / one_pass for seconds, one_pass in zip(times[name], times["one_pass"], strict=True)]
         for name in ("forward", "loop")
     }
     return {

@@ -165,9 +165,9 @@ def measure_training(model: str, steps: int, rounds: int) -> list[dict]:
                 trainer.train()
                 trainer.remove_callback(times)
                 if round_:  # the first warms up
-                    of_round = times.medians()
-                    wall.setdefault(name, []).append(of_round[0])
-                    cpu.setdefault(name, []).append(of_round[1])
+                    wall_seconds, cpu_seconds = times.medians()
+                    wall.setdefault(name, []).append(wall_seconds)
+                    cpu.setdefault(name, []).append(cpu_seconds)
         peaks = {name: peak_of_step(trainer) for name, trainer in compared.items()}
     return [line(model, name, wall, cpu, peaks) for name in compared]
 

@@ -20,8 +20,7 @@ Treebank. A file is parquet with a column `tree`.
 import argparse
 import random
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, median_ratio, synchronize, write_measurements
+from benchmarks.measuring import machine, median_ratio, seconds_in_turn, synchronize, write_measurements
 
 BATCH_SIZE = 25
 Row = Mapping[str, Sequence[int]]
@@ -78,7 +77,7 @@ class LayerPerGate(nn.Module):
         return [layer(word) for layer in self.leaf]
 
     def node_gates(self, left: Tensor, right: Tensor) -> list[Tensor]:
-        return [of_left(left) + of_right(right) for of_left, of_right in zip(self.left, self.right, strict=True)]
+        return [layer(left) + other(right) for layer, other in zip(self.left, self.right, strict=True)]
 
 
 class FusedGates(nn.Module):
@@ -151,54 +150,57 @@ def train_step(logits_of: Callable, model: nn.Module, optimizer: torch.optim.Opt
     return loss.detach()
 
 
-def measure(task: str, batches: list[list[Row]], vocab_size: int, device: str) -> list[dict]:
-    """Return and print a line for each implementation. Each batch is a round."""
+def train_steps(task: str, name: str, batches: list[list[Row]], vocab_size: int, device: str) -> Iterator[Tensor]:
+    """Train an implementation on one batch after the other, and yield the losses."""
     words_learn, options = TASKS[task]
-    steps: dict[str, Callable[[list[Row]], Tensor]] = {}
-    losses: dict[str, list[Tensor]] = {}
-    seconds: dict[str, list[float]] = {who: [] for who in IMPLEMENTATIONS}
-    cpu_seconds: dict[str, list[float]] = {who: [] for who in IMPLEMENTATIONS}
-    for who, (form, logits_of) in IMPLEMENTATIONS.items():
-        torch.manual_seed(0)
-        config = TreeLSTMConfig(vocab_size=vocab_size, num_labels=5, dropout=0.0)
-        model = form(TreeLSTMForSequenceClassification(config)).to(device)
-        model.embeddings.requires_grad_(words_learn)
-        learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        steps[who] = partial(train_step, logits_of, model, torch.optim.Adagrad(learned, lr=0.05, **options))
-        losses[who] = [steps[who](batches[0])]  # warm-up
-    for rows in batches[1:]:
-        for who, step in steps.items():
-            synchronize(torch.device(device))
-            start, cpu_start = time.perf_counter(), time.process_time()
-            losses[who].append(step(rows))
-            synchronize(torch.device(device))
-            seconds[who].append(time.perf_counter() - start)
-            cpu_seconds[who].append(time.process_time() - cpu_start)
-    lines = []
-    for who in steps:
-        torch.testing.assert_close(torch.stack(losses[who]), torch.stack(losses[REFERENCE]), rtol=2e-2, atol=1e-3)
-        line = {
-            "task": task,
-            "name": who,
-            "rounds": len(batches) - 1,
-            "milliseconds": 1e3 * statistics.median(seconds[who]),
-            "cpu_milliseconds": 1e3 * statistics.median(cpu_seconds[who]),
-            "trees_per_second": BATCH_SIZE / statistics.median(seconds[who]),
-            "faster": {peer: median_ratio(seconds[peer], seconds[who]) for peer in steps if peer != "ours"},
-            "faster_in_cpu": {
-                peer: median_ratio(cpu_seconds[peer], cpu_seconds[who]) for peer in steps if peer != "ours"
-            },
-        }
-        lines.append(line)
-        ratios = (
-            f"{line['faster'][peer]:6.1f} x ({line['faster_in_cpu'][peer]:.1f} x CPU)" for peer in line["faster"]
-        )
-        print(
-            f"{task:14} {who:13}{line['milliseconds']:>8.1f} ms ({line['cpu_milliseconds']:.1f} CPU) a step "
-            f"{line['trees_per_second']:>7.0f} trees/s   {'  '.join(ratios)}",
-            flush=True,
-        )
-    return lines
+    form, logits_of = IMPLEMENTATIONS[name]
+    torch.manual_seed(0)
+    config = TreeLSTMConfig(vocab_size=vocab_size, num_labels=5, dropout=0.0)
+    model = form(TreeLSTMForSequenceClassification(config)).to(device)
+    model.embeddings.requires_grad_(words_learn)
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adagrad(learned, lr=0.05, **options)
+    for rows in batches:
+        loss = train_step(logits_of, model, optimizer, rows)
+        synchronize(torch.device(device))
+        yield loss
+
+
+def measure(task: str, batches: list[list[Row]], vocab_size: int, device: str) -> list[dict]:
+    """Return and print a line for each implementation. Each batch is a round, except the first, which warms up."""
+    steps = {name: train_steps(task, name, batches, vocab_size, device) for name in IMPLEMENTATIONS}
+    losses = {name: [next(step)] for name, step in steps.items()}
+    runs = {name: partial(take_step, steps[name], losses[name]) for name in steps}
+    seconds, cpu_seconds = seconds_in_turn(runs, len(batches) - 1)
+    for name in steps:
+        torch.testing.assert_close(torch.stack(losses[name]), torch.stack(losses[REFERENCE]), rtol=2e-2, atol=1e-3)
+    return [task_line(task, name, seconds, cpu_seconds) for name in steps]
+
+
+def take_step(steps: Iterator[Tensor], losses: list[Tensor]) -> None:
+    losses.append(next(steps))
+
+
+def task_line(task: str, name: str, seconds: dict[str, list[float]], cpu_seconds: dict[str, list[float]]) -> dict:
+    """Return and print the medians of an implementation, and how much faster it is than each peer."""
+    peers = [peer for peer in seconds if peer != "ours"]
+    line = {
+        "task": task,
+        "name": name,
+        "rounds": len(seconds[name]),
+        "milliseconds": 1e3 * statistics.median(seconds[name]),
+        "cpu_milliseconds": 1e3 * statistics.median(cpu_seconds[name]),
+        "trees_per_second": BATCH_SIZE / statistics.median(seconds[name]),
+        "faster": {peer: median_ratio(seconds[peer], seconds[name]) for peer in peers},
+        "faster_in_cpu": {peer: median_ratio(cpu_seconds[peer], cpu_seconds[name]) for peer in peers},
+    }
+    ratios = (f"{line['faster'][peer]:6.1f} x ({line['faster_in_cpu'][peer]:.1f} x CPU)" for peer in peers)
+    print(
+        f"{task:14} {name:13}{line['milliseconds']:>8.1f} ms ({line['cpu_milliseconds']:.1f} CPU) a step "
+        f"{line['trees_per_second']:>7.0f} trees/s   {'  '.join(ratios)}",
+        flush=True,
+    )
+    return line
 
 
 def main() -> None:

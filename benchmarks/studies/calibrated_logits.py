@@ -35,8 +35,8 @@ def simulate(num_classes: int, size: int, draws: int) -> dict[str, float]:
     generator = torch.Generator().manual_seed(num_classes * 10_000 + size)
     alone, by_auto, by_temperature = 0, [], []
     for draw in range(draws):
-        given: dict = {"generator": generator, "dtype": torch.float64}
-        logits = (1 + 2 * (draw % 2)) * torch.randn(size + 1000, num_classes, **given)
+        options: dict = {"generator": generator, "dtype": torch.float64}
+        logits = (1 + 2 * (draw % 2)) * torch.randn(size + 1000, num_classes, **options)
         labels = torch.multinomial(logits[:size].softmax(1), 1, generator=generator).squeeze(1)
         fit = fit_correction(logits[:size], labels)
         alone += fit.method == "none"

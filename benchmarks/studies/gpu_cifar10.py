@@ -128,10 +128,10 @@ def train(name: str, data: dict[str, tuple[Tensor, Tensor]], network: nn.Module,
             optimizer.step()
             total, steps = total + value.detach(), steps + 1
         epoch += 1
-        found = logits_of(network, held_out)
+        held_logits = logits_of(network, held_out)
         policy = getattr(loss, "policy", None)
         if isinstance(policy, AdaFocalGamma):
-            confidence, prediction = found.softmax(-1).max(-1)
+            confidence, prediction = held_logits.softmax(-1).max(-1)
             policy.update(confidence, prediction == held_labels)
         line = {
             "loss": name,
@@ -139,7 +139,7 @@ def train(name: str, data: dict[str, tuple[Tensor, Tensor]], network: nn.Module,
             "share_of_time": min(used, 1.0),
             "training_loss": float(total) / max(steps, 1),
         }
-        write(line | measured(found, held_labels))
+        write(line | measured(held_logits, held_labels))
     test, temperature = logits_of(network, data["test"][0]), fit_temperature(logits_of(network, held_out), held_labels)
     after = measured(test / temperature.value, data["test"][1])
     write(

@@ -60,14 +60,14 @@ def earlier_auto(logits: Tensor, labels: Tensor) -> dict[str, Map]:
     fits, nll = AffineFits(CalibrationSamples(logits, labels, -100), folds), {}
     corrections = {}
     for name in ("temperature", "vector", "matrix")[: 3 if 2 < logits.shape[1] <= 100 else 2]:
-        corrections[name], *of_folds = fits.fit(name)
+        corrections[name], *fold_corrections = fits.fit(name)
         nll[name] = torch.zeros(len(labels), dtype=torch.float64)
-        for fold, correction in enumerate(of_folds):
+        for fold, correction in enumerate(fold_corrections):
             held_out = folds == fold
             corrected = correction.apply(logits[held_out])
             nll[name][held_out] = cross_entropy(corrected, labels[held_out], reduction="none")
-    best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
-    excess = {name: of_samples - best for name, of_samples in nll.items()}
+    best = min(nll.values(), key=lambda sample_nll: float(sample_nll.mean()))
+    excess = {name: sample_nll - best for name, sample_nll in nll.items()}
     chosen = next(name for name, above in excess.items() if above.mean() <= above.std() / len(above) ** 0.5)
     corrections["auto_0.2"] = corrections[chosen]
     return {name: correction.apply for name, correction in corrections.items()}
@@ -105,7 +105,7 @@ PEERS = {
     "isotonic": "isotonic",
     "venn_abers": "ivap-ovr",
 }
-METHODS |= {name: probmetrics(of_package) for name, of_package in PEERS.items()}
+METHODS |= {name: probmetrics(calibrator) for name, calibrator in PEERS.items()}
 ONLY_TWO_CLASSES = {"quadratic"}
 MOST_CLASSES = {"matrix": 100}  # beyond them, K² parameters would need as many samples
 
@@ -135,9 +135,11 @@ def measure(name: str, sizes: list[int], methods: list[str]) -> pd.DataFrame:
             samples = held_out[chosen], labels[chosen]
             fitted = earlier_auto(*samples) if draw and "auto_0.2" in methods else {}
             for method in methods_of(num_classes, methods):
-                is_fitted = method in fitted
-                found = scores(fitted[method](test[0]), *test) if is_fitted else measure_draw(method, *samples, *test)
-                rows.append({"set": name, "samples": size, "draw": draw, "method": method, "failed": False} | found)
+                if method in fitted:
+                    figures = scores(fitted[method](test[0]), *test)
+                else:
+                    figures = measure_draw(method, *samples, *test)
+                rows.append({"set": name, "samples": size, "draw": draw, "method": method, "failed": False} | figures)
     return pd.DataFrame(rows)
 
 
@@ -185,12 +187,12 @@ def main() -> None:
     names = fnmatch.filter(sets().sort_values("classes", kind="stable").index, options.sets)
     work = [(name, options.samples, options.methods) for name in reversed(names)]  # the longest first
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        found = pd.concat(pool.starmap(measure, work, chunksize=1))
+        measured = pd.concat(pool.starmap(measure, work, chunksize=1))
     if options.cells.exists():
         rows = pd.read_parquet(options.cells).astype({"set": str, "method": str})
         cell = ["set", "samples", "draw", "method"]
-        found = pd.concat([rows, found]).drop_duplicates(cell, keep="last")
-    compact(found).to_parquet(options.cells, index=False, compression="zstd")
+        measured = pd.concat([rows, measured]).drop_duplicates(cell, keep="last")
+    compact(measured).to_parquet(options.cells, index=False, compression="zstd")
     if options.cells == CELLS:
         from benchmarks.studies import text_corrections_page  # each process would import its Matplotlib
 

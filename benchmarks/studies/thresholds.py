@@ -10,6 +10,7 @@ which `--tables` makes the tables of docs/research/thresholds.md.
 
 import argparse
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from hf_focal.reports.markdown_tables import rows_table
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 POPULATION = 1_000_000  # rows that give the true precision and recall
-OF_A_CLUSTER = 5
+CLUSTER_SIZE = 5
 
 
 def independent(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -43,33 +44,39 @@ def rounded(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray
     return np.round(z), y, clusters
 
 
+def flipped(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Independent samples with 3% of wrong labels, so that the highest scores are overconfident."""
+    z, y, clusters = independent(rng, size)
+    return z, y ^ (rng.random(size) < 0.03), clusters
+
+
 def alike(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Nearly equal logits and the same label for the rows of a cluster."""
-    number = size // OF_A_CLUSTER
-    own = rng.normal(-1, 2, number)
-    y = rng.random(number) < expit(own)
-    clusters = np.repeat(np.arange(number), OF_A_CLUSTER)
-    return own[clusters] + 0.3 * rng.normal(size=size), y[clusters], clusters
+    number = size // CLUSTER_SIZE
+    centers = rng.normal(-1, 2, number)
+    y = rng.random(number) < expit(centers)
+    clusters = np.repeat(np.arange(number), CLUSTER_SIZE)
+    return centers[clusters] + 0.3 * rng.normal(size=size), y[clusters], clusters
 
 
 def shared_noise(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Independent logits, whose labels share what the logits leave open."""
-    clusters = np.repeat(np.arange(size // OF_A_CLUSTER), OF_A_CLUSTER)
-    z, noise = rng.normal(-1, 2, size), rng.random(size // OF_A_CLUSTER)
+    clusters = np.repeat(np.arange(size // CLUSTER_SIZE), CLUSTER_SIZE)
+    z, noise = rng.normal(-1, 2, size), rng.random(size // CLUSTER_SIZE)
     return z, noise[clusters] < expit(z), clusters
 
 
 def similar_logits(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Similar logits, with independent labels given the logits."""
-    clusters = np.repeat(np.arange(size // OF_A_CLUSTER), OF_A_CLUSTER)
-    z = rng.normal(-1, 1.8, size // OF_A_CLUSTER)[clusters] + 0.9 * rng.normal(size=size)
+    clusters = np.repeat(np.arange(size // CLUSTER_SIZE), CLUSTER_SIZE)
+    z = rng.normal(-1, 1.8, size // CLUSTER_SIZE)[clusters] + 0.9 * rng.normal(size=size)
     return z, rng.random(size) < expit(z), clusters
 
 
 def failing(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Similar logits; in 8% of the clusters, all labels are 0."""
     z, _, clusters = similar_logits(rng, size)
-    fails = rng.random(size // OF_A_CLUSTER) < 0.08
+    fails = rng.random(size // CLUSTER_SIZE) < 0.08
     return z, (rng.random(size) < expit(z + 1.5)) & ~fails[clusters], clusters
 
 
@@ -94,18 +101,18 @@ class Truth:
         return float(np.searchsorted(self._descending, -threshold, "right") / len(self._descending))
 
 
-def of_one_label(draw: Draw, size: int, goal: dict[str, float], clustered: bool, draws: int) -> dict[str, Any]:
+def simulate_one_label(draw: Draw, size: int, goal: dict[str, float], clustered: bool, draws: int) -> dict[str, Any]:
     """Draw samples of one label; `clustered` says whether `fit_thresholds` is told the clusters."""
     rng, truth, missed, covered = np.random.default_rng(1), Truth(draw), 0, []
     ((target, least),) = goal.items()
     for _ in range(draws):
         z, y, clusters = draw(rng, size)
-        found = fit_thresholds(
+        threshold = fit_thresholds(
             z[:, None], y[:, None].astype(int), clusters=clusters if clustered else None, **goal
         ).log_odds[0]
-        if found is not None:
-            covered.append(truth.coverage(found))
-            missed += getattr(truth, target)(found) < least
+        if threshold is not None:
+            covered.append(truth.coverage(threshold))
+            missed += getattr(truth, target)(threshold) < least
     return {
         "violations": missed / draws,
         "found": len(covered) / draws,
@@ -113,22 +120,35 @@ def of_one_label(draw: Draw, size: int, goal: dict[str, float], clustered: bool,
     }
 
 
-def of_advice(draws: int) -> dict[str, Any]:
-    """How often a threshold is found with the number of positives that the reason for having none asks for."""
-    rng, asked, found = np.random.default_rng(1), 0, 0
-    while asked < draws:
-        z, y, _ = independent(rng, 500)
-        (reason,) = fit_thresholds(z[:, None], y[:, None].astype(int), precision=0.9).reasons
-        if not reason.startswith("needs about"):
-            continue
-        more = int(reason.split()[2].replace(",", ""))
-        z, y, _ = independent(rng, round(500 * (1 + more / y.sum())))
-        asked += 1
-        found += fit_thresholds(z[:, None], y[:, None].astype(int), precision=0.9).values[0] is not None
-    return {"found": found / draws}
+def simulate_advice(draw: Draw, size: int, goal: float, draws: int) -> dict[str, Any]:
+    """How often a threshold is found with the number of positives that the reason for having none names."""
+    rng, without, enough, sizes = np.random.default_rng(1), 0, 0, []
+
+    def reason(size: int) -> str:
+        z, y, _ = draw(rng, size)
+        return fit_thresholds(z[:, None], y[:, None].astype(int), precision=goal).reasons[0]
+
+    while len(sizes) < draws:
+        z, y, _ = draw(rng, size)
+        (text,) = fit_thresholds(z[:, None], y[:, None].astype(int), precision=goal).reasons
+        without += text != ""
+        if text.startswith("needs about"):
+            sizes.append(round(size * (1 + int(text.split()[2].replace(",", "")) / y.sum())))
+            enough += reason(sizes[-1]) == ""
+    least, most = size, 64 * size
+    while most > 1.05 * least:
+        middle = round(math.sqrt(least * most))
+        is_enough = sum(reason(middle) == "" for _ in range(draws)) >= 0.9 * draws
+        least, most = (least, middle) if is_enough else (middle, most)
+    return {
+        "a_number_is_named": draws / without,
+        "it_is_enough": enough / draws,
+        "median_size_named": round(float(np.median(sizes))),
+        "size_enough_in_90%": most,
+    }
 
 
-def of_28_labels(size: int, draws: int) -> dict[str, Any]:
+def simulate_28_labels(size: int, draws: int) -> dict[str, Any]:
     """28 labels with shares of positives from 2% to 50%, dependent on each other through a common part."""
     rng, means = np.random.default_rng(1), np.linspace(-5, 0, 28)
     grid = np.linspace(-25, 25, 50_001)
@@ -145,12 +165,12 @@ def of_28_labels(size: int, draws: int) -> dict[str, Any]:
         for simultaneous in (False, True):
             log_odds = fit_thresholds(z, y, precision=0.8, simultaneous=simultaneous).log_odds
             wrong = [
-                own is not None and float(np.interp(own, grid, truth)) < 0.8
-                for own, truth in zip(log_odds, truths, strict=True)
+                threshold is not None and float(np.interp(threshold, grid, truth)) < 0.8
+                for threshold, truth in zip(log_odds, truths, strict=True)
             ]
             missed[simultaneous] += wrong
             any_missed[simultaneous] += any(wrong)
-            found[simultaneous] += sum(own is not None for own in log_odds)
+            found[simultaneous] += sum(threshold is not None for threshold in log_odds)
     return {
         "worst_label_by_itself": float(missed[False].max() / draws),
         "any_label_by_itself": any_missed[False] / draws,
@@ -167,7 +187,7 @@ def _biased(rng: np.random.Generator, size: int, classes: int) -> tuple[np.ndarr
     return z * 2 + np.linspace(-2, 2, classes), y
 
 
-def of_correction(method: str, classes: int, size: int, goal: float, draws: int) -> dict[str, Any]:
+def simulate_correction(method: str, classes: int, size: int, goal: float, draws: int) -> dict[str, Any]:
     """A correction and the threshold of its confidence from the same samples: cross-fitted, and in-sample scores."""
     rng, links = np.random.default_rng(1), {"platt": "sigmoid"}
     link = links.get(method, "softmax")
@@ -214,16 +234,18 @@ def rows(draws: int) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[st
         for size in (300, 1000):
             for goal in goals:
                 options = {"draw": draw.__name__, "size": size, **goal}
-                yield draw.__name__, options, lambda d=draw, s=size, g=goal: of_one_label(d, s, g, False, draws)
+                yield draw.__name__, options, lambda d=draw, s=size, g=goal: simulate_one_label(d, s, g, False, draws)
     for draw in (alike, shared_noise, similar_logits, failing):
         for size in (300, 1000):
             for goal in goals:
                 for told in (False, True):
                     options = {"draw": draw.__name__, "size": size, **goal, "clusters": told}
                     name = "clusters" if told else "clusters_untold"
-                    yield name, options, lambda d=draw, s=size, g=goal, t=told: of_one_label(d, s, g, t, draws)
-    yield "advice", {"size": 500, "precision": 0.9}, lambda: of_advice(draws)
-    yield "labels", {"size": 1000, "precision": 0.8}, lambda: of_28_labels(1000, draws)
+                    yield name, options, lambda d=draw, s=size, g=goal, t=told: simulate_one_label(d, s, g, t, draws)
+    for draw, size, least in ((independent, 500, 0.9), (independent, 300, 0.8), (flipped, 1000, 0.9)):
+        options = {"draw": draw.__name__, "size": size, "precision": least}
+        yield "advice", options, lambda d=draw, s=size, g=least: simulate_advice(d, s, g, draws)
+    yield "labels", {"size": 1000, "precision": 0.8}, lambda: simulate_28_labels(1000, draws)
     for method, classes, size, least in (
         ("platt", 1, 300, 0.8),
         ("temperature", 10, 200, 0.6),
@@ -233,15 +255,15 @@ def rows(draws: int) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[st
         ("matrix", 20, 200, 0.4),
     ):
         options = {"method": method, "classes": classes, "size": size, "precision": least}
-        yield method, options, lambda m=method, k=classes, s=size, g=least: of_correction(m, k, s, g, draws)
+        yield method, options, lambda m=method, k=classes, s=size, g=least: simulate_correction(m, k, s, g, draws)
 
 
 def tables(lines: list[dict[str, Any]]) -> str:
     """Return the tables of the page: one for each set of columns, in the order of the lines."""
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for line in lines:
-        found.setdefault(tuple(key for key in line if key not in ("precision", "recall", "seconds")), []).append(line)
-    return "\n".join(_table(columns, part) for columns, part in found.items())
+        parts.setdefault(tuple(key for key in line if key not in ("precision", "recall", "seconds")), []).append(line)
+    return "\n".join(_table(columns, part) for columns, part in parts.items())
 
 
 def _table(columns: tuple[str, ...], lines: list[dict[str, Any]]) -> str:

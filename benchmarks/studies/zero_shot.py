@@ -82,9 +82,9 @@ def fitted(method: str, logits: Tensor, labels: Tensor, shares: Tensor, content_
 
 def measure(name: str, content_free: Tensor | None) -> list[dict[str, Any]]:
     """Return a row for each size, draw, and method."""
-    found = load(name)
-    held_out, labels = torch.from_numpy(found.validation_logits).double(), torch.from_numpy(found.validation_labels)
-    test, test_labels = torch.from_numpy(found.test_logits).double(), torch.from_numpy(found.test_labels)
+    logits = load(name)
+    held_out, labels = torch.from_numpy(logits.validation_logits).double(), torch.from_numpy(logits.validation_labels)
+    test, test_labels = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
     plain = cross_entropy(test, test_labels, reduction="none")
     size_of_classes = test.shape[1]
     shares = torch.bincount(labels, minlength=size_of_classes).double().clamp(min=0.5)
@@ -144,13 +144,11 @@ def measure_tuned() -> list[dict[str, Any]]:
         for title, pattern in TUNED.items():
             if (name := pattern.format(task)) not in table.index:
                 continue
-            found = load(name)
-            held_out, test = (
-                torch.from_numpy(of[:ROWS_TUNED]).double() for of in (found.validation_logits, found.test_logits)
-            )
-            labels, test_labels = (
-                torch.from_numpy(of[:ROWS_TUNED]) for of in (found.validation_labels, found.test_labels)
-            )
+            loaded = load(name)
+            held_out, labels = loaded.validation_logits[:ROWS_TUNED], loaded.validation_labels[:ROWS_TUNED]
+            test, test_labels = loaded.test_logits[:ROWS_TUNED], loaded.test_labels[:ROWS_TUNED]
+            held_out, test = (torch.from_numpy(logits).double() for logits in (held_out, test))
+            labels, test_labels = map(torch.from_numpy, (labels, test_labels))
             for method in ("none", "temperature", "auto"):
                 metrics = CalibrationMetrics()
                 metrics.update(fitted(method, held_out, labels, torch.empty(0), None)(test), test_labels)

@@ -66,12 +66,12 @@ def size_rows(means: pd.DataFrame) -> Iterator[list[str]]:
             yield [shown, title, percent(error), percent(ece), f"{nll:.3f}", percent(harm)]
 
 
-def set_rows(figures: dict[str, Any], of_sets: pd.DataFrame) -> Iterator[list[str]]:
+def set_rows(figures: dict[str, Any], set_means: pd.DataFrame) -> Iterator[list[str]]:
     """One row for each set, with the error in % and the NLL of each method at the main size."""
     for name, described in sets_by_classes(figures):
         task, prompt, classes = (described[key] for key in ("task", "prompt", "classes"))
-        means = (of_sets.loc[(MAIN_SIZE, method, name, task)] for method in TITLES)
-        yield [task, prompt, str(classes), *(f"{percent(of['error'])}, {of['nll']:.3f}" for of in means)]
+        means = (set_means.loc[(MAIN_SIZE, method, name, task)] for method in TITLES)
+        yield [task, prompt, str(classes), *(f"{percent(mean['error'])}, {mean['nll']:.3f}" for mean in means)]
 
 
 def tuned_rows(tuned: pd.DataFrame) -> Iterator[list[str]]:
@@ -84,16 +84,16 @@ def tuned_rows(tuned: pd.DataFrame) -> Iterator[list[str]]:
 def page_numbers(figures: dict[str, Any]) -> dict[str, str]:
     """Return the numbers and tables of the page by the names that it has for them in comments."""
     draws, tuned = read_draws(figures), pd.DataFrame(figures["tuned"])
-    of_sets = means_by(draws, "samples", "method", "set", "task")
-    means = means_by(means_by(of_sets, "samples", "method", "task"), "samples", "method")  # over tasks
+    set_means = means_by(draws, "samples", "method", "set", "task")
+    means = means_by(means_by(set_means, "samples", "method", "task"), "samples", "method")  # over tasks
     main = means.loc[MAIN_SIZE]
-    errors = of_sets["error"].loc[MAIN_SIZE].unstack("method")
+    errors = set_means["error"].loc[MAIN_SIZE].unstack("method")
     numbers = {"sets": str(len(figures["sets"])), "tasks": str(errors.index.unique("task").size)}
     for method, measures in COMPARED.items():
         for name in measures:
             before, after = (
-                f"{main.loc[of, name]:.3f}" if name == "nll" else percent(main.loc[of, name])
-                for of in ("none", method)
+                f"{main.loc[row, name]:.3f}" if name == "nll" else percent(main.loc[row, name])
+                for row in ("none", method)
             )
             numbers[f"{method}_{name}"] = f"{before} → {after}{'' if name == 'nll' else '%'}"
     for method in ("auto", "bias", "temperature"):
@@ -114,9 +114,11 @@ def page_numbers(figures: dict[str, Any]) -> dict[str, str]:
         "by_size": rows_table(
             ["Samples", "Correction", "error %", "ECE %", "NLL", "harm %"], size_rows(means), ["Correction"]
         ),
-        "by_set": rows_table(["Task", "prompt", "classes", *TITLES.values()], set_rows(figures, of_sets), ["prompt"]),
+        "by_set": rows_table(
+            ["Task", "prompt", "classes", *TITLES.values()], set_rows(figures, set_means), ["prompt"]
+        ),
         "tuned": rows_table(["Task", "classifier", "no correction", "T", "`auto`"], tuned_rows(tuned), ["classifier"]),
-        "failed": f"{len(failed)} of {len(draws):,}, all of {', '.join(TITLES[of] for of in failed.unique())}",
+        "failed": f"{len(failed)} of {len(draws):,}, all of {', '.join(map(TITLES.get, failed.unique()))}",
     }
 
 

@@ -228,29 +228,37 @@ def training_rows(data: Path, run: Run) -> pd.DataFrame:
     return rows.assign(label=labels)
 
 
+def training_arguments(run: Run, **options) -> FocalTrainingArguments:
+    """Return the arguments that all fine-tuning shares, with those of one kind of model in `options`."""
+    return FocalTrainingArguments(
+        output_dir="out/text_logits",
+        loss=run.loss,
+        seed=run.seed,
+        num_train_epochs=run.epochs,
+        lr_scheduler_type="linear",
+        warmup_steps=0.1,
+        max_grad_norm=1.0,
+        bf16=True,  # the logits are computed in float32
+        use_cpu=DEVICE == "cpu",
+        train_sampling_strategy="group_by_length",
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        **options,
+    )
+
+
 def fine_tune(run: Run, data: Path, models: Path) -> LogitsOf:
     tokenizer = AutoTokenizer.from_pretrained(models / run.model)
     rows, (_, num_classes) = training_rows(data, run), splits_of(data, run.task)
     inputs = encode(rows, tokenizer)
     columns = {name: [row[name] for row in inputs] for name in inputs[0]} | {"labels": rows["label"].tolist()}
-    args = FocalTrainingArguments(
-        output_dir="out/text_logits",
-        loss=run.loss,
-        seed=run.seed,
-        num_train_epochs=run.epochs,
+    args = training_arguments(
+        run,
         learning_rate={"minilm": 2e-4, "mpnet": 1e-4}[run.model],
-        lr_scheduler_type="linear",
-        warmup_steps=0.1,
         weight_decay=0.01,
-        max_grad_norm=1.0,
-        bf16=True,  # the logits are computed in float32
-        use_cpu=DEVICE == "cpu",
         per_device_train_batch_size=32,
-        train_sampling_strategy="group_by_length",
-        save_strategy="no",
         logging_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
     )
     set_seed(run.seed)  # the head's initial weights
     model = AutoModelForSequenceClassification.from_pretrained(
@@ -477,55 +485,43 @@ def saved_language_model(path: Path) -> Path:
     return folder
 
 
-def fine_tune_language_model(run: Run, data: Path, models: Path) -> LogitsOf:
-    """Make the zero-shot classifier, with a temperature in its head, and train LoRA and the head."""
-    from peft import LoraConfig, get_peft_model
+def shorten_texts(tokenizer, rows: pd.DataFrame) -> pd.DataFrame:
+    texts = {column: [shorten(tokenizer, text) for text in rows[column]] for column in {"text", "pair"} & {*rows}}
+    return rows.assign(**texts)
 
-    words, prompt, _ = PROMPTS[run.task]
-    language_model = saved_language_model(models / f"{run.model}.gguf")
-    tokenizer = AutoTokenizer.from_pretrained(language_model)
 
-    def shortened(rows: pd.DataFrame) -> pd.DataFrame:
-        texts = {column: [shorten(tokenizer, text) for text in rows[column]] for column in {"text", "pair"} & {*rows}}
-        return rows.assign(**texts)
-
+def zero_shot_classifier(run: Run, data: Path, models: Path) -> Path:
+    """Return a folder with the zero-shot classifier, with a temperature in its head."""
     folder = Path("out/text_logits") / f"classifier-{run.model}-{run.task}"
     if not folder.exists():
-        held_out = shortened(splits_of(data, run.task)[0]["validation"][:LABELED])
+        words, prompt, _ = PROMPTS[run.task]
+        language_model = saved_language_model(models / f"{run.model}.gguf")
+        tokenizer = AutoTokenizer.from_pretrained(language_model)
+        held_out = shorten_texts(tokenizer, splits_of(data, run.task)[0]["validation"][:LABELED])
         held_out = held_out.assign(label=[words[label] for label in held_out["label"]])
-        labels = Dataset.from_pandas(held_out, preserve_index=False)
-        labels.to_csv(f"{folder}.csv")
+        Dataset.from_pandas(held_out, preserve_index=False).to_csv(f"{folder}.csv")
         options = {"labels": words, "prompt": prompt, "save_as": "classifier", "method": "temperature"}
         calibrate_model(language_model, f"{folder}.csv", output=folder, **options)
+    return folder
+
+
+def fine_tune_language_model(run: Run, data: Path, models: Path) -> LogitsOf:
+    """Train LoRA and the head of the zero-shot classifier."""
+    from peft import LoraConfig, get_peft_model
+
+    folder = zero_shot_classifier(run, data, models)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
 
     def encoded(rows: pd.DataFrame) -> list[dict]:
-        rows = shortened(rows)
+        rows = shorten_texts(tokenizer, rows)
         columns = [column for column in ("text", "pair") if column in rows]
-        filled = [model.config.prompt.format(**dict(zip(columns, of, strict=True))) for of in rows[columns].values]
-        return [{"input_ids": ids} for ids in tokenizer(filled)["input_ids"]]
+        prompts = [model.config.prompt.format(**texts) for texts in rows[columns].to_dict("records")]
+        return [{"input_ids": ids} for ids in tokenizer(prompts)["input_ids"]]
 
     rows = training_rows(data, run)
     columns = {"input_ids": [row["input_ids"] for row in encoded(rows)], "labels": rows["label"].tolist()}
-    args = FocalTrainingArguments(
-        output_dir="out/text_logits",
-        loss=run.loss,
-        seed=run.seed,
-        num_train_epochs=run.epochs,
-        learning_rate=5e-4,
-        lr_scheduler_type="linear",
-        warmup_steps=0.1,
-        max_grad_norm=1.0,
-        bf16=True,
-        use_cpu=DEVICE == "cpu",
-        per_device_train_batch_size=16,
-        train_sampling_strategy="group_by_length",
-        save_strategy="no",
-        logging_steps=10,
-        report_to=[],
-        disable_tqdm=True,
-    )
+    args = training_arguments(run, learning_rate=5e-4, per_device_train_batch_size=16, logging_steps=10)
     set_seed(run.seed)
     last = range(model.config.num_hidden_layers)[-TRAINED_LAYERS:]
     adapter = LoraConfig(task_type="SEQ_CLS", r=8, target_modules=ADAPTED, layers_to_transform=[*last])

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..utils.constants import FEWEST_RECOMMENDED
 from .correction_methods import CORRECTION_METHODS, PER_LABEL
 from .corrections import Correction, Temperature
 from .temperature_scaling import NO_INFORMATION
 from .temperature_stream import TemperatureCurves
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, threshold_samples
-
-ALREADY_CALIBRATED = "it is calibrated as it is"  # what "auto" says of logits that it leaves alone
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,10 @@ class CalibrationFit:
         before, after = self.before, self.after
         if self.method == "none":
             scores = f"NLL {before['nll']:.3f}, Brier {before['brier']:.3f}, ECE {100 * before['ece']:.1f}%"
-            verdict = "no correction" if len(self.scores) == 1 else f"no correction: {ALREADY_CALIBRATED}"
-            return f"{verdict}, on {self.num_samples:,} samples: {scores}"
+            if len(self.scores) == 1:
+                return f"no correction, on {self.num_samples:,} samples: {scores}"
+            size = "" if is_too_few(self.num_samples) else f", on {self.num_samples:,} samples"
+            return f"no correction: {reason_for_none(self.num_samples)}{size}: {scores}"
         top_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
         trade = score_trade(before, after).rpartition(": ")[2]
         return (
@@ -163,6 +164,18 @@ class CalibrationFit:
             f"ECE {100 * before['ece']:.1f}% -> {100 * after['ece']:.1f}%; "
             f"{self.changed_predictions:,} predictions{top_labels} change"
         ) + (f"; {trade}" if trade else "")
+
+
+def is_too_few(num_samples: int | None) -> bool:
+    """Return whether samples are too few for the choice of no correction to say that a model is calibrated."""
+    return num_samples is not None and num_samples < FEWEST_RECOMMENDED
+
+
+def reason_for_none(num_samples: int | None) -> str:
+    """Return why "auto" left logits alone: no correction was shown to help, of which few samples are no evidence."""
+    if is_too_few(num_samples):
+        return f"{num_samples:,} samples are too few to tell whether it is calibrated"
+    return "it is calibrated as it is"
 
 
 def scaling_name(method: str, strength: float = 1.0) -> str:

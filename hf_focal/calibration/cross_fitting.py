@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -93,44 +93,29 @@ def fit_correction(
     # Folds with the same share of every class would let a fit know the shares of the fold that it is measured on.
     folds = torch.from_numpy(random_folds(len(samples), num_folds, samples.clusters)).to(samples.labels.device)
     fits, fold_fits = _fit_candidates(samples, candidates, folds, num_folds, bias, skips_failures=method == "auto")
-
-    before = samples.scores(samples.logits)
-    scores, nll, changes = {}, {}, {}
-    for name in fold_fits:
-        corrected = _cross_fitted_logits(fold_fits[name], samples.logits, folds)
-        scores[name] = before if name == "none" else samples.scores(corrected)
-        nll[name] = _nll(corrected, samples.labels, link)
-        if method == "auto" and name != "none":
-            changes[name] = _nll_changes(samples, corrected, nll["none"])
-        del corrected
+    measured = _measure_candidates(samples, fold_fits, folds, has_changes=method == "auto")
     chosen, strength, reason = candidates[-1], 1.0, ""
     if method == "auto":
         temperature = fits["temperature"] if fits else as_correction(samples.fit("temperature", bias))
         p_value = _p_value(temperature.apply(samples.logits.double()), samples)
-        chosen, strength, reason = _choose_correction(changes, p_value)
+        chosen, strength, reason = _choose_correction(measured.changes, p_value)
     else:
-        _warn_if_no_better(scores, chosen, candidates[0])
+        _warn_if_no_better(measured.scores, chosen, candidates[0])
 
     has_fit = chosen in fits and chosen != "temperature"  # whose `Temperature` also has metrics
     fitted = fits[chosen] if has_fit else samples.fit(chosen, bias)
     if strength < 1:
         fitted = _shrunk_fit(fitted, strength, samples)
     correction = as_correction(fitted)
-    cross_fitted = _interpolate(
-        samples.logits, _cross_fitted_logits(fold_fits[chosen], samples.logits, folds), strength
-    )
+    cross_fitted = _cross_fitted_logits(fold_fits[chosen], samples.logits, folds)
+    cross_fitted = _interpolate(samples.logits, cross_fitted, strength)
     changed_predictions, changed_top_labels = _count_changes(samples, correction)
-    labels_of_fit, absent = samples.labels, tuple[int, ...]()
-    if link == "sigmoid":
-        labels_of_fit = samples.labels.double().masked_fill(~samples.is_known, torch.nan)
-    else:
-        absent = tuple(absent_classes(samples.labels, samples.logits.shape[1]))
     return CalibrationFit(
         correction=correction,
-        before=before,
-        after=scores[chosen] if strength == 1 else samples.scores(cross_fitted),
-        scores=scores,
-        excess_nll=_excess_nll(nll, samples.clusters),
+        before=measured.before,
+        after=measured.scores[chosen] if strength == 1 else samples.scores(cross_fitted),
+        scores=measured.scores,
+        excess_nll=_excess_nll(measured.nll, samples.clusters),
         reason=reason,
         changed_predictions=changed_predictions,
         num_samples=len(samples),
@@ -140,9 +125,9 @@ def fit_correction(
         changed_top_labels=changed_top_labels,
         temperature=fitted if isinstance(fitted, Temperature) else None,
         cross_fitted_logits=cross_fitted,
-        labels=labels_of_fit,
+        labels=samples.labels_of_fit(),
         clusters=samples.clusters if are_clustered(samples.clusters) else None,
-        absent_classes=absent,
+        absent_classes=samples.absent_classes(),
         link=link,
     )
 
@@ -170,6 +155,14 @@ class _Samples:
     @property
     def is_known(self) -> Tensor:
         return self.labels != self.ignore_index
+
+    def labels_of_fit(self) -> Tensor:
+        """Return the labels as `CalibrationFit` has them: with a sigmoid, float64, and NaN where unknown."""
+        return self.labels.double().masked_fill(~self.is_known, torch.nan) if self.link == "sigmoid" else self.labels
+
+    def absent_classes(self) -> tuple[int, ...]:
+        """Return the classes of a softmax that no label names."""
+        return () if self.link == "sigmoid" else tuple(absent_classes(self.labels, self.logits.shape[1]))
 
     def without(self, held_out: Tensor) -> "_Samples":
         """Return the samples that are not held out, without their clusters."""
@@ -272,6 +265,37 @@ def _fit_candidates(
             if not skips_failures or not name.startswith(("platt", "bias")):
                 raise
     return fits, fold_fits
+
+
+class _Measured(NamedTuple):
+    """What candidates do to samples that they were not fitted on, by name.
+
+    Attributes:
+        before: "nll", "brier", and "ece" without a correction.
+        scores: the same for each candidate.
+        nll: the NLL of each sample, (N,).
+        changes: the `_nll_changes` of the candidates other than "none".
+    """
+
+    before: dict[str, float]
+    scores: dict[str, dict[str, float]]
+    nll: dict[str, Tensor]
+    changes: dict[str, dict[float, tuple[float, float]]]
+
+
+def _measure_candidates(
+    samples: _Samples, fold_fits: Mapping[str, Sequence[Correction]], folds: Tensor, *, has_changes: bool
+) -> _Measured:
+    """Measure each candidate, corrected by the fits without each fold; only one has its corrected logits at a time."""
+    measured = _Measured(samples.scores(samples.logits), {}, {}, {})
+    for name, corrections in fold_fits.items():
+        corrected = _cross_fitted_logits(corrections, samples.logits, folds)
+        measured.scores[name] = measured.before if name == "none" else samples.scores(corrected)
+        measured.nll[name] = _nll(corrected, samples.labels, samples.link)
+        if has_changes and name != "none":
+            measured.changes[name] = _nll_changes(samples, corrected, measured.nll["none"])
+        del corrected
+    return measured
 
 
 def _count_changes(samples: _Samples, correction: Correction) -> tuple[int, int]:

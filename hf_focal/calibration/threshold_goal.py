@@ -1,12 +1,27 @@
 """What thresholds must reach, or make best, as the arguments of `evaluate` and `calibrate` say it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
 from ..validation import check_fraction
-from .thresholds import GUARANTEED, Thresholds, ThresholdSamples, check_cost, search_thresholds
+from .thresholds import (
+    DEFAULT_CONFIDENCE,
+    GUARANTEED,
+    TARGETS,
+    Thresholds,
+    ThresholdSamples,
+    check_cost,
+    check_guarantee,
+    search_thresholds,
+)
+
+
+def threshold_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a function's local variables that `ThresholdGoal.checked` takes, to check or to pass on."""
+    return {name: values[name] for name in (*TARGETS, "confidence", "simultaneous") if name in values}
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class ThresholdGoal:
 
     target: str
     value: Any
-    confidence: float = 0.95
+    confidence: float = DEFAULT_CONFIDENCE
     simultaneous: bool = False
 
     @property
@@ -38,7 +53,8 @@ class ThresholdGoal:
 
         Raises:
             InputError: there are several targets; a share or `confidence` is outside (0, 1); the costs are not two
-                numbers; `simultaneous` is given without a target that can be guaranteed.
+                numbers; `simultaneous`, or a `confidence` other than the default, is given without a target that can
+                be guaranteed.
         """
         named = {name: value for name, value in targets.items() if value is not None and value is not False}
         if len(named) > 1:
@@ -50,9 +66,8 @@ class ThresholdGoal:
             elif name != "f1":
                 check_fraction(name, value)
         guaranteed = [name for name in targets if name in GUARANTEED]
-        if simultaneous and not named.keys() & {*guaranteed}:
-            got = next(iter(named), "none of them")
-            raise InputError("simultaneous", f"needs {' or '.join(guaranteed)}, got {got}")
+        chosen_confidence = None if confidence == DEFAULT_CONFIDENCE else confidence
+        check_guarantee(next(iter(named), None), chosen_confidence, simultaneous, guaranteed)
         for target, value in named.items():
             return cls(target, value, confidence, simultaneous)
         return None

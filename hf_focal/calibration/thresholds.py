@@ -13,16 +13,18 @@ import numpy as np
 import scipy  # which imports its parts on first use
 from torch import Tensor
 
-from ..metrics import CalibrationMetrics
 from ..validation import Array, InputError, as_scores, check_fraction, check_scores, check_sigmoid_scores
 from .clusters import cluster_keys
 from .threshold_search import best_threshold, threshold_for_precision, threshold_for_recall
 
-_TARGETS = ("precision", "recall", "coverage", "f1", "cost")
-GUARANTEED = _TARGETS[:3]
-_NEARLY_ALL = 0.95  # the share of samples to which a threshold says yes, from which on a note warns of it
-# What to change if a threshold says yes to nearly all samples.
+TARGETS = ("precision", "recall", "coverage", "f1", "cost")
+GUARANTEED = TARGETS[:3]
+DEFAULT_CONFIDENCE = 0.95
+_NEARLY_ALL = 0.9  # the share of samples to which a threshold says yes, from which on a note warns of it
+_MOST_NOTES = 3  # labels with a note each; more of them share one
+# What to change if a threshold says yes to nearly all samples, or to none.
 _ADVICE = {"recall": "ask for a lower recall", "f1": "ask for a precision", "cost": "check the costs"}
+_ADVICE_OF_NONE = {"precision": "ask for a lower precision", "recall": "ask for a higher recall"}
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def fit_thresholds(
     scores: Array,
     labels: Array,
     precision: float | None = None,
-    confidence: float = 0.95,
+    confidence: float = DEFAULT_CONFIDENCE,
     per_label: bool = True,
     *,
     recall: float | None = None,
@@ -202,7 +204,8 @@ def fit_thresholds(
 
     Raises:
         InputError: scores, labels, or clusters with the wrong dtype, shape, or range, or NaN; not exactly one target;
-            a goal or a confidence outside (0, 1); with a softmax, a target other than precision and coverage.
+            a goal or a confidence outside (0, 1); `simultaneous`, or a confidence other than the default, with f1 or
+            cost, which promise nothing; with a softmax, a target other than precision and coverage.
 
     Examples:
         >>> import torch
@@ -216,7 +219,7 @@ def fit_thresholds(
         True
     """
     goals = {"precision": precision, "recall": recall, "coverage": coverage, "f1": f1 or None, "cost": cost}
-    chosen = [name for name in _TARGETS if goals[name] is not None]
+    chosen = [name for name in TARGETS if goals[name] is not None]
     if len(chosen) != 1:
         expected = "exactly one of precision, recall, coverage, f1, and cost"
         raise InputError(expected, f"must be given, got {chosen or None}")
@@ -232,6 +235,7 @@ def fit_thresholds(
         goal = float(goals[target])  # type: ignore[arg-type]
     if cost is not None:
         check_cost(cost)
+    check_guarantee(target, None if confidence == DEFAULT_CONFIDENCE else confidence, simultaneous)
     samples = threshold_samples(scores, labels, link, per_label, ignore_index, clusters)
     return search_thresholds(samples, target, goal, confidence, cost, simultaneous, link)
 
@@ -241,6 +245,22 @@ def check_cost(cost: Any) -> None:
     is_pair = isinstance(cost, Sequence) and len(cost) == 2 and all(isinstance(value, Real) for value in cost)
     if not (is_pair and all(map(math.isfinite, cost)) and min(cost) >= 0 and max(cost) > 0):
         raise InputError("cost", f"must be two costs of at least 0, of false positives and negatives, got {cost!r}")
+
+
+def check_guarantee(
+    target: str | None, confidence: float | None, simultaneous: bool, guaranteed: Sequence[str] = GUARANTEED
+) -> None:
+    """Raise `InputError` for what only the targets in `guaranteed` have, if the target is another one, or None.
+
+    `confidence` is None unless the user chose it.
+    """
+    if target in guaranteed:
+        return
+    expected, got = f"needs {' or '.join(guaranteed)}", target or "none of them"
+    if simultaneous:
+        raise InputError("simultaneous", f"{expected}, got {got}")
+    if confidence is not None:
+        raise InputError("confidence", f"{expected}, got {got}")
 
 
 def search_thresholds(
@@ -292,22 +312,40 @@ def search_thresholds(
     )
 
 
-def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Sequence[str]) -> list[str]:
-    """Warn of labels whose threshold says yes to nearly all of the samples that it was chosen on."""
+def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Sequence[str], kind: str) -> list[str]:
+    """Warn of labels whose threshold says yes to nearly all samples, or to none of them.
+
+    `kind` says which samples these are, such as "the test samples".
+    """
     if thresholds.link == "softmax":
         return []
-    notes = []
+    ends: dict[str, list[str]] = {"nearly all": [], "none": []}
+    notes: list[str] = []
     for name, scores, hits, bound in zip(
         names, samples.scores, samples.hits, _bounds(thresholds.log_odds), strict=True
     ):
-        yes = float((scores >= bound).mean()) if len(scores) else 0.0
+        if not len(scores) or bound == math.inf:
+            continue
+        yes = float((scores >= bound).mean())
+        positives = f"{100 * hits.mean():.0f}% of which are positives"
         if yes >= _NEARLY_ALL:
-            notes.append(
-                f"the threshold of {name!r} says yes to {100 * yes:.0f}% of the samples that it was chosen on, "
-                f"{100 * hits.mean():.0f}% of which are positives: it hardly tells them apart, so "
-                + _ADVICE.get(thresholds.target, "ask for a higher precision")
-            )
-    return notes
+            ends["nearly all"].append(name)
+            advice = _ADVICE.get(thresholds.target, "ask for a higher precision")
+            said = f"{100 * yes:.0f}% of {kind}, {positives}: it hardly tells them apart, so {advice}"
+        elif not yes:
+            ends["none"].append(name)
+            advice = _ADVICE_OF_NONE.get(thresholds.target, "check the costs, and that these data are like those")
+            said = f"none of {kind}, {positives}: {_ADVICE_OF_NONE.get(thresholds.target, advice)}"
+        else:
+            continue
+        notes.append(f"the threshold of {name!r} says yes to {said}")
+    if len(notes) <= _MOST_NOTES:
+        return notes
+    return [
+        f"the thresholds of {len(found)} of {len(names)} labels, such as {found[0]!r}, say yes to {end} of {kind}"
+        for end, found in ends.items()
+        if found
+    ]
 
 
 def _precision_and_recall(above: np.ndarray, hits: np.ndarray, link: str) -> tuple[float, float]:
@@ -373,18 +411,27 @@ def _probability(log_odds: float) -> float:
 
 
 def threshold_details(
-    thresholds: Thresholds, names: list[str], chosen_on: str, measured: CalibrationMetrics | None
+    thresholds: Thresholds, names: list[str], chosen_on: str, measured: ThresholdSamples
 ) -> dict[str, Any]:
-    """Return what a result's details record about thresholds, with precision and recall on the data of `measured`.
-
-    If it is None, there are no other data, and these are the ones on which the thresholds were chosen.
-    """
-    precision, recall = np.array(thresholds.precision), np.array(thresholds.recall)
-    if measured is not None:
-        precision, recall = thresholds.measure_log_odds(*zip(*measured.log_odds_and_hits(), strict=True))
+    """Return what a result's details record about thresholds, with what they reach on the samples `measured`."""
+    precision, recall = thresholds.measure_log_odds(measured.scores, measured.hits)
     names = names if len(names) == len(thresholds.values) else ["confidence"]
     columns = {"name": names, "value": thresholds.values, "reason": thresholds.reasons}
     columns |= {"precision": precision.tolist(), "recall": recall.tolist(), "num_samples": thresholds.num_samples}
+    if thresholds.cost is not None:
+        costs = [
+            _mean_costs(scores >= bound, hits, thresholds.cost)
+            for scores, hits, bound in zip(measured.scores, measured.hits, _bounds(thresholds.log_odds), strict=True)
+        ]
+        columns |= dict(zip(("cost", "cost_of_yes", "cost_of_no"), zip(*costs, strict=True), strict=True))
     labels = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     record = {"for": thresholds.describe(), "conditions": thresholds.conditions(), "link": thresholds.link}
     return {**record, "chosen_on": chosen_on, "labels": labels}
+
+
+def _mean_costs(yes: np.ndarray, hits: np.ndarray, cost: tuple[float, float]) -> tuple[float, float, float]:
+    """Return the mean cost of a sample with these answers, with a yes to each sample, and with a no to each."""
+    if not len(hits):
+        return math.nan, math.nan, math.nan
+    of_yes, of_no = cost[0] * ~hits, cost[1] * hits
+    return float(np.where(yes, of_yes, of_no).mean()), float(of_yes.mean()), float(of_no.mean())

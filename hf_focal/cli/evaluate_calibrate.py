@@ -12,7 +12,7 @@ from typing import Any
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
 from .parsing import label_pair, numbers, refuse_arguments, text_with_line_breaks
-from .processes import is_main_process
+from .processes import is_main_process, launched_processes
 
 _USAGE = "%(prog)s MODEL --dataset DATA [options]\n       %(prog)s --scores FILE [options]"
 _EVALUATE = """Measure how calibrated a trained model is, or a table of its scores.
@@ -190,6 +190,7 @@ def _run(
     command: str, measure_model: Callable[..., Any], measure_scores: Callable[..., Any], arguments: dict[str, Any]
 ) -> None:
     """Run a command on a table of scores, if one is given, or else on a model."""
+    _refuse_confidence_alone(arguments)
     if "scores" in arguments:
         _refuse_several_processes()
         _check_score_options(measure_scores, arguments)
@@ -199,9 +200,18 @@ def _run(
         _measure(measure_model, arguments)
 
 
+def _refuse_confidence_alone(arguments: dict[str, Any]) -> None:
+    """Raise `InputError` for a confidence, even the default one, of thresholds that promise nothing, or of none."""
+    from ..calibration.thresholds import GUARANTEED, check_guarantee
+
+    if not arguments.keys() & {*GUARANTEED}:
+        target = next((name for name in ("f1", "cost") if name in arguments), None)
+        check_guarantee(target, arguments.get("confidence"), simultaneous=False)
+
+
 def _check_model_options(command: str, arguments: dict[str, Any]) -> None:
     """Exit for a file of scores in the place of a model, for missing arguments, and for options of tables."""
-    from ..scores.table_files import FORMATS
+    from ..scores.table_formats import FORMATS
 
     if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
         refuse_arguments(command, f"{model} is not a model: for scores, pass --scores {model}")
@@ -249,9 +259,11 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             text = " ".join(map("=".join, pairs))
             raise InputError("label_map", f"must map each label of the data once, got {text!r}")
 
+    processes = launched_processes()  # before Transformers sets variables of a launcher
+
     def show(result: Any) -> None:
         if is_main_process():
-            print(f"\n{summary(result)}", flush=True)
+            print(f"\n{summary(result)}" + (f"\n\nMeasured in {processes}." if processes else ""), flush=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GridEndWarning)  # the summary reports it

@@ -42,13 +42,16 @@ def run_apply(**arguments: Any) -> None:
     decisions = " and decisions" if thresholds else ""
     print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
     if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):
-        print(f"No threshold reaches the goal for {shown(missing)[1:-1]}: this never gets a yes, or is the answer")
+        if thresholds.get("link") == "softmax":
+            print("No row has an answer, because no threshold of the confidence reached the goal.")
+        else:
+            print(f"No row has a yes to {shown(missing)[1:-1]}, because no threshold reached the goal there.")
 
 
 def add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="put several runs on one page")
     parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
-    parser.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")
+    parser.add_argument("--output", metavar="PAGE", default="report.html", help="a new file [%(default)s]")
     parser.set_defaults(run=run_report)
 
 
@@ -56,12 +59,10 @@ def run_report(folders: list[str], output: str) -> None:
     from ..reports import comparison_page, read_runs, results_table
     from ..reports.markdown_tables import RESULTS_LEGEND
 
-    file = Path(output)
-    if not output or file.is_dir() or (file.exists() and file.suffix not in (".html", ".htm")):
-        raise InputError("output", f"must be a new file, or a page to replace, got {output!r}")
-    verb = "Replaced" if file.exists() else "Written to"
+    if not output or Path(output).exists() or Path(output).is_symlink():
+        raise InputError("output", f"must be a new file, got {output!r}: name another, or remove this one")
     page = comparison_page(folders, output)  # which names the file if one is broken
     runs = [*read_runs(folders).values()]
     print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
     print("\n".join(run.describe() for run in runs))
-    print(f"{verb} {page}")
+    print(f"Written to {page.absolute()}")

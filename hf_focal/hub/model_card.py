@@ -21,7 +21,14 @@ from ..reports.number_format import format_metric, format_number
 from ..reports.report_folder import diagrams_of
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table, prior_shift_sentence
-from ..reports.verdicts import correction_verdict, headline_of, is_better_calibrated, uncorrected_verdict, warnings_of
+from ..reports.verdicts import (
+    correction_verdict,
+    headline_of,
+    is_better_calibrated,
+    remaining_miscalibration,
+    uncorrected_verdict,
+    warnings_of,
+)
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 from ..utils.constants import WEBSITE
 
@@ -50,6 +57,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_FEWEST_OF_BIN = 30  # labels of which a share is named as an example
 _ENVIRONMENT.filters |= {"number": format_number, "sentence": lambda text: f"{text[:1].upper()}{text[1:]}"}
 
 
@@ -169,60 +177,96 @@ def model_card(
     from huggingface_hub import ModelCard
 
     data = data or CardData()
-    fitted, cross_fit, kind = result.temperature, result.fit.cross_fit, model.kind
     config = known_loss(result.loss) if training else None
-    has_options, has_sigmoid = result.data.task == MULTIPLE_CHOICE.name, result.link == "sigmoid"
-    unit, count = unit_of(result.data.task or model.task, unit_of(model.task)), result.pre.get("num_samples", nan)
-    samples = data.samples(count, unit)
-    takes_pairs = model.takes_pairs or bool((result.data.options or {}).get("text_pair_column"))
-    takes_pairs &= model.task == "text-classification"
+    unit = unit_of(result.data.task or model.task, unit_of(model.task))
+    samples = data.samples(result.pre.get("num_samples", nan), unit)
     metadata = _metadata(result, model, data, training, language, license)
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
         result=result,
         model=model,
         data=data,
         training=training,
-        kind=kind,
+        kind=model.kind,
         folded=result.fit.folded is not False,
-        peft_class=kind.peft_class if model.is_adapter else None,
-        example=_PAIR if takes_pairs else kind.example,
-        example_item=_PAIR.removesuffix(_ALL) if takes_pairs else '"A text to classify."',
         unit=unit,
-        unit_of_fit="labels" if has_sigmoid else unit,
-        has_sigmoid=has_sigmoid,
-        label_table=label_table(result) if result.subsets.labels else "",
-        divisor=f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}",
-        has_options=has_options,
-        scoring=_scoring(result) if has_options else "",
-        base_name=_display_name(model.base),
-        data_name=_display_name(data.dataset),
-        fitted_on=_display_name(data.fitted_on) if data.fit_is_file else data.fitted_on,
-        has_count=not isnan(count) and int(count) > 0,
         samples=samples,
+        has_sigmoid=result.link == "sigmoid",
+        has_options=_has_options(result),
         correction=_correction_name(result),
-        verdict=_verdict(result, data, samples, unit),
-        headline=headline_of(result),
-        has_intervals="ece" in result.pre_intervals,
-        names=_names(result),
-        purpose="classification" if result.data.task == "scores" else model.task.replace("-", " "),
+        **_introduction(result, model, data, samples, unit),
+        **_usage(result, model),
+        **_results(result),
+        **_calibration(result, data, unit),
+        **_training(training, config, model.kind),
         limitations=_limitations(result, samples, unit),
-        scaling=scaling_name(result.method) if result.method else "",
-        warnings=warnings_of(result),
-        prior_shift=prior_shift_sentence(result.prior) if result.prior else "",
-        platt=_slopes_and_intercepts(result),
-        serving=_serving_note(result, model.task, kind.generates, has_options),
-        config=config,
-        spec=config and LOSSES[config.name],
-        trainer="FocalSFT" if training and training.is_sft else kind.trainer,
-        table=metrics_table(result),
-        notes=results_notes([result]),
-        calibration=cross_fit,
-        scaled=cross_fit is not None and cross_fit.method not in ("temperature", "none"),
-        figures=[f"report/{name}" for name in diagrams_of(result)],
         citations=citations(_sources(result, config)),
     )
     text = re.sub("\n{3,}", "\n\n", text)
     return ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")
+
+
+def _introduction(result: RunResult, model: CardModel, data: CardData, samples: str, unit: str) -> dict[str, Any]:
+    """Return the template's values for what the model is, and for the verdict; `samples` is escaped."""
+    return {
+        "base_name": _display_name(model.base),
+        "data_name": _display_name(data.dataset),
+        "names": _names(result),
+        "purpose": "classification" if result.data.task == "scores" else model.task.replace("-", " "),
+        "warnings": warnings_of(result),
+        "verdict": _verdict(result, data, samples, unit),
+    }
+
+
+def _usage(result: RunResult, model: CardModel) -> dict[str, Any]:
+    """Return the template's values for the section "Use"."""
+    kind, has_options = model.kind, _has_options(result)
+    takes_pairs = model.takes_pairs or bool((result.data.options or {}).get("text_pair_column"))
+    takes_pairs &= model.task == "text-classification"
+    return {
+        "peft_class": kind.peft_class if model.is_adapter else None,
+        "example": _PAIR if takes_pairs else kind.example,
+        "example_item": _PAIR.removesuffix(_ALL) if takes_pairs else '"A text to classify."',
+        "scoring": _scoring(result) if has_options else "",
+        "serving": _serving_note(result, model.task, kind.generates, has_options),
+    }
+
+
+def _results(result: RunResult) -> dict[str, Any]:
+    """Return the template's values for the section "Results"."""
+    count = result.pre.get("num_samples", nan)
+    return {
+        "headline": headline_of(result),
+        "has_count": not isnan(count) and int(count) > 0,
+        "has_intervals": "ece" in result.pre_intervals,
+        "table": metrics_table(result),
+        "notes": results_notes([result]),
+        "label_table": label_table(result) if result.subsets.labels else "",
+        "figures": [f"report/{name}" for name in diagrams_of(result)],
+    }
+
+
+def _calibration(result: RunResult, data: CardData, unit: str) -> dict[str, Any]:
+    """Return the template's values for the sections "Calibration" and "Temperature"."""
+    fitted, cross_fit = result.temperature, result.fit.cross_fit
+    return {
+        "calibration": cross_fit,
+        "scaled": cross_fit is not None and cross_fit.method not in ("temperature", "none"),
+        "scaling": scaling_name(result.method) if result.method else "",
+        "platt": _slopes_and_intercepts(result),
+        "divisor": f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}",
+        "prior_shift": prior_shift_sentence(result.prior) if result.prior else "",
+        "fitted_on": _display_name(data.fitted_on) if data.fit_is_file else data.fitted_on,
+        "unit_of_fit": "labels" if result.link == "sigmoid" else unit,
+    }
+
+
+def _training(training: Training | None, config: LossConfig | None, kind: Task) -> dict[str, Any]:
+    """Return the template's values for the section "Training"."""
+    return {
+        "config": config,
+        "spec": config and LOSSES[config.name],
+        "trainer": "FocalSFT" if training and training.is_sft else kind.trainer,
+    }
 
 
 def _metadata(
@@ -284,6 +328,11 @@ def _slopes_and_intercepts(result: RunResult) -> list[Any] | None:
     return [part.tolist() for part in np.broadcast_arrays(*Correction.from_dict(cross_fit.correction).dense())]
 
 
+def _has_options(result: RunResult) -> bool:
+    """Return whether the model scored the options of questions."""
+    return result.data.task == MULTIPLE_CHOICE.name
+
+
 def _correction_name(result: RunResult) -> str:
     return "temperature" if result.temperature.is_fitted else result.correction
 
@@ -298,8 +347,10 @@ def _verdict(result: RunResult, data: CardData, samples: str, unit: str) -> str:
             f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
             "it helps on other data."
         )
-    confident = f" {_at_confidence(result)}" if is_better_calibrated(result) else ""
-    return correction_verdict(result, samples, unit) + confident
+    confident = _at_confidence(result) if is_better_calibrated(result) else ""
+    return " ".join(
+        filter(None, [correction_verdict(result, samples, unit), remaining_miscalibration(result), confident])
+    )
 
 
 def _names(result: RunResult) -> list[str]:
@@ -327,16 +378,21 @@ def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
 
 
 def _at_confidence(result: RunResult) -> str:
-    """Say how often the corrected model is right at its most frequent confidence; "" if it has no bins."""
+    """Say how often the corrected model is right at a frequent confidence; "" if it has no bins.
+
+    Labels are mostly absent, so of a sigmoid a probability above a half is taken, if enough labels have one.
+    """
     bins = result.post_bins
     if not len(bins.count) or not bins.count.max() > 0:
         return ""
-    most = int(bins.count.argmax())
-    low, high = (f"{100 * edge:.3g}%" for edge in bins.edges[most : most + 2])
-    mean, right = (f"{100 * side[most]:.1f}%" for side in (bins.confidence, bins.accuracy))
-    if result.link == "sigmoid":
-        return f"Of the labels with a probability from {low} to {high}, {mean} on average, {right} apply."
-    return f"When it is {low} to {high} confident, {mean} on average, it is right {right} of the time."
+    count = bins.count
+    if result.link == "sigmoid" and (likely := np.where(bins.edges[:-1] >= 0.5, count, 0)).max() >= _FEWEST_OF_BIN:
+        count = likely
+    most = int(count.argmax())
+    mean, right = 100 * bins.confidence[most], 100 * bins.accuracy[most]
+    kind = "labels with a probability" if result.link == "sigmoid" else "answers with a confidence"
+    about, outcome = f"{mean:.{0 if mean >= 1 else 1}f}%", "apply" if result.link == "sigmoid" else "are right"
+    return f"For example, of the {int(bins.count[most]):,} {kind} of about {about}, {right:.1f}% {outcome}."
 
 
 def _scoring(result: RunResult) -> str:

@@ -285,7 +285,7 @@ class ClassBalanced(Loss):
             return focal(logits, labels, self.gamma)
         return _weighted_focal(logits, labels, self.gamma, weights)
 
-    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+    def form(self, u: Tensor, statistic: Any, num_classes: int) -> Form:
         """Return the form of the unweighted loss, for `SigmoidLoss`, which multiplies it by the weights."""
         return focal_form(u, self.gamma)
 

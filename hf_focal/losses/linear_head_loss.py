@@ -139,7 +139,7 @@ class _Head(NamedTuple):
         """
         hidden, (weight, bias) = tensors[0], (None if t is None else t.to(self.dtype) for t in tensors[1:])
         assert weight is not None
-        again, values, kind = bool(samples), [], self.loss.second
+        again, values, kind = bool(samples), [], self.loss.statistic_kind
         num_chunks = max(1, -(-len(self.labeled) // self.chunk_size))  # at least one, which may be empty
         parts = zip(self.labeled.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True)
         buffer = None
@@ -151,16 +151,18 @@ class _Head(NamedTuple):
             if not again:
                 into = None if gradients is None else logits
                 sample, _ = statistics(logits, labels, kind, keep=into is not None, buffer=into)
-                form = self.loss.form(sample.u, sample.second, len(weight))
+                form = self.loss.form(sample.u, sample.statistic, len(weight))
                 values.append(form.value)
-                samples.append((sample, form.grad_margin, form.grad_second))  # γ may change before backward
+                samples.append((sample, form.grad_margin, form.grad_statistic))  # γ may change before backward
             if gradients is None:
                 continue
             grad_losses = (grad[labeled].unsqueeze(-1) if isinstance(grad, Tensor) else grad) * self.logit_scale
-            sample, grad_margin, grad_second = samples[i]
-            grad_second = None if grad_second is None else grad_second * grad_losses
+            sample, grad_margin, grad_statistic = samples[i]
+            grad_statistic = None if grad_statistic is None else grad_statistic * grad_losses
             recomputed_from = logits if again else None
-            turn_into_gradient(logits, labels, sample, grad_margin * grad_losses, grad_second, kind, recomputed_from)
+            turn_into_gradient(
+                logits, labels, sample, grad_margin * grad_losses, grad_statistic, kind, recomputed_from
+            )
             if cap_slope is not None:
                 logits.mul_(cap_slope)
             grad_hidden, grad_weight, grad_bias = gradients

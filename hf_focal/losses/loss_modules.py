@@ -58,7 +58,7 @@ def focal_form(u: Tensor, gamma: Any, some_negative: bool = True, p: Tensor | No
     return Form(scale * ce, scale * slope)
 
 
-def _policy_form(u: Tensor, second: Any, num_classes: int, policy: GammaPolicy) -> Form:
+def _policy_form(u: Tensor, statistic: Any, num_classes: int, policy: GammaPolicy) -> Form:
     """Return the form of focal loss with the γ that `policy` chooses for each p."""
     if type(policy) in (ConstantGamma, ScheduledGamma):  # saves computing p
         return focal_form(u, policy(u))
@@ -97,12 +97,12 @@ def label_smoothing(
     Unless α is 0, every target is positive, so a sample with a masked class has loss +inf.
     """
     loss = LabelSmoothing(alpha, convention)  # type: ignore[arg-type]
-    return elementwise_losses(logits, labels, loss.form, loss.second, ignore_index)
+    return elementwise_losses(logits, labels, loss.form, loss.statistic_kind, ignore_index)
 
 
 def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORE_INDEX) -> Tensor:
     """Brier score ``Σ_k (softmax_k - onehot_k)²``; see `focal`."""
-    return elementwise_losses(logits, labels, Brier().form, Brier.second, ignore_index)
+    return elementwise_losses(logits, labels, Brier().form, Brier.statistic_kind, ignore_index)
 
 
 def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
@@ -152,8 +152,8 @@ class CrossEntropyFamily(MarginLoss):
     def __init__(self, policy: GammaPolicy):
         self.policy = policy
 
-    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
-        return _policy_form(u, second, num_classes, self.policy)
+    def form(self, u: Tensor, statistic: Any, num_classes: int) -> Form:
+        return _policy_form(u, statistic, num_classes, self.policy)
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         gamma = self.policy(targets)
@@ -203,7 +203,7 @@ class LabelSmoothing(MarginLoss):
 
     name, summary = "label_smoothing", "cross-entropy against a smoothed target"
     source = "Szegedy et al. 2016; Kapoor 2023"
-    second: ClassVar[str | None] = "mean"
+    statistic_kind: ClassVar[str | None] = "mean"
     alpha: float = option(
         0.05, "share of the target that is spread over the classes, within [0, 1)", always_shown=True
     )
@@ -214,11 +214,11 @@ class LabelSmoothing(MarginLoss):
         known = self.convention in ("torch", "paper")
         require(known, "convention", f"must be 'torch' or 'paper', got {self.convention!r}")
 
-    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+    def form(self, u: Tensor, statistic: Any, num_classes: int) -> Form:
         if self.alpha == 0:  # avoids 0 · inf where classes are masked
             return focal_form(u, 0.0)
         share = self._other_target(num_classes) * (num_classes - 1)
-        return Form(torch.sub(softplus(u), second, alpha=share), torch.sigmoid(u), torch.full_like(u, -share))
+        return Form(torch.sub(softplus(u), statistic, alpha=share), torch.sigmoid(u), torch.full_like(u, -share))
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         targets, ignored = check_soft_targets(logits, targets)
@@ -236,12 +236,12 @@ class Brier(MarginLoss):
     """The squared distance between the probabilities and the one-hot label, summed over the classes (Brier 1950)."""
 
     name, summary, source = "brier", "Σ (softmax - onehot)²", "Brier 1950"
-    second: ClassVar[str | None] = "squares"
+    statistic_kind: ClassVar[str | None] = "squares"
 
-    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
-        # Of a sigmoid head, `second` is 0: (σ(z) - y)² is half of the softmax's sum over two classes.
+    def form(self, u: Tensor, statistic: Any, num_classes: int) -> Form:
+        # Of a sigmoid head, `statistic` is 0: (σ(z) - y)² is half of the softmax's sum over two classes.
         per_square = torch.sigmoid(u).square()
-        value = torch.addcmul(per_square, per_square, second)
+        value = torch.addcmul(per_square, per_square, statistic)
         return Form(value, 2 * torch.sigmoid(-u) * value, per_square)
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -357,15 +357,15 @@ class DualFocal(MarginLoss):
 
     name, summary = "dual_focal", "(1-p+p_j)^γ · -log p, p_j the largest probability below p"
     source = "Tao et al. 2023"
-    second: ClassVar[str | None] = "below"
+    statistic_kind: ClassVar[str | None] = "below"
     gamma: float = option(5.0, "γ, at least 0", always_shown=True)
 
     def __post_init__(self) -> None:
         self.gamma = check_number("gamma", self.gamma, 0)
 
-    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+    def form(self, u: Tensor, statistic: Any, num_classes: int) -> Form:
         ce, p, wrong = softplus(u), torch.sigmoid(-u), torch.sigmoid(u)
-        p_j = p * second.exp()
+        p_j = p * statistic.exp()
         distance = (wrong + p_j).clamp_min(torch.finfo(u.dtype).tiny)
         scale = distance.pow(self.gamma)
         rate = ce.clamp_max(1000.0) / distance * scale * self.gamma

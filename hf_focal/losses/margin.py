@@ -2,8 +2,8 @@
 
 For logits z with label y, ``u = log Σ_{k≠y} exp(z_k) - z_y`` is the log-odds of a wrong answer. So p = σ(-u),
 1 - p = σ(u), and -log p = softplus(u), each without cancellation. A loss is a `Form`: its value and its derivative as
-functions of u and, for some losses, of one more statistic of the sample (`MarginLoss.second`). With q = softmax over
-the classes other than y, this statistic is
+functions of u and, for some losses, of one more statistic of the sample (`MarginLoss.statistic_kind`). With q =
+softmax over the classes other than y, this statistic is
 
     "mean"     mean_{k≠y} z_k - z_y
     "squares"  Σ_{k≠y} q_k²
@@ -38,28 +38,28 @@ _BITS_OF_MINUS_INFINITY = {torch.int32: -(1 << 23), torch.int64: -(1 << 52)}
 
 
 class Form(NamedTuple):
-    """The losses and their derivatives with respect to u and the second statistic: tensors of the shape of u."""
+    """The losses and their derivatives with respect to u and the statistic: tensors of the shape of u."""
 
     value: Tensor
     grad_margin: Tensor
-    grad_second: Tensor | None = None  # None stands for 0
+    grad_statistic: Tensor | None = None  # None stands for 0
 
 
-FormFunction = Callable[[Tensor, Any, int], Form]  # of u, the second statistic or None, and the number of classes
+FormFunction = Callable[[Tensor, Any, int], Form]  # of u, the statistic or None, and the number of classes
 ValueAndGradient = Callable[[Tensor, Any], tuple[Tensor, Tensor]]  # see `with_gradient`
 
 
 class MarginLoss(Loss):
     """A loss whose value for a sample is a function of the margin u and at most one more statistic of its logits.
 
-    Subclasses define `form`. `linear_loss` accepts only such losses. Unless `second` is "below", such a loss also
-    works with sigmoid heads, where u is the logit of the wrong answer.
+    Subclasses define `form`. `linear_loss` accepts only such losses. Unless `statistic_kind` is "below", such a loss
+    also works with sigmoid heads, where u is the logit of the wrong answer.
 
     Attributes:
-        second: the second statistic that `form` needs: "mean", "squares", "below" (see the module), or None.
+        statistic_kind: which statistic `form` needs beside u: "mean", "squares", "below" (see the module), or None.
     """
 
-    second: ClassVar[str | None] = None
+    statistic_kind: ClassVar[str | None] = None
     soft_elementwise: Any = None  # subclasses may define it: the losses (...) for soft targets (..., K)
 
     @classmethod
@@ -67,8 +67,8 @@ class MarginLoss(Loss):
         """Return whether `form` is all there is to the loss: False if a subclass has its own `elementwise`."""
         return cls.elementwise is MarginLoss.elementwise
 
-    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
-        """Return the losses and their derivatives, for float32 (or float64) `u` and `second` of one shape."""
+    def form(self, u: Tensor, statistic: Any, num_classes: int) -> Form:
+        """Return the losses and their derivatives, for float32 (or float64) `u` and `statistic` of one shape."""
         raise NotImplementedError
 
     def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
@@ -78,22 +78,26 @@ class MarginLoss(Loss):
         index, ignored = index_and_ignored(logits, labels)
         if divisor is None:
             divisor = index.numel() if ignored is None else (~ignored).sum()
-        return _losses(logits, index, ignored, self.form, self.second, divisor)
+        return _losses(logits, index, ignored, self.form, self.statistic_kind, divisor)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.soft_elementwise is not None and labels.is_floating_point() and labels.shape == logits.shape:
             return self.soft_elementwise(logits, labels)
-        return elementwise_losses(logits, labels, self.form, self.second)
+        return elementwise_losses(logits, labels, self.form, self.statistic_kind)
 
 
 def elementwise_losses(
-    logits: Tensor, labels: Tensor, form: FormFunction, second: str | None = None, ignore_index: int = IGNORE_INDEX
+    logits: Tensor,
+    labels: Tensor,
+    form: FormFunction,
+    statistic_kind: str | None = None,
+    ignore_index: int = IGNORE_INDEX,
 ) -> Tensor:
     """Return the losses (...) for logits (..., K) and labels (...).
 
-    Where a label is `ignore_index`, loss and gradient are 0. `form` and `second` are as in `MarginLoss`.
+    Where a label is `ignore_index`, loss and gradient are 0. `form` and `statistic_kind` are as in `MarginLoss`.
     """
-    return _losses(logits, *index_and_ignored(logits, labels, ignore_index), form, second, None)
+    return _losses(logits, *index_and_ignored(logits, labels, ignore_index), form, statistic_kind, None)
 
 
 def softplus(u: Tensor, sigmoids: tuple[Tensor, Tensor] | None = None) -> Tensor:
@@ -110,19 +114,19 @@ def _losses(
     index: Tensor,
     ignored: Tensor | None,
     form: FormFunction,
-    second: str | None,
+    statistic_kind: str | None,
     divisor: float | Tensor | None,
 ) -> Tensor:
     """Return the losses (...) for logits (..., K), or, given a divisor, their sum divided by it."""
     if is_traced(logits, index):
-        values = with_gradient(partial(values_and_gradient, form=form, second=second), logits, index)
+        values = with_gradient(partial(values_and_gradient, form=form, statistic_kind=statistic_kind), logits, index)
         values = values if ignored is None else values.masked_fill(ignored, 0.0)
         return values if divisor is None else divide(values.sum(), divisor)
     index, ignored = index.unsqueeze(-1), None if ignored is None else ignored.unsqueeze(-1)
     if logits.ndim == 2:
-        return _Eager.apply(logits, index, ignored, form, second, divisor)
+        return _Eager.apply(logits, index, ignored, form, statistic_kind, divisor)
     flat, ignored = logits.reshape(-1, logits.shape[-1]), None if ignored is None else ignored.reshape(-1, 1)
-    result = _Eager.apply(flat, index.reshape(-1, 1), ignored, form, second, divisor)
+    result = _Eager.apply(flat, index.reshape(-1, 1), ignored, form, statistic_kind, divisor)
     return result.view(logits.shape[:-1]) if divisor is None else result
 
 
@@ -132,12 +136,12 @@ class Statistics(NamedTuple):
     top: Tensor  # max z
     others: Tensor  # Σ_{k≠y} e_k with e_k = exp(z_k - max z), at least the smallest normal number
     u: Tensor
-    second: Tensor | None
-    needed: Tensor | None  # by the gradient of `second`; "squares": Σ e (1 - e) / Σ²; "below": its class
+    statistic: Tensor | None
+    needed: Tensor | None  # by the gradient of `statistic`; "squares": Σ e (1 - e) / Σ²; "below": its class
 
 
 def statistics(
-    logits: Tensor, index: Tensor, second: str | None, keep: bool, buffer: Tensor | None = None
+    logits: Tensor, index: Tensor, statistic_kind: str | None, keep: bool, buffer: Tensor | None = None
 ) -> tuple[Statistics, Tensor | None]:
     """Compute the statistics of logits (N, K) with labels `index` (N, 1) and, if `keep`, the e_k, with 0 at the label.
 
@@ -145,42 +149,42 @@ def statistics(
     """
     tensors = blocks(_BLOCK_ELEMENTS, logits, index, buffer)
     if len(tensors) == 1:
-        sample, e = _block_statistics(logits, index, buffer, second)
+        sample, e = _block_statistics(logits, index, buffer, statistic_kind)
         return sample, e.to(logits.dtype) if keep else None
     if keep and buffer is None:
         buffer = torch.empty_like(logits, memory_format=torch.contiguous_format)
         tensors = blocks(_BLOCK_ELEMENTS, logits, index, buffer)
-    parts = [_block_statistics(z, y, into, second)[0] for z, y, into in tensors]
+    parts = [_block_statistics(z, y, into, statistic_kind)[0] for z, y, into in tensors]
     columns: Any = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
     return Statistics(*columns), buffer
 
 
 def _block_statistics(
-    logits: Tensor, index: Tensor, buffer: Tensor | None, second: str | None
+    logits: Tensor, index: Tensor, buffer: Tensor | None, statistic_kind: str | None
 ) -> tuple[Statistics, Tensor]:
-    second_value = needed = None
+    statistic = needed = None
     dtype = accumulation_dtype(logits)
     limits = torch.finfo(dtype)
     x = logits if logits.dtype == dtype else logits.to(dtype)
     top = x.amax(-1, keepdim=True)
-    if second == "below":  # before the shift, which rounds
-        second_value, needed = _nearest_below(x, x.gather(-1, index))
+    if statistic_kind == "below":  # before the shift, which rounds
+        statistic, needed = _nearest_below(x, x.gather(-1, index))
     e = torch.sub(x, top, out=buffer) if x is logits else x.sub_(top)
     label = e.gather(-1, index)
-    if second == "mean":
-        second_value = (e.scatter_(-1, index, 0.0).sum(-1, keepdim=True) / (logits.shape[-1] - 1)).sub_(label)
+    if statistic_kind == "mean":
+        statistic = (e.scatter_(-1, index, 0.0).sum(-1, keepdim=True) / (logits.shape[-1] - 1)).sub_(label)
         # If the label is masked, u is infinite too, and the loss would be inf - inf.
-        second_value.nan_to_num_(limits.max, limits.max, -math.inf)
+        statistic.nan_to_num_(limits.max, limits.max, -math.inf)
     # The sum leaves out the label, which keeps all digits of 1 - p, however confident the sample is.
     others = _exp_(e).scatter_(-1, index, 0.0).sum(-1, keepdim=True)
     u = others.log().sub_(label)
     others.clamp_min_(limits.tiny)
-    if second == "squares":
-        second_value = torch.linalg.vector_norm(e, dim=-1, keepdim=True).div_(others).square_()
+    if statistic_kind == "squares":
+        statistic = torch.linalg.vector_norm(e, dim=-1, keepdim=True).div_(others).square_()
         needed = torch.addcmul(e, e, e, value=-1).sum(-1, keepdim=True).div_(others).div_(others)
     if buffer is not None and e is not buffer:
         e = buffer.copy_(e)
-    return Statistics(top, others, u, second_value, needed), e
+    return Statistics(top, others, u, statistic, needed), e
 
 
 def _exp_(x: Tensor) -> Tensor:
@@ -216,32 +220,36 @@ def _min(x: Tensor, width: int = 64) -> tuple[Tensor, Tensor]:
 
 
 def _coefficients(
-    sample: Statistics, grad_margin: Tensor, grad_second: Tensor | None, kind: str | None, num_classes: int
+    sample: Statistics,
+    grad_margin: Tensor,
+    grad_statistic: Tensor | None,
+    statistic_kind: str | None,
+    num_classes: int,
 ) -> tuple[Any, ...]:
     """Return linear, label, constant, quadratic, pivot, j, and grad_j, which give the gradient: each (N, 1), or None.
 
     The gradient of z_k is ``e_k · (linear + quadratic · (e_k - pivot)) + constant``, and `label` at the label; class j
-    adds `grad_j`. `grad_margin` and `grad_second` are the derivatives of the result by u and by the second statistic.
+    adds `grad_j`. `grad_margin` and `grad_statistic` are the derivatives of the result by u and by the statistic.
     """
     # The derivative of u is q_k = e_k / Σ e, and -1 at the label.
     others, linear, label = sample.others, grad_margin / sample.others, -grad_margin
-    if grad_second is None:
+    if grad_statistic is None:
         return linear, label, None, None, None, None, None
     constant = quadratic = pivot = j = grad_j = None
-    if kind == "squares":
+    if statistic_kind == "squares":
         # d Σq² / dz_k = 2 q_k (q_k - Σq²). Where one class dominates, this difference cancels; measured from
         # the largest q_k, 1/Σe, it does not: q_k - Σq² = (e_k - 1) / Σe + Σ e (1-e) / (Σe)².
-        squares: Any = sample.second
+        squares: Any = sample.statistic
         spread: Any = sample.needed
-        factor, dominated = 2 * grad_second / others, squares + squares > 1 / others
+        factor, dominated = 2 * grad_statistic / others, squares + squares > 1 / others
         linear = linear + factor * torch.where(dominated, spread, -squares)
         quadratic, pivot = factor / others, dominated.to(others.dtype)
     else:
-        label = label - grad_second
-        if kind == "mean":
-            constant = grad_second / (num_classes - 1)
+        label = label - grad_statistic
+        if statistic_kind == "mean":
+            constant = grad_statistic / (num_classes - 1)
         else:
-            j, grad_j = sample.needed, grad_second
+            j, grad_j = sample.needed, grad_statistic
     return linear, label, constant, quadratic, pivot, j, grad_j
 
 
@@ -250,15 +258,15 @@ def turn_into_gradient(
     index: Tensor,
     sample: Statistics,
     grad_margin: Tensor,
-    grad_second: Tensor | None,
-    kind: str | None,
+    grad_statistic: Tensor | None,
+    statistic_kind: str | None,
     logits: Tensor | None = None,
 ) -> None:
     """Replace the e_k in `buffer` (N, K) with the gradient with respect to the logits; see `_coefficients`.
 
     If `logits` are given, which may be `buffer`, compute the e_k from them.
     """
-    coefficients = _coefficients(sample, grad_margin, grad_second, kind, buffer.shape[-1])
+    coefficients = _coefficients(sample, grad_margin, grad_statistic, statistic_kind, buffer.shape[-1])
     dtype = sample.top.dtype
     tensors = blocks(_BLOCK_ELEMENTS, buffer, index, logits, sample.top, *coefficients)
     for target, y, z, top, linear, label, constant, quadratic, pivot, j, grad_j in tensors:
@@ -294,14 +302,14 @@ class _Eager(torch.autograd.Function):
         index: Tensor,
         ignored: Tensor | None,
         form: FormFunction,
-        second: str | None,
+        statistic_kind: str | None,
         divisor: float | Tensor | None,
     ) -> Tensor:
         needs_grad = ctx.needs_input_grad[0]
         # float16 has too few digits for small e_k, which a gradient scaler's factor makes large: compute them again.
         keep = needs_grad and logits.dtype != torch.float16
-        sample, buffer = statistics(logits, index, second, keep)
-        values, grad_margin, grad_second = form(sample.u, sample.second, logits.shape[-1])
+        sample, buffer = statistics(logits, index, statistic_kind, keep)
+        values, grad_margin, grad_statistic = form(sample.u, sample.statistic, logits.shape[-1])
         if divisor is not None:
             divisor = at_least_1(divisor, values)
             if values.is_cpu and not isinstance(divisor, Tensor):  # on CPUs, dividing by a number takes twice as long
@@ -309,29 +317,32 @@ class _Eager(torch.autograd.Function):
         if needs_grad:
             # `save_for_backward` takes a microsecond per tensor; those that no caller can change do not need it.
             ctx.save_for_backward(logits)
-            ctx.buffer, ctx.saved = buffer, (index, ignored, sample, form, second, divisor, grad_margin, grad_second)
+            ctx.buffer, ctx.saved = (
+                buffer,
+                (index, ignored, sample, form, statistic_kind, divisor, grad_margin, grad_statistic),
+            )
         values = values if ignored is None else values.masked_fill(ignored, 0.0)
         return values.squeeze(-1) if divisor is None else values.sum() / divisor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (logits,) = ctx.saved_tensors
-        index, ignored, sample, form, second, divisor, grad_margin, grad_second = ctx.saved
+        index, ignored, sample, form, statistic_kind, divisor, grad_margin, grad_statistic = ctx.saved
         grad = grad.unsqueeze(-1) if divisor is None else grad / divisor
         grad = grad if ignored is None else grad.masked_fill(ignored, 0.0)
         if torch.is_grad_enabled():  # create_graph=True
-            gradient = grad * values_and_gradient(logits, index.squeeze(-1), form, second)[1]
+            gradient = grad * values_and_gradient(logits, index.squeeze(-1), form, statistic_kind)[1]
             return gradient.to(logits.dtype), None, None, None, None, None
         gradient, ctx.buffer, logits_again = ctx.buffer, None, None
         if gradient is None:
             gradient, logits_again = torch.empty_like(logits, memory_format=torch.contiguous_format), logits
-        grad_second = None if grad_second is None else grad_second * grad
-        turn_into_gradient(gradient, index, sample, grad_margin * grad, grad_second, second, logits_again)
+        grad_statistic = None if grad_statistic is None else grad_statistic * grad
+        turn_into_gradient(gradient, index, sample, grad_margin * grad, grad_statistic, statistic_kind, logits_again)
         return gradient, None, None, None, None, None
 
 
 def values_and_gradient(
-    logits: Tensor, index: Tensor, form: FormFunction, second: str | None
+    logits: Tensor, index: Tensor, form: FormFunction, statistic_kind: str | None
 ) -> tuple[Tensor, Tensor]:
     """Compute losses (...) and their gradient (..., K) with respect to the logits (..., K), with plain operations."""
     z, index, num_classes = logits.to(accumulation_dtype(logits)), index.unsqueeze(-1), logits.shape[-1]
@@ -341,22 +352,22 @@ def values_and_gradient(
     e = shifted.exp().scatter(-1, index, 0.0)
     others = e.sum(-1, keepdim=True).clamp_min(limits.tiny)
     u = others.log() - label
-    second_value = needed = None
-    if second == "mean":
-        second_value = shifted.scatter(-1, index, 0.0).sum(-1, keepdim=True) / (num_classes - 1) - label
-        second_value = second_value.clamp_max(limits.max)
-    elif second == "squares":
-        second_value = (e / others).square().sum(-1, keepdim=True)
+    statistic = needed = None
+    if statistic_kind == "mean":
+        statistic = shifted.scatter(-1, index, 0.0).sum(-1, keepdim=True) / (num_classes - 1) - label
+        statistic = statistic.clamp_max(limits.max)
+    elif statistic_kind == "squares":
+        statistic = (e / others).square().sum(-1, keepdim=True)
         needed = (e - e * e).sum(-1, keepdim=True) / others / others
-    elif second == "below":
+    elif statistic_kind == "below":
         below = z < z.gather(-1, index)  # not of `shifted`, which is rounded
         needed = z.masked_fill(~below, -math.inf).argmax(-1, keepdim=True)
-        second_value = torch.where(below.any(-1, keepdim=True), z.gather(-1, needed) - z.gather(-1, index), -math.inf)
+        statistic = torch.where(below.any(-1, keepdim=True), z.gather(-1, needed) - z.gather(-1, index), -math.inf)
     # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
-    outputs: Any = tuple(form(u, second_value, num_classes))
-    value, grad_margin, grad_second = outputs
-    sample = Statistics(label, others, u, second_value, needed)
-    coefficients = _coefficients(sample, grad_margin, grad_second, second, num_classes)
+    outputs: Any = tuple(form(u, statistic, num_classes))
+    value, grad_margin, grad_statistic = outputs
+    sample = Statistics(label, others, u, statistic, needed)
+    coefficients = _coefficients(sample, grad_margin, grad_statistic, statistic_kind, num_classes)
     linear, at_label, constant, quadratic, pivot, j, grad_j = coefficients
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
     gradient = gradient if constant is None else gradient + constant

@@ -28,7 +28,7 @@ _BLOCK_ELEMENTS = (1 << 17, 1 << 24)
 
 def has_sigmoid(loss: type[Loss]) -> bool:
     has_own_gradient = issubclass(loss, MarginLoss) and not loss.is_only_form()
-    return hasattr(loss, "form") and getattr(loss, "second", None) != "below" and not has_own_gradient
+    return hasattr(loss, "form") and getattr(loss, "statistic_kind", None) != "below" and not has_own_gradient
 
 
 class SigmoidLoss(Loss):
@@ -121,10 +121,10 @@ class SigmoidLoss(Loss):
         z = logits.to(accumulation_dtype(logits))
         y, sign, unknown = _read_labels(labels, z.dtype)
         u = z * sign
-        kind = getattr(self.entry_loss, "second", None)
-        second = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
-        value, grad_margin, grad_second = self.entry_loss.form(u, second, 2)
-        grad_u = grad_margin + grad_second if kind == "mean" and grad_second is not None else grad_margin
+        kind = getattr(self.entry_loss, "statistic_kind", None)
+        statistic = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
+        value, grad_margin, grad_statistic = self.entry_loss.form(u, statistic, 2)
+        grad_u = grad_margin + grad_statistic if kind == "mean" and grad_statistic is not None else grad_margin
         if weights is not None:
             factor = torch.mul(y, weights[1]).add_(weights[0])
             value, sign = value * factor, factor.mul_(sign)

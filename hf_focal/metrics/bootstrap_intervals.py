@@ -19,8 +19,9 @@ sample or the answers to a question, whole rows are drawn: the numbers are then 
 rows' sums. Neither needs more than one pass over the samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ from .metric_table import METRICS
 
 # Absolute value, sign, and standard error of each cell's gap, each (C,).
 Hypotheses = tuple[np.ndarray, np.ndarray, np.ndarray]
-Error = Callable[[np.ndarray, np.ndarray], np.ndarray]  # `Metric.binned`
+Bins = tuple[np.ndarray, np.ndarray]  # the number of entries and the sum of their gaps, both (..., M)
+Error = Callable[[np.ndarray, np.ndarray], np.ndarray]  # `Metric.binned`, of such bins
+Test = Callable[[str, np.ndarray], bool]  # whether the errors (R,) of a name pass
 
 _STEPS = 14  # of a bisection: an end is off by a few thousandths of a standard error
 _LOWEST = -8.0  # the smallest τ: no gap is found to be so many standard errors larger than the observed one
@@ -46,14 +49,15 @@ class Resamples:
 
     `count`, `confidence`, and `rate`, (C,), are the cells' sizes, mean confidences, and shares of hits. `design`,
     (C,), is the variance of the hits relative to that of independent entries. `shares`, (M, C), says which share of a
-    cell belongs to each bin. `drawn`, (R, C), is how many entries are drawn, and `noise`, (R, C), is standard normal.
+    cell belongs to each bin; None if each cell is a bin. `drawn`, (R, C), is how many entries are drawn, and `noise`,
+    (R, C), is standard normal.
     """
 
     count: np.ndarray
     confidence: np.ndarray
     rate: np.ndarray
     design: np.ndarray
-    shares: np.ndarray
+    shares: np.ndarray | None
     drawn: np.ndarray
     noise: np.ndarray
 
@@ -61,7 +65,7 @@ class Resamples:
     def from_entries(
         cls,
         starts: np.ndarray,
-        shares: np.ndarray,
+        shares: np.ndarray | None,
         confidence: np.ndarray,
         hits: np.ndarray,
         rows: np.ndarray | None,
@@ -97,7 +101,7 @@ class Resamples:
         count: np.ndarray,
         confidence: np.ndarray,
         rate: np.ndarray,
-        shares: np.ndarray,
+        shares: np.ndarray | None,
         num_resamples: int,
         generator: np.random.Generator,
     ) -> "Resamples":
@@ -108,7 +112,7 @@ class Resamples:
 
     @classmethod
     def from_sums(
-        cls, sums: np.ndarray, shares: np.ndarray, num_resamples: int, generator: np.random.Generator
+        cls, sums: np.ndarray, shares: np.ndarray | None, num_resamples: int, generator: np.random.Generator
     ) -> "Resamples":
         """Summarize cells, (3, C), of independent entries: their number, sum of confidences, and hits."""
         count, confidence, hits = sums
@@ -126,49 +130,77 @@ class Resamples:
         size, sign, error = hypotheses
         return np.clip(sign * np.maximum(size - tau * error, 0), self.confidence - 1, self.confidence)
 
-    def errors(self, error: Error, gap: np.ndarray) -> np.ndarray:
-        """Compute an error, (R,), of resamples whose true gaps are `gap`, (C,)."""
+    @cached_property
+    def _drawn_bins(self) -> np.ndarray:
+        return self._per_bin(self.drawn)
+
+    @cached_property
+    def _confidences(self) -> np.ndarray:
+        return self.drawn * self.confidence
+
+    @cached_property
+    def _skewness(self) -> np.ndarray:
+        return self.noise**2 - 1
+
+    def draw(self, gap: np.ndarray) -> Bins:
+        """Draw resamples whose true gaps are `gap`, (C,): the entries and the sum of gaps of each bin, (R, M)."""
         rate = self.confidence - gap
-        variance = self.drawn * np.clip(rate * (1 - rate), 0, None)
+        variance = self.drawn * np.maximum(rate * (1 - rate), 0)
         lumps = np.sqrt(self.design / np.maximum(variance, 0.1))  # 1/√variance is the skewness of a Poisson variable
-        noise = self.noise + (1 - 2 * rate) * lumps / 6 * (self.noise**2 - 1)
+        noise = self.noise + (1 - 2 * rate) * lumps / 6 * self._skewness
         hits = np.rint(self.drawn * rate + np.sqrt(variance * self.design) * noise)
-        return self._error_of_bins(error, self.drawn, self.drawn * self.confidence - np.clip(hits, 0, self.drawn))
+        hits = np.minimum(np.maximum(hits, 0), self.drawn)
+        return self._drawn_bins, self._per_bin(self._confidences - hits)
 
-    def true_error(self, error: Error, gap: np.ndarray) -> float:
-        return float(self._error_of_bins(error, self.count, self.count * gap))
+    def true_bins(self, gap: np.ndarray) -> Bins:
+        return self._per_bin(self.count), self._per_bin(self.count * gap)
 
-    def _error_of_bins(self, error: Error, count: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        return error(count @ self.shares.T, gap @ self.shares.T)
+    def _per_bin(self, cells: np.ndarray) -> np.ndarray:
+        return cells if self.shares is None else cells @ self.shares.T
 
-    def interval(self, error: Error, tail: float) -> tuple[float, float]:
-        """Return the smallest and the largest error that the tests, at level `tail`, do not reject."""
+    def intervals(self, errors: Mapping[str, Error], tail: float) -> dict[str, tuple[float, float]]:
+        """Return the smallest and the largest value of each error that the tests, at level `tail`, do not reject."""
         paths = [self.hypotheses(), self.hypotheses(flip=True)]
         size, _, deviation = paths[0]
-        last = float((size / deviation).max()) + 1e-9
-        seen = self.true_error(error, self.gap(0, paths[0]))
-        calibrated = self.errors(error, np.zeros_like(size))
-        low = 0.0
-        if _share_up_to(-calibrated, -seen) < tail:
-            tau = self._last(error, paths[0], last, lambda errors: _share_up_to(-errors, -seen) >= tail)
-            low = self.true_error(error, self.gap(tau, paths[0]))
+        seen = {name: float(error(*self.true_bins(self.gap(0, paths[0])))) for name, error in errors.items()}
+        bins = self.draw(np.zeros_like(size))
+        calibrated = {name: error(*bins) for name, error in errors.items()}
         # An error below those of most calibrated models is luck, and says no more about the true error.
-        least = max(seen, float(np.quantile(calibrated, _LUCK)))
-        highs = []
-        for path in paths:
-            tau = self._last(error, path, last, lambda errors: _share_up_to(errors, least) < tail)
-            highs.append(self.true_error(error, self.gap(tau, path)))
-        return low, max(highs)
+        least = {name: max(seen[name], float(np.quantile(calibrated[name], _LUCK))) for name in errors}
 
-    def _last(self, error: Error, path: Hypotheses, last: float, accepted: Callable[[np.ndarray], bool]) -> float:
-        """Return the largest τ at which `accepted` of the errors is true, given that it is true below it."""
-        low, high = _LOWEST, last
+        def small_enough(name: str, values: np.ndarray) -> bool:
+            return _share_up_to(-values, -seen[name]) >= tail
+
+        def large_enough(name: str, values: np.ndarray) -> bool:
+            return _share_up_to(values, least[name]) < tail
+
+        too_large = [name for name in errors if not small_enough(name, calibrated[name])]
+        searches = [
+            (paths[0], [(name, small_enough) for name in too_large] + [(name, large_enough) for name in errors]),
+            (paths[1], [(name, large_enough) for name in errors]),
+        ]
+        last = float((size / deviation).max()) + 1e-9
+        ends: dict[str, list[float]] = {name: [] for name in errors}
+        for path, tests in searches:
+            for (name, _), tau in zip(tests, self._last(errors, path, last, tests), strict=True):
+                ends[name].append(float(errors[name](*self.true_bins(self.gap(tau, path)))))
+        return {name: (values[0] if name in too_large else 0.0, max(values[-2:])) for name, values in ends.items()}
+
+    def _last(
+        self, errors: Mapping[str, Error], path: Hypotheses, last: float, tests: Sequence[tuple[str, Test]]
+    ) -> list[float]:
+        """Return the largest τ at which each test accepts its error, given that it does so below it.
+
+        The bisections advance together, because those at the same τ share its resamples.
+        """
+        low, high = [_LOWEST] * len(tests), [last] * len(tests)
         for _ in range(_STEPS):
-            middle = (low + high) / 2
-            if accepted(self.errors(error, self.gap(middle, path))):
-                low = middle
-            else:
-                high = middle
+            middles = [(low[index] + high[index]) / 2 for index in range(len(tests))]
+            for tau in set(middles):
+                bins = self.draw(self.gap(tau, path))
+                for index, (name, accepts) in enumerate(tests):
+                    if middles[index] == tau:
+                        (low if accepts(name, errors[name](*bins)) else high)[index] = tau
         return low
 
 
@@ -194,7 +226,7 @@ def error_intervals(
     """
     arguments: Any = confidence, hits, rows, num_resamples, generator
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
-    equal_width = Resamples.from_entries(starts, np.eye(len(starts)), *arguments)
+    equal_width = Resamples.from_entries(starts, None, *arguments)
     equal_mass = Resamples.from_entries(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
     return _intervals(equal_width, equal_mass, level)
 
@@ -214,7 +246,7 @@ def error_intervals_of_sums(
     equal-mass bins have no interval.
     """
     bins = bins[:, bins[0] > 0]
-    equal_width = Resamples.from_sums(bins, np.eye(bins.shape[1]), num_resamples, generator)
+    equal_width = Resamples.from_sums(bins, None, num_resamples, generator)
     if groups is None:
         return _intervals(equal_width, None, level)
     ends = groups[0].cumsum().astype(np.int64)
@@ -225,12 +257,13 @@ def error_intervals_of_sums(
 
 
 def _intervals(equal_width: Resamples, equal_mass: Resamples | None, level: float) -> dict[str, tuple[float, float]]:
-    intervals = {}
-    for key, metric in METRICS.items():
-        resamples = equal_mass if metric.equal_mass else equal_width
-        if metric.binned and resamples is not None:
-            intervals[key] = resamples.interval(metric.binned, (1 - level) / 2)
-    return intervals
+    intervals: dict[str, tuple[float, float]] = {}
+    for equal_mass_bins, resamples in ((False, equal_width), (True, equal_mass)):
+        if resamples is not None:
+            binned = {key: metric.binned for key, metric in METRICS.items() if metric.binned}
+            errors = {key: error for key, error in binned.items() if METRICS[key].equal_mass == equal_mass_bins}
+            intervals |= resamples.intervals(errors, (1 - level) / 2)
+    return {key: intervals[key] for key in METRICS if key in intervals}
 
 
 def _equal_mass_cells(ties: np.ndarray, size: int, num_bins: int) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ from ..validation import Array, check_confidences, check_count
 from .bins import add_classwise_gaps, bin_index, bin_sums, binned_error, equal_mass_bounds
 from .kernel_smoothing import smooth_error
 from .packed_samples import concatenate, pack, sum_ties
-from .sample_scores import read_samples
+from .sample_scores import sample_blocks
 from .selective_prediction import RiskCoverageCurve
 
 # Errors of bins from `count` and `gap`, both (..., M): the number of samples in each bin, and the sum of their
@@ -162,7 +162,7 @@ def classwise_calibration_error(
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     check_count("num_bins", num_bins)
-    num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
+    num_classes, blocks = sample_blocks(inputs, logits, labels, ignore_index)
     gaps, size = torch.zeros(num_classes, num_bins, dtype=torch.float64), 0
     for block in blocks:
         gaps = gaps.to(block.labels.device)
@@ -259,7 +259,7 @@ def _confidences_and_hits(inputs: str, scores: Array, labels: Array, ignore_inde
     """Return the confidences (N,) and hits (N,) of all samples, on the CPU."""
     if inputs == "confidences":
         return check_confidences(scores, labels, ignore_index, ("confidences", "labels"))
-    _, blocks = read_samples(inputs, scores, labels, ignore_index)
+    _, blocks = sample_blocks(inputs, scores, labels, ignore_index)
     none = torch.empty(0), torch.empty(0, dtype=torch.bool)
     confidence, correct = zip(none, *((block.confidence.cpu(), block.correct.cpu()) for block in blocks), strict=True)
     return torch.cat(confidence), torch.cat(correct)
@@ -270,12 +270,12 @@ def _tie_sums(inputs: str, scores: Array, labels: Array, ignore_index: int) -> n
     if inputs == "confidences":
         confidence, correct = check_confidences(scores, labels, ignore_index, ("confidences", "labels"))
         return sum_ties(pack(1 - confidence.double(), correct))
-    _, blocks = read_samples(inputs, scores, labels, ignore_index)
+    _, blocks = sample_blocks(inputs, scores, labels, ignore_index)
     return sum_ties(concatenate([pack(block.uncertainty.cpu(), block.correct.cpu()) for block in blocks]))
 
 
 def _mean(statistic: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
-    _, blocks = read_samples(inputs, scores, labels, ignore_index)
+    _, blocks = sample_blocks(inputs, scores, labels, ignore_index)
     total, size = 0.0, 0
     for block in blocks:
         total += float(getattr(block, statistic).sum(dtype=torch.float64))

@@ -25,7 +25,7 @@ from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliabilit
 from .metric_table import binned_errors, ranked_errors
 from .packed_samples import concatenate, histogram_sums, pack, sum_ties, tie_starts, unpack, unpack_confidences
 from .ranking import auroc
-from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
+from .sample_scores import ConfidenceBlock, SampleBlock, sample_blocks
 from .selective_prediction import RiskCoverageCurve, log_odds
 
 # What is summed over the samples, separately over incorrect and correct ones.
@@ -126,7 +126,8 @@ class CalibrationMetrics(BatchBuffer):
     link = "softmax"
 
     def __new__(cls, *_: Any, link: str | None = None, **__: Any) -> "CalibrationMetrics":
-        classes = BY_LINK if cls is CalibrationMetrics else {cls.link: cls}
+        """Create the accumulator of the link, a `LabelMetrics` for a sigmoid; a subclass has one link only."""
+        classes = ACCUMULATOR_OF_LINK if cls is CalibrationMetrics else {cls.link: cls}
         if link not in (None, *classes):
             raise InputError("link", f"must be {' or '.join(map(repr, classes))}, got {link!r}")
         return super().__new__(classes.get(link or cls.link, cls))
@@ -213,7 +214,7 @@ class CalibrationMetrics(BatchBuffer):
         batch = CalibrationMetrics(**{name: getattr(self, name) for name in _SETTINGS})
         evidence = batch._measured.evidence
         evidence.nats = min(0.0, self._measured.evidence.nats)  # known logits are not checked again
-        num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, evidence)
+        num_classes, blocks = sample_blocks(inputs, scores, labels, self.ignore_index, evidence)
         batch._measured.num_classes = num_classes
         batch._add(blocks, num_classes)
         (self._measured.evidence + evidence).refuse("use update_from_probabilities")
@@ -476,7 +477,8 @@ class CalibrationMetrics(BatchBuffer):
         return concatenate(self._state.packed)
 
 
-BY_LINK = {"softmax": CalibrationMetrics}  # `LabelMetrics` adds itself
+# What `CalibrationMetrics(link=...)` creates; the module of `LabelMetrics`, which derives from it, adds that class.
+ACCUMULATOR_OF_LINK = {"softmax": CalibrationMetrics}
 
 
 def macro_recall(confusion: np.ndarray) -> float:

@@ -148,7 +148,7 @@ class SampleBlock:
             inside[samples] = ((scores > label_score) | ((scores == label_score) & earlier)).sum(1) < rank
 
 
-def read_samples(
+def sample_blocks(
     inputs: str, scores: Array, labels: Array, ignore_index: int, evidence: ProbabilityEvidence | None = None
 ) -> tuple[int, Iterator[SampleBlock]]:
     """Return the number of classes and the samples in blocks, without the samples with label `ignore_index`.

@@ -11,7 +11,7 @@ from .batch_buffer import is_on_host
 from .bins import bin_index, bin_sums
 from .kernel_smoothing import SmoothReliability
 from .metric_table import binned_errors, ranked_errors
-from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
+from .metrics_accumulator import ACCUMULATOR_OF_LINK, CalibrationMetrics, ReliabilityBins, check_clusters
 from .packed_samples import pack, sum_ties, tie_starts, unpack
 from .ranking import auroc, average_precision
 from .selective_prediction import RiskCoverageCurve
@@ -261,4 +261,4 @@ def _mean(values: np.ndarray) -> float:
     return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
 
-BY_LINK["sigmoid"] = LabelMetrics
+ACCUMULATOR_OF_LINK["sigmoid"] = LabelMetrics

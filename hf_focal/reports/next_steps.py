@@ -1,13 +1,17 @@
 """What to do with a measured model, as commands that name the user's own files."""
 
+import itertools
+import math
+import os
 import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..calibration.calibration_fit import ALREADY_CALIBRATED
+from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..tasks.file_formats import is_file
+from ..utils.constants import FEWEST_RECOMMENDED
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
@@ -16,6 +20,11 @@ _OF_EVALUATE = (
     *("split", "coverage", "threshold_dataset", "threshold_split", "threshold_scores", "reference"),
     *("output", "save_scores"),
 )
+_CLASSIFIERS = ("text-classification", "image-classification", "audio-classification", "label-words")
+# What a threshold's reason says of the precision that the data can show.
+_PROVABLE = re.compile(r"a precision of ([\d.]+)% can be shown")
+_COST_HINT = "`--cost 1,5` in its place, if a miss costs five times as much as a false alarm"
+_NUMBERS = ("cost", "new_prior")  # arguments that are numbers with commas between them
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 
 
@@ -39,8 +48,9 @@ def next_steps(result: RunResult, arguments: Mapping[str, Any] | None = None, fo
         rerun, data_note = _from_evaluate(arguments)
     else:
         rerun = {key: value for key, value in arguments.items() if key not in ("push_to_hub", "private")}
-        rerun, data_note = rerun | {"output": _new_name(arguments)}, ""
+        rerun, data_note = rerun | {"output": _new_name(arguments, arguments.get("output"))}, ""
     steps = _steps_against_majority(result, rerun, data_note)
+    steps += _steps_without_threshold(result, rerun)
     if evaluated:
         steps += _steps_after_evaluate(result, rerun, data_note)
     else:
@@ -91,7 +101,11 @@ def _steps_after_evaluate(result: RunResult, rerun: dict[str, Any], data_note: s
 def _steps_after_calibrate(result: RunResult, arguments: Mapping[str, Any], rerun: dict[str, Any]) -> list[str]:
     task, output, repository = result.data.task, arguments.get("output"), arguments.get("push_to_hub")
     if result.method is None:
-        return [f"use the model without a correction: {ALREADY_CALIBRATED}"]
+        fit = result.fit.cross_fit
+        if fit is not None and fit.reason and is_too_few(fit.num_samples):
+            return [f"fit a correction to at least {FEWEST_RECOMMENDED} samples: {reason_for_none(fit.num_samples)}"]
+        reason = f": {reason_for_none(fit.num_samples)}" if fit is not None and fit.reason else ""
+        return [f"use the model without a correction{reason}"]
     if not result.has_own_test_data:
         name = "test_scores" if task == "scores" else "test_dataset"
         measuring = command("calibrate", rerun | {name: "test.csv"})
@@ -101,20 +115,39 @@ def _steps_after_calibrate(result: RunResult, arguments: Mapping[str, Any], reru
     if output is None and repository is None:
         return [f"save the result: `{command('calibrate', rerun)}`"]
     is_folded = result.fit.folded is not False
-    return _uses(str(repository or output), task, "onnx" in arguments, repository is not None, is_folded)
+    has_decisions = result.thresholds is not None and not result.thresholds.is_empty
+    return _uses(
+        str(repository or output), task, "onnx" in arguments, repository is not None, is_folded, has_decisions
+    )
+
+
+def _steps_without_threshold(result: RunResult, rerun: dict[str, Any]) -> list[str]:
+    """Return what to do if no label got a threshold; [] if one did, or if none was asked for."""
+    if result.thresholds is None or not result.thresholds.is_empty:
+        return []
+    reasons = [label.reason or "" for label in result.thresholds.labels]
+    shown = [float(found[1]) for reason in reasons if (found := _PROVABLE.search(reason))]
+    if shown:
+        lower = command("calibrate", rerun | {"precision": math.floor(max(shown)) / 100})
+        return [f"no threshold reaches the goal; ask for a precision that these data can show: `{lower}`"]
+    if any("cost" in reason for reason in reasons):
+        return ["at these costs, no threshold is better than always no: check the costs"]
+    return ["no threshold reaches the goal: choose it on more labeled data, or ask for less"]
 
 
 def _steps_to_threshold(result: RunResult, rerun: dict[str, Any], shows_command: bool) -> list[str]:
     """Return how to choose a threshold of a classifier. `shows_command` is whether an earlier step has its command."""
-    if result.data.task not in ("text-classification", "image-classification") or result.thresholds is not None:
+    is_classifier = result.data.task in _CLASSIFIERS or (result.data.task == "scores" and "brier" in result.pre)
+    if not is_classifier or result.thresholds is not None:
         return []
     # A precision would not hold after a prior shift.
     goal = "recall" if result.prior else "precision"
     aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"
+    cost = f"; or {_COST_HINT}" if result.link == "sigmoid" and not result.prior else ""
     if shows_command:
-        return [f"{aim}, add it to this command: `--precision 0.9`"]
+        return [f"{aim}, add it to this command: `--{goal} 0.9`{cost}"]
     if goal == "precision" or result.link == "sigmoid":
-        return [f"{aim}, choose a threshold: `{command('calibrate', rerun | {goal: 0.9})}`"]
+        return [f"{aim}, choose a threshold: `{command('calibrate', rerun | {goal: 0.9})}`{cost}"]
     return []
 
 
@@ -139,7 +172,7 @@ def threshold_command(
         first = [name for name in ("scores", "model", "dataset", "split") if name in choosing]
         choosing = {name: choosing[name] for name in first} | choosing
     elif "output" in choosing:
-        choosing["output"] = _new_name(arguments)
+        choosing["output"] = _new_name(arguments, arguments["output"])
     return goal, command("calibrate" if calibrated else "evaluate", choosing)
 
 
@@ -149,11 +182,21 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
     for key, value in arguments.items():
         if value is None or value is False:
             continue
+        if value is True:
+            words.append(f"--{key}")
+            continue
         values = [f"{old}={new}" for old, new in value.items()] if isinstance(value, Mapping) else [str(value)]
         if isinstance(value, tuple | list):
-            values = [",".join(map(str, value))]
-        words += [] if key == "model" else [f"--{key}"]
-        words += [] if value is True else values
+            texts = (f"{item:.15g}" for item in value) if key in _NUMBERS else map(str, value)
+            values = [",".join(texts)]
+        if key in ("prompt", "system"):  # whose line breaks the parser reads as backslash and n
+            values = [values[0].replace("\n", "\\n")]
+        if key == "model":
+            words += values
+        elif values[0].startswith("-"):  # which would be read as an option
+            words.append(f"--{key}={values[0]}")
+        else:
+            words += [f"--{key}", *values]
     return shlex.join(["hf-focal", name, *words])
 
 
@@ -165,7 +208,7 @@ def _threshold_of_rarer_class(result: RunResult, recall_command: str, data_note:
     # Of a model with one logit, the command's threshold is for the second class.
     if result.link == "sigmoid" and balance and names and names[0] == balance.majority:
         # A precision would not hold after a prior shift.
-        alternative = "" if result.prior else "; or `--precision 0.9` in the place of `--recall 0.8`"
+        alternative = "" if result.prior else f"; or `--precision 0.9`, or {_COST_HINT}"
         return f"{reason}: `{recall_command}`{data_note}{alternative}"
     return (
         f"{reason}: `fit_thresholds(p.double().logit(eps=1e-12), y, recall=0.8)`, or `precision=0.9`, where p is its "
@@ -190,19 +233,29 @@ def _from_evaluate(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return first | rest, ", where held_out.csv has labeled data that the model was not trained on"
 
 
-def _new_name(arguments: Mapping[str, Any]) -> str:
-    """Return the name of a folder that is neither the model's nor the output's."""
+def _new_name(arguments: Mapping[str, Any], output: Any = None) -> str:
+    """Return the name of a folder that is new, and neither the model's nor the output's: `output` with a number."""
     taken = {Path(str(arguments[key])) for key in ("model", "output") if arguments.get(key)}
-    return next(name for name in ("calibrated", "calibrated_2", "calibrated_3") if Path(name) not in taken)
+    base, number = str(output or "calibrated").rstrip("/"), 1
+    if numbered := re.fullmatch(r"(.+)_(\d{1,2})", base):
+        base, number = numbered[1], int(numbered[2])
+    names = (base if count == 1 else f"{base}_{count}" for count in itertools.count(number))
+    return next(name for name in names if Path(name) not in taken and not os.path.exists(name))
 
 
-def _uses(output: str, task: str | None, onnx: bool, published: bool, is_folded: bool) -> list[str]:
-    """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`."""
+def _uses(
+    output: str, task: str | None, onnx: bool, published: bool, is_folded: bool, has_decisions: bool
+) -> list[str]:
+    """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`.
+
+    `has_decisions` is whether a label has a threshold.
+    """
     if task == "scores":
         correct = shlex.join(
             ["hf-focal", "apply", f"{output}/correction.json", "new.csv", "--output", "corrected.csv"]
         )
-        return [f"add calibrated probabilities to scores, here new.csv: `{correct}`"]
+        added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
+        return [f"add {added} to scores, here new.csv: `{correct}`"]
     # The page names files of this computer.
     words = ["hf", "upload", f"USER/{Path(output).resolve().name}", output, ".", "--exclude", "report.html"]
     upload = [] if published else [f"publish it, where USER is your name on the Hub: `{shlex.join(words)}`"]

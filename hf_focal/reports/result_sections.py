@@ -82,7 +82,7 @@ class CrossFit:
 
 @dataclass(frozen=True)
 class FitSection:
-    """The correction: the data that it was fitted to; `folded` is False if it is in the model's config only."""
+    """The correction: the name of the data that it was fitted to; `folded` is False if it is in a config only."""
 
     fitted_on: str | None = None
     cross_fit: CrossFit | None = field(default=None, metadata={"key": "calibration"})
@@ -320,7 +320,11 @@ class SubsetSection:
 
 @dataclass(frozen=True)
 class LabelThreshold:
-    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data."""
+    """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data.
+
+    For thresholds of the least cost, also the mean `cost` of a test sample, and what it would be if the answer were
+    always yes, or always no.
+    """
 
     name: str
     value: Share | None
@@ -328,11 +332,17 @@ class LabelThreshold:
     precision: Number
     recall: Number
     num_samples: Count | None = None
+    cost: float | None = None
+    cost_of_yes: float | None = None
+    cost_of_no: float | None = None
 
 
 @dataclass(frozen=True)
 class ThresholdSection:
-    """What `calibration.thresholds.threshold_details` returned; `goal` is what the thresholds are for."""
+    """What `calibration.thresholds.threshold_details` returned.
+
+    `goal` is what the thresholds are for, and `chosen_on` names the data that they were chosen on.
+    """
 
     goal: str = field(metadata={"key": "for"})
     conditions: str | None
@@ -343,6 +353,11 @@ class ThresholdSection:
     def __post_init__(self) -> None:
         if not self.labels:
             raise ValueError("thresholds must have at least one label")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no label has a threshold."""
+        return all(label.value is None for label in self.labels)
 
     @property
     def share(self) -> str:

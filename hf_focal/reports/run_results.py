@@ -20,6 +20,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.ranking import auroc
 from ..utils.atomic_write import write_whole
+from ..utils.column_names import normalized
 from ..utils.json_values import FiniteNumber, Share, from_json, key_of, to_json
 from ..validation import Array
 from .result_sections import (
@@ -48,7 +49,7 @@ _NUM_POINTS = 100  # of a risk-coverage curve
 _MOST_KEPT = 1000  # classes whose bins are kept
 _RARE = 0.9  # a share of the probabilities in the first bin, above which a label's bins are on a logarithmic scale
 _SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
-_CORRECT_COLUMNS = ("correct", "is_correct")  # columns of labels that say whether answers are right
+_CORRECT_COLUMNS = ("correct", "iscorrect")  # columns of labels that say whether answers are right
 _NUM_NEVER = 5  # classes without predictions that are named
 
 # Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
@@ -154,10 +155,11 @@ class RunResult:
         corrected = f"T = {self.temperature:.3g}" if self.temperature.is_fitted else self.correction
         if self.link == "sigmoid":
             (mean, share), (mean_after, _) = self.pre_bins.means(), self.post_bins.means()
-            error = 1.96 * math.sqrt(share * (1 - share) / max(self.pre_bins.count.sum(), 1))
-            verdict = "too high" if mean > share else "too low"
-            if abs(mean - share) <= error:
-                verdict = "right on average" + (", but not for each score" if self._is_miscalibrated else "")
+            gap = gap_beyond_noise(mean, share, self.pre_bins.count.sum())
+            verdict = "too high" if gap > 0 else "too low"
+            if not gap:
+                verdict = "right on average"
+                verdict += ", but not for each score" if is_miscalibrated(self.pre_intervals) else ""
             text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% {self.outcome}"
             text = f"{self.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if self.method else "")
             return text + self._trade()
@@ -169,11 +171,11 @@ class RunResult:
                 + self._trade()
             )
         confidence, accuracy = self.pre["confidence"], self.pre["accuracy"]
-        error = 1.96 * math.sqrt(max(accuracy * (1 - accuracy), 0) / max(self.pre.get("num_samples", 1), 1))
-        verdict = "neither over- nor underconfident on average"
-        verdict += ", but not calibrated for each score" if self._is_miscalibrated else ""
-        if abs(confidence - accuracy) > error:
-            verdict = "overconfident" if confidence > accuracy else "underconfident"
+        gap = gap_beyond_noise(confidence, accuracy, self.pre.get("num_samples", 1))
+        verdict = "overconfident" if gap > 0 else "underconfident"
+        if not gap:
+            verdict = "neither over- nor underconfident on average"
+            verdict += ", but not calibrated for each score" if is_miscalibrated(self.pre_intervals) else ""
         text = f"{self.loss}: {verdict}: says {100 * confidence:.0f}%, right {100 * accuracy:.0f}%"
         if self.method is None:
             return text
@@ -186,14 +188,9 @@ class RunResult:
     @property
     def outcome(self) -> str:
         """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
-        column = str((self.data.options or {}).get("label_column")).lower()
+        column = normalized(str((self.data.options or {}).get("label_column")))
         is_correctness = self.data.task == "scores" and column in _CORRECT_COLUMNS
         return "of the answers are right" if is_correctness else "of the labels apply"
-
-    @property
-    def _is_miscalibrated(self) -> bool:
-        """Whether the ECE before the correction is shown to be larger than one that hardly matters."""
-        return self.pre_intervals.get("ece", (0.0, 1.0))[0] > _SMALL_ECE
 
     def _trade(self) -> str:
         """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
@@ -321,6 +318,17 @@ class RunResult:
             data=replace(data, date=data.date or datetime.date.today().isoformat()),
             **sections | {"subsets": replace(sections["subsets"], **subsets)},
         )
+
+
+def gap_beyond_noise(mean: float, share: float, size: float) -> float:
+    """Return the mean probability minus the share of ones among `size` samples, or 0 if chance may explain it."""
+    error = 1.96 * math.sqrt(max(share * (1 - share), 0) / max(size, 1))
+    return 0.0 if abs(mean - share) <= error else mean - share
+
+
+def is_miscalibrated(intervals: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether the interval of the ECE shows that the ECE is larger than one that hardly matters."""
+    return intervals.get("ece", (0.0, 1.0))[0] > _SMALL_ECE
 
 
 def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) -> ClassBalance:

@@ -1,11 +1,13 @@
 """Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
-from ..calibration.calibration_fit import ALREADY_CALIBRATED, scaling_name
+import math
+
+from ..calibration.calibration_fit import reason_for_none, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table
-from .number_format import format_interval, format_metric, format_number, metric_interval
-from .result_sections import DriftSection, Groups, PriorSection, ThresholdSection
+from .number_format import MISSING, format_interval, format_metric, format_number, metric_interval
+from .result_sections import DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
 from .run_results import RunResult
 from .verdicts import samples_of, verdict, warnings_of
 
@@ -54,7 +56,9 @@ def correction_lines(result: RunResult) -> list[str]:
         if fit.description is not None:
             lines.append(fit.description)
         if fit.reason and chosen == "none":
-            lines.append(f"No correction: {ALREADY_CALIBRATED}. {fit.reason[0].upper()}{fit.reason[1:]}.")
+            lines.append(
+                f"No correction: {reason_for_none(fit.num_samples)}. {fit.reason[0].upper()}{fit.reason[1:]}."
+            )
         elif fit.reason:
             lines.append(f"Chosen by auto: {chosen}, because {fit.reason}.")
         lines += [
@@ -89,12 +93,25 @@ def threshold_lines(thresholds: ThresholdSection, measured_on: str) -> list[str]
     lines += [
         f"{label.name}: {label.value:.3g} ({'precision' if number else f'on {measured_on}: precision'} "
         f"{format_number(label.precision, 100, 1)}%, {thresholds.share} {format_number(label.recall, 100, 1)}%)."
+        f"{_costs(label)}"
         for number, label in enumerate(chosen[:most])
     ]
-    lines += [f"{label.name}: no threshold: {label.reason}." for label in missing[:most]]
+    lines += [f"{label.name}: no threshold: {label.reason}.{_costs(label)}" for label in missing[:most]]
     if max(len(chosen), len(missing)) > most:
         lines.append("The report has the other labels.")
     return [*lines, *filter(None, [thresholds.conditions])]
+
+
+def _costs(label: LabelThreshold) -> str:
+    """Compare the mean cost of a test sample with that of constant answers; "" unless the costs are known."""
+    if label.cost is None:
+        return ""
+    cost, of_yes, of_no = map(_cost, (label.cost, label.cost_of_yes, label.cost_of_no))
+    return f" The mean cost of a sample is {cost}; it is {of_yes} with yes always, and {of_no} with no always."
+
+
+def _cost(value: float | None) -> str:
+    return MISSING if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def prior_shift_sentence(prior: PriorSection) -> str:
@@ -131,11 +148,19 @@ def group_table(groups: Groups) -> str:
 def threshold_columns(thresholds: ThresholdSection) -> dict[str, list[Cell]]:
     """Return title -> cells of a table of the labels that have a threshold."""
     labels = [label for label in thresholds.labels if label.value is not None]
+    costs: dict[str, list[Cell]] = {}
+    if any(label.cost is not None for label in labels):
+        costs = {
+            "mean cost": [_cost(label.cost) for label in labels],
+            "cost of yes always": [_cost(label.cost_of_yes) for label in labels],
+            "cost of no always": [_cost(label.cost_of_no) for label in labels],
+        }
     return {
         "Label": [label.name for label in labels],
         "threshold": [f"{label.value:.4g}" for label in labels],
         "precision %": [format_number(label.precision, 100, 1) for label in labels],
         f"{thresholds.share} %": [format_number(label.recall, 100, 1) for label in labels],
+        **costs,
     }
 
 

@@ -12,11 +12,11 @@ from math import isnan, nan
 import numpy as np
 
 from ..calibration import Correction
-from ..calibration.calibration_fit import ALREADY_CALIBRATED
+from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..metrics.metric_table import METRICS
-from ..tasks.task import unit_of
+from ..tasks.task import LABEL_WORDS, TASKS, unit_of
 from .number_format import format_metric, metric_interval
-from .run_results import RunResult, entropy_terms
+from .run_results import RunResult, entropy_terms, gap_beyond_noise, is_miscalibrated
 
 _LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
@@ -157,9 +157,7 @@ def _probability_warnings(result: RunResult) -> list[str]:
     warnings, frequencies = [], _frequencies(result)
     if len(frequencies):
         mean, frequency = result.post_bins.means()
-        size = result.post_bins.count.sum()
-        noise = _ERRORS * (frequency * (1 - frequency) / size) ** 0.5
-        if abs(mean - frequency) > max(noise, _SHARE * min(frequency, 1 - frequency), 0.01):
+        if _has_wrong_mean(result):
             warnings.append(
                 f"{result.loss} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
                 f"{100 * frequency:.1f}% {result.outcome}: {_advice(result)}"
@@ -175,6 +173,15 @@ def _probability_warnings(result: RunResult) -> list[str]:
             f"always giving the frequency of each {unit}: {_advice(result)}"
         )
     return warnings
+
+
+def _has_wrong_mean(result: RunResult) -> bool:
+    """Return whether the mean probability of a sigmoid is far from the frequency, by more than noise."""
+    if result.link != "sigmoid" or not (size := result.post_bins.count.sum()):
+        return False
+    mean, frequency = result.post_bins.means()
+    noise = _ERRORS * (frequency * (1 - frequency) / size) ** 0.5
+    return bool(abs(mean - frequency) > max(noise, _SHARE * min(frequency, 1 - frequency), 0.01))
 
 
 def _after(result: RunResult) -> str:
@@ -264,6 +271,7 @@ def verdict(result: RunResult) -> list[str]:
             headline,
             f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
             f"For unbiased results, split them, and pass one part as the test set ({options}).",
+            *_remaining(result),
         ]
     lines = [headline, correction_verdict(result, samples_of(result), unit)]
     if all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED):
@@ -271,7 +279,50 @@ def verdict(result: RunResult) -> list[str]:
             f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
             f"{unit} unlike these, or on {unit} that the model was trained on."
         )
-    return lines + _cost_in_answers(result)
+    return [*lines, *_remaining(result), *_cost_in_answers(result)]
+
+
+def _remaining(result: RunResult) -> list[str]:
+    text = remaining_miscalibration(result)
+    return [f"{text} {_what_may_help(result)}"] if text else []
+
+
+def remaining_miscalibration(result: RunResult) -> str:
+    """Say how far a corrected model still is from calibrated; "" unless the interval of the ECE shows that it is."""
+    if result.method is None or not is_miscalibrated(result.post_intervals):
+        return ""
+    ece = f"{format_metric('ece', result.post)}%{metric_interval('ece', result.post_intervals)}"
+    if result.link == "sigmoid":
+        if _has_wrong_mean(result):  # which a warning says
+            return ""
+        (mean, share), size = result.post_bins.means(), result.post_bins.count.sum()
+        subject, kinds, numbers = "its probabilities are", ("too low", "too high"), ""
+    else:
+        mean, share, size = (result.post.get(name, nan) for name in ("confidence", "accuracy", "num_samples"))
+        subject, kinds = "the model is", ("underconfident", "overconfident")
+        numbers = f", since it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
+    gap = gap_beyond_noise(mean, share, size)
+    if isnan(gap):
+        return f"After {result.correction}, the ECE is still {ece}."
+    if not gap:
+        return (
+            f"After {result.correction}, {subject} right on average, but not for each score: the ECE is still {ece}."
+        )
+    return f"After {result.correction}, {subject} still {kinds[gap > 0]} on average{numbers}, with an ECE of {ece}."
+
+
+def _what_may_help(result: RunResult) -> str:
+    """Say what could lower the ECE that a correction leaves: other samples, or a method that was not tried."""
+    if result.prior:
+        return "Check that these data have the shares that the prior was shifted to."
+    fit, temperature = result.fit.cross_fit, result.temperature
+    size = temperature.num_samples if temperature.is_fitted else fit.num_samples if fit else 0
+    unit = "labels" if temperature.is_fitted and result.link == "sigmoid" else unit_of(result.data.task)
+    samples = f"More calibration {unit} than these {size:,}, and like those in use" if size else "More data like these"
+    task = TASKS.get(result.data.task or "")
+    has_choice = result.data.task in ("scores", LABEL_WORDS.name) or (task is not None and task.takes_affine)
+    was_chosen = fit is not None and bool(fit.reason)  # by "auto"
+    return f"{samples}, {'' if was_chosen or not has_choice else 'or the method auto, '}may help."
 
 
 def _cost_in_answers(result: RunResult) -> list[str]:
@@ -293,7 +344,8 @@ def uncorrected_verdict(result: RunResult) -> str:
     fit = result.fit.cross_fit
     if fit is None or fit.method != "none" or not fit.reason:
         return ""
-    return f"No correction: {ALREADY_CALIBRATED}, as far as {fit.num_samples:,} samples show."
+    size = "" if is_too_few(fit.num_samples) else f", as far as {fit.num_samples:,} samples show"
+    return f"No correction: {reason_for_none(fit.num_samples)}{size}."
 
 
 def headline_of(result: RunResult) -> str:

@@ -245,9 +245,9 @@ def correct_values(rows: ScoreRows, column: str) -> np.ndarray:
 
 
 def equal_values(
-    rows: ScoreRows, label_column: str, prediction_column: str, known_labels: Sequence[Any] = ()
+    rows: ScoreRows, label_column: str, prediction_column: str, label_set: Sequence[Any] = ()
 ) -> np.ndarray:
-    """Return whether the prediction of each row is its label; `known_labels` are those of other rows.
+    """Return whether the prediction of each row is its label; `label_set` are the distinct labels of the whole table.
 
     Raises:
         InputError: no prediction is one of the labels, so they must be written in different ways.
@@ -260,7 +260,7 @@ def equal_values(
         if is_lists(values):
             raise InputError("label_column", f"must hold one label in each row, got lists in {column!r}")
     distinct_labels, indices = distinct(labels)
-    distinct_labels += [*dict.fromkeys(known_labels, None).keys() - {*distinct_labels}]
+    distinct_labels += [*dict.fromkeys(label_set, None).keys() - {*distinct_labels}]
     distinct_predictions, prediction_indices = distinct(predictions)
     classes = ClassNames([_texts(value)[0] for value in distinct_labels], max(2, len(distinct_labels)))
     matched = [classes.number_by_name(value) for value in distinct_predictions]
@@ -322,6 +322,23 @@ def read_labels(
     classes = ClassNames(names, size, numbered)
     numbers = classes.numbers(rows, columns[0], labels)
     return numbers, names, "names" if classes.matched_by_name else "numbers"
+
+
+def labels_for_link(rows: ScoreRows, labels: np.ndarray, link: str, size: int) -> np.ndarray:
+    """Return labels (N,) int64 for a softmax, and (N, K) float64 for a sigmoid."""
+    if link == "softmax":
+        if labels.ndim == 1:
+            return labels
+        if (wrong := labels.sum(1) != 1).any():  # NaN is not 1
+            row = int(wrong.argmax())
+            expected = "must hold one class in each row with link softmax"
+            raise InputError("label_column", f"{expected}, got {labels[row].tolist()} in {rows.where(row)}")
+        return labels.argmax(1)
+    if size == 1 or labels.ndim > 1:
+        return labels.astype(float).reshape(len(labels), size)
+    hot = np.zeros((len(labels), size))
+    hot[np.arange(len(labels)), labels] = 1
+    return hot
 
 
 def _numbers_of_lists(

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import FILE_VERSIONS
-from ..calibration.threshold_decisions import decide
+from ..calibration.threshold_decisions import are_thresholds, decide
 from ..reports.output_folder import check_new_file, file_errors
 from ..reports.run_results import write_json
 from ..utils.atomic_write import whole_file
@@ -24,6 +24,7 @@ from .schema import LINKS, Schema
 from .score_set import names_of
 from .score_table import read_scores
 from .table_files import score_batches
+from .table_formats import BatchOptions
 
 FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]
 _ROWS = 100_000  # samples in a batch
@@ -35,11 +36,11 @@ def write_correction(
     classes: Sequence[str] = (),
     schema: Schema | None = None,
     thresholds: dict[str, Any] | None = None,
-    of_source: Mapping[str, Any] | None = None,
+    source_entries: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``correction.json``: the correction, of which scores it is, and the record of thresholds.
 
-    Without a `schema`, the scores are logits. `of_source` is what else a source keeps, such as its prompt.
+    Without a `schema`, the scores are logits. `source_entries` is what else a source keeps, such as its prompt.
     """
     saved: dict[str, Any] = {
         "format": FORMAT,
@@ -52,7 +53,9 @@ def write_correction(
     if schema is not None:
         saved["schema"] = schema.to_dict()
     saved |= {"num_samples": fit.num_samples, "correction": fit.correction.to_dict()}
-    write_json(Path(path), saved | ({} if thresholds is None else {"thresholds": thresholds}) | dict(of_source or {}))
+    if thresholds is not None:
+        saved["thresholds"] = thresholds
+    write_json(Path(path), saved | dict(source_entries or {}))
 
 
 def correct_file(
@@ -98,7 +101,8 @@ def correct_file(
     with whole_file(target) as part:
         with tqdm(unit=" rows", unit_scale=True, disable=None) as progress:  # on a terminal only
             columns_of_scores = () if score_column or schema is None else schema.columns
-            for batch in score_batches(source, _ROWS, columns_of_scores, suffix in (".csv", ".tsv")):
+            options = BatchOptions(_ROWS, columns_of_scores, others_as_text=suffix in (".csv", ".tsv"))
+            for batch in score_batches(source, options):
                 if suffix in (".csv", ".tsv") and any(map(pa.types.is_nested, batch.table.schema.types)):
                     raise InputError(
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
@@ -238,10 +242,9 @@ def _checked_thresholds(record: Any, names: list[str], link: str) -> dict[str, A
     complete = {"labels": names, **record} if isinstance(record, Mapping) else {}  # before 0.3 without labels
     values = complete.get("values")
     is_valid = (
-        isinstance(values, Mapping)
+        are_thresholds(values)
         and (complete["labels"], complete.get("link")) == (names, link)
         and values.keys() <= {*names}
-        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values.values())
     )
     if not is_valid:
         raise InputError("correction", "must have thresholds of its own classes or labels, as calibrate writes them")

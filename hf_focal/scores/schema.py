@@ -1,54 +1,19 @@
-"""What the columns of a table of scores mean. It is inferred from the first table and required of all others."""
+"""What the columns of a table of scores mean, and how other tables are read by it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ..validation import InputError
-from .class_labels import (
-    correct_values,
-    distinct,
-    equal_values,
-    is_lists,
-    is_text_type,
-    label_values,
-    read_labels,
-    shown,
-)
-from .column_names import (
-    ANSWERS,
-    CORRECT,
-    KINDS,
-    LABELS,
-    TRUE_LABELS,
-    is_statistic,
-    known_columns,
-    parse_score_name,
-    shown_columns,
-)
-from .score_values import (
-    CONFIDENCE_KINDS,
-    as_confidences,
-    ends_show_probabilities,
-    log_sums_show,
-    score_values,
-    sums_show,
-)
-from .table_columns import (
-    LIST_LABELS,
-    ScoreColumns,
-    columns_named_by_user,
-    find_label_columns,
-    find_score_columns,
-    in_order_of_classes,
-    without_statistics,
-)
+from .class_labels import correct_values, equal_values, is_text_type, labels_for_link, read_labels, shown
+from .column_names import KINDS, is_statistic, parse_score_name, shown_columns
+from .score_values import CONFIDENCE_KINDS, as_confidences, score_values
+from .table_columns import columns_named_by_user
 from .table_files import ScoreRows
 
 LINKS = ("softmax", "sigmoid")
-ABSENT = "no row of"  # begins the note on classes without samples
 
 
 @dataclass(frozen=True)
@@ -136,11 +101,11 @@ def read_with_schema(
     score_column: Any = None,
     label_column: str | None = None,
     needs_labels: bool,
-    known_labels: Sequence[Any] = (),
+    label_set: Sequence[Any] = (),
 ) -> ParsedTable:
     """Read rows as `schema` says. Other columns may be named, but must hold what the schema says.
 
-    `known_labels` are labels that other rows of the same table have, with which predictions are compared, too.
+    `label_set` are the distinct labels of the whole table, of which these rows may hold only some.
 
     Raises:
         InputError: the rows do not fit the schema.
@@ -154,7 +119,7 @@ def read_with_schema(
     labels = None
     if schema.kind == "confidence":
         if needs_labels:
-            labels = _correct(rows, schema, label_column, known_labels)
+            labels = prediction_hits(rows, schema, label_column, label_set)
         return ParsedTable(schema, as_confidences(rows, columns[0], values, schema.confidence_kind), labels)
     if needs_labels:
         labels = _labels_of_schema(rows, schema, label_column, size)
@@ -210,7 +175,7 @@ def _labels_of_schema(rows: ScoreRows, schema: Schema, label_column: str | None,
     is_numbered = not schema.classes or schema.labels == "numbers"
     is_multi_label = schema.link == "sigmoid"
     labels, _, _ = read_labels(rows, label_columns, size, schema.classes, is_numbered, is_multi_label)
-    return _with_link(rows, labels, schema.link, size)
+    return labels_for_link(rows, labels, schema.link, size)
 
 
 _ALIKE = {"probabilities", "percentages"}
@@ -230,301 +195,10 @@ def refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
             )
 
 
-def _correct(
-    rows: ScoreRows, schema: Schema, label_column: str | None = None, known_labels: Sequence[Any] = ()
+def prediction_hits(
+    rows: ScoreRows, schema: Schema, label_column: str | None = None, label_set: Sequence[Any] = ()
 ) -> np.ndarray:
+    """Return whether each prediction is correct, (N,) bool, for a schema of confidences; see `read_with_schema`."""
     if schema.correct_column is not None:
         return correct_values(rows, schema.correct_column)
-    return equal_values(rows, label_column or schema.label_columns[0], str(schema.prediction_column), known_labels)
-
-
-def infer_schema(
-    rows: ScoreRows,
-    *,
-    score_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
-    correct_column: str | None = None,
-    classes: Sequence[str] = (),
-    kind: str | None = None,
-    link: str | None = None,
-    needs_labels: bool = True,
-) -> ParsedTable:
-    """Infer what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
-
-    Raises:
-        InputError: names, types, and values leave something open, or contradict each other; the message says what to
-            give or rename.
-    """
-    if kind not in (None, *KINDS):
-        raise InputError("kind", f"must be {', '.join(map(repr, KINDS[:-1]))}, or {KINDS[-1]!r}, got {kind!r}")
-    if link not in (None, *LINKS):
-        raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")
-    classes = tuple(map(str, classes))
-    label = prediction = labels = None
-    if needs_labels:
-        label, prediction = find_label_columns(rows, label_column)
-        _refuse_unknown_label(rows, label_column)
-    score_columns, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
-    if not len(rows.table):
-        raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
-    values = score_values(rows, score_columns.columns)
-    if values.ndim == 1:
-        correct = correct_column or next(iter(known_columns(rows.table.column_names, CORRECT)), None)
-        predictions = prediction if prediction not in score_columns.columns else None
-        top, positive = _confidences_or_positive_class(
-            rows, score_columns, values, label, predictions, correct, kind, needs_labels
-        )
-        if top is not None:
-            labels = _correct(rows, top) if needs_labels else None
-            values = as_confidences(rows, score_columns.columns[0], values, top.confidence_kind)
-            return ParsedTable(top, values, labels, _top_notes(rows, score_columns, top))
-        if positive is not None and not classes:
-            score_columns = ScoreColumns(score_columns.columns, (positive,), score_columns.kind)
-        values = values[:, None]
-    elif kind == "confidence":
-        raise InputError("kind", f"must not be 'confidence' for scores of {values.shape[1]} classes")
-    score_columns, values, more = without_statistics(rows, score_columns, values, label, classes, needs_labels)
-    notes += more
-    names, values, score_columns = in_order_of_classes(score_columns, values, classes)
-    size = values.shape[1]
-    if label in rows.class_names and not names and len(rows.class_names[label]) in {size, max(size, 2)}:
-        names = tuple(rows.class_names[label])  # their numbers are those of the scores
-    if names and len(names) != size and not (size == 1 and len(names) == 2):
-        raise InputError("classes", f"must name the {size} scores of each sample, got {list(names)}")
-    label_columns: tuple[str, ...] = () if label is None else (label,)
-    by_name = ""
-    if needs_labels:
-        label_columns = label_columns or _columns_of_label_names(rows, names, label_column)
-        labels, names, by_name = read_labels(
-            rows, label_columns, size, names, not score_columns.names, link == "sigmoid"
-        )
-        if size == 1 and kind is None and score_columns.kind != "logits":
-            _refuse_confidences(rows, score_columns.columns[0], values, labels)
-    link = link or _link(rows, score_columns, values, labels, kind)
-    if link == "softmax" and size == 1:
-        raise InputError(
-            "link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {score_columns.columns}"
-        )
-    if labels is not None:
-        labels = _with_link(rows, labels, link, size)
-    kind, more = _kind(rows, score_columns, values, kind, link)
-    notes += more
-    if (
-        by_name == "names"
-        and score_columns.names
-        and len(score_columns.columns) > 1
-        and labels is not None
-        and labels.ndim == 1
-    ):
-        notes += _absent(rows, names, labels)
-    return ParsedTable(
-        Schema(score_columns.columns, kind, link, size, names, label_columns, by_name), values, labels, notes
-    )
-
-
-def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
-    """Raise `InputError` for a column of labels that is neither there nor the beginning of the names of columns."""
-    names = rows.table.column_names
-    if label_column and not any(name.startswith(label_column) for name in names):
-        raise _no_labels(rows, label_column)
-
-
-def _no_labels(rows: ScoreRows, label_column: str | None) -> InputError:
-    problem = f"got {label_column!r}" if label_column else "none is known"
-    return InputError(
-        "label_column",
-        f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}: {problem}; the known names "
-        f"are {', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with --label_column NAME",
-    )
-
-
-def _columns_of_label_names(rows: ScoreRows, names: Sequence[str], label_column: str | None) -> tuple[str, ...]:
-    """Return the columns of a 0 or 1 for each of several labels, where no single column has the labels."""
-    label_columns = tuple(f"{label_column or LIST_LABELS}{name}" for name in names)
-    if label_columns and {*label_columns} <= {*rows.table.column_names}:
-        return label_columns
-    raise _no_labels(rows, label_column)
-
-
-def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels: np.ndarray) -> None:
-    """Raise `InputError` for single scores that are all at least ½, as those of predicted classes are."""
-    if len(np.unique(labels)) > 1 and values.min() >= 0.5 and values.max() <= 1:
-        raise InputError(
-            "kind",
-            f"must be given for {column!r} in {rows.source}: all scores are from 0.5 to 1, as those of predicted "
-            "classes are. Give kind confidence and a column of predictions (prediction) or correct, or kind "
-            "probabilities for P(yes)",
-        )
-
-
-def _absent(rows: ScoreRows, names: Sequence[str], labels: np.ndarray) -> tuple[str, ...]:
-    seen = np.bincount(labels, minlength=len(names)) > 0
-    absent = [name for name, is_seen in zip(names, seen, strict=True) if not is_seen]
-    return (f"{ABSENT} {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
-
-
-def _predictions_or_answers(rows: ScoreRows, label: str | None, prediction: str | None) -> str | None:
-    """Return the column of predictions, or else the one column of answers beside the labels; None if there is none."""
-    if prediction is not None or label is None:
-        return prediction
-    answers = [name for name in known_columns(rows.table.column_names, ANSWERS) if name != label]
-    return answers[0] if len(answers) == 1 else None
-
-
-def _confidence_schema(
-    rows: ScoreRows,
-    score_columns: ScoreColumns,
-    label: str | None,
-    prediction: str | None,
-    correct: str | None,
-    kind: str | None,
-    needs_labels: bool,
-) -> Schema:
-    """Return the schema of the confidences of predictions; `correct`, or else `label`, says which are correct."""
-    confidence_kind = next((name for name in (kind, score_columns.kind) if name in CONFIDENCE_KINDS), "probabilities")
-    schema = Schema(score_columns.columns, "confidence", "softmax", 0, confidence_kind=confidence_kind)
-    if correct is not None:
-        return replace(schema, correct_column=correct)
-    prediction = _predictions_or_answers(rows, label, prediction)
-    if label is not None and prediction is not None:
-        return replace(schema, label_columns=(label,), labels="names", prediction_column=prediction)
-    if needs_labels:
-        raise InputError(
-            "correct_column",
-            f"must name a column of {rows.source}, {shown_columns(rows.table.column_names)}, that says whether the "
-            "prediction is correct (true or false); or call the column of predictions 'prediction' or "
-            "'answer', and that of labels 'label' or 'gold', to have them compared",
-        )
-    return schema
-
-
-def _confidences_or_positive_class(
-    rows: ScoreRows,
-    score_columns: ScoreColumns,
-    values: np.ndarray,
-    label: str | None,
-    prediction: str | None,
-    correct: str | None,
-    kind: str | None,
-    needs_labels: bool,
-) -> tuple[Schema | None, str | None]:
-    """Return the schema of confidences if scores (N,) are those of predicted classes, or else the positive class.
-
-    The class is None unless predictions show it: those of the higher scores.
-    """
-
-    def confidences() -> tuple[Schema, None]:
-        return _confidence_schema(rows, score_columns, label, prediction, correct, kind, needs_labels), None
-
-    if kind == "confidence" or (kind is None and score_columns.kind == "confidence"):
-        return confidences()
-    if kind in (None, *CONFIDENCE_KINDS) and needs_labels and label is None and correct is not None:
-        return confidences()
-    is_correct_known = _predictions_or_answers(rows, label, prediction) is not None or correct not in (None, label)
-    if score_columns.kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
-        return confidences()
-    if prediction is None or label is None or not needs_labels or is_lists(rows.column("label_column", prediction)):
-        return None, None
-    labels, predictions = (label_values(rows, column) for column in (label, prediction))
-    if is_lists(labels):
-        return None, None
-    distinct_predictions, prediction_numbers = distinct(predictions)
-    texts = {str(value) for value in [*distinct_predictions, *distinct(labels)[0]]}
-    size = max(2, len(texts))
-    is_fraction = bool((values >= 0).all() and (values <= 1).all())
-    if kind is None and is_fraction and values.min() >= 1 / size - 1e-6 and score_columns.kind != "logits":
-        return confidences()
-    if len(distinct_predictions) == 2:
-        first, second = values[prediction_numbers == 0], values[prediction_numbers == 1]
-        for positive, low, high in ((1, first, second), (0, second, first)):
-            if low.max() <= high.min() and low.max() < high.max():
-                return None, str(distinct_predictions[positive])
-    if kind is not None:
-        return None, None
-    raise InputError(
-        "kind",
-        f"must be given for {score_columns.columns[0]!r} in {rows.source}: it is neither the score of the "
-        f"predicted class in {prediction!r}, since some are below 1/{size}, nor that of one of two "
-        "classes. For P(yes), give kind probabilities or logits",
-    )
-
-
-def _top_notes(rows: ScoreRows, score_columns: ScoreColumns, schema: Schema) -> tuple[str, ...]:
-    if schema.prediction_column is None:
-        return ()
-    label = schema.label_columns[0]
-    return (
-        f"{score_columns.columns[0]!r} of {rows.source} is taken as the confidence of the prediction in "
-        f"{schema.prediction_column!r}, which is compared with {label!r}",
-    )
-
-
-def _link(
-    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
-) -> str:
-    """Return the link: by the number of scores, and by whether labels are classes (N,) or each of several (N, K)."""
-    if values.shape[1] == 1:
-        return "sigmoid"
-    if labels is None or labels.ndim == 1:
-        return "softmax"
-    kind = kind or score_columns.kind
-    sums_to_one = kind != "logits" and (sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values))
-    is_one_hot = bool((labels.sum(1) == 1).all())
-    if is_one_hot and sums_to_one:
-        return "softmax"
-    if is_one_hot or sums_to_one:
-        seen = (
-            "each row has one label of 1" if is_one_hot else "some rows have several labels, but their scores sum to 1"
-        )
-        raise InputError(
-            "link",
-            f"must be given for {rows.source}, whose labels are lists: {seen}. Give link softmax for one class in "
-            "each row, or sigmoid for several labels",
-        )
-    return "sigmoid"
-
-
-def _with_link(rows: ScoreRows, labels: np.ndarray, link: str, size: int) -> np.ndarray:
-    """Return labels (N,) int64 for a softmax, and (N, K) float64 for a sigmoid."""
-    if link == "softmax":
-        if labels.ndim == 1:
-            return labels
-        if (wrong := labels.sum(1) != 1).any():  # NaN is not 1
-            row = int(wrong.argmax())
-            expected = "must hold one class in each row with link softmax"
-            raise InputError("label_column", f"{expected}, got {labels[row].tolist()} in {rows.where(row)}")
-        return labels.argmax(1)
-    if size == 1 or labels.ndim > 1:
-        return labels.astype(float).reshape(len(labels), size)
-    hot = np.zeros((len(labels), size))
-    hot[np.arange(len(labels)), labels] = 1
-    return hot
-
-
-def _kind(
-    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
-) -> tuple[str, tuple[str, ...]]:
-    """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
-    stated, source = named_kind or score_columns.kind, rows.source
-    if stated == "probabilities" and sums_show(values, 100):
-        return "percentages", (f"the scores of {source} are taken as percentages: each row sums to 100",)
-    if stated:
-        return stated, ()
-    for total, kind in ((1, "probabilities"), (100, "percentages")):
-        if link == "softmax" and sums_show(values, total):
-            return kind, (f"the scores of {source} are taken as {kind}: each row sums to {total}",)
-    known = values[~np.isnan(values)]
-    low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
-    if low < 0 and (high > 0 or link == "softmax"):
-        return "logits", (f"the scores of {source} are taken as logits: some are negative",)
-    if link == "sigmoid" and ends_show_probabilities(known):
-        return "probabilities", (
-            f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
-        )
-    names = shown(score_columns.columns)[1:-1]
-    hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
-    raise InputError(
-        "kind",
-        f"must be given for {names} in {source}, whose values from {low:g} to {high:g} and names leave it open: "
-        f"probabilities, logits, log-probabilities, or percentages{hint}",
-    )
+    return equal_values(rows, label_column or schema.label_columns[0], str(schema.prediction_column), label_set)

@@ -20,7 +20,8 @@ from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .class_labels import shown
 from .row_sample import RowSample, keys_of
-from .schema import ABSENT, Schema
+from .schema import Schema
+from .schema_inference import ABSENT
 from .score_set import LargeTableScores
 from .score_table import MOST_CLASSWISE, Scores
 from .score_values import ValueNote
@@ -112,7 +113,7 @@ class ScoreStatistics(LargeTableScores):
                 columns[name] = np.array([str(value) for value in values])
             self.sample.add(keys[rows], columns)
         self.count += len(labels)
-        self._value_notes.update({note.of_batches: note.rows for note in notes})
+        self._value_notes.update({note.batch_template: note.rows for note in notes})
 
     def _measure(self, scores: Scores, labels: np.ndarray) -> None:
         if scores.confidences is not None:
@@ -126,10 +127,12 @@ class ScoreStatistics(LargeTableScores):
         """Add the rows of `other`, and return this object. Sums agree in any order to their last digits.
 
         Raises:
-            InputError: the statistics have another schema, correction, or number of bins.
+            InputError: the statistics have another schema, correction, or number of bins, or are this object.
         """
         if not isinstance(other, ScoreStatistics):
             raise InputError("other", f"must be statistics that measure gave, got a {type(other).__name__}")
+        if other is self:
+            raise InputError("other", "must be statistics of other rows, got this object: its rows would count twice")
         check_same_schema("other", self.schema, other.schema)
         if self.num_bins != other.num_bins:
             raise InputError("num_bins", f"must be the same to merge, got {other.num_bins} for {self.num_bins}")

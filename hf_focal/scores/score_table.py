@@ -13,10 +13,12 @@ from ..calibration import CalibrationFit, Correction, fit_correction, fit_temper
 from ..calibration.clusters import are_clustered, usable_clusters
 from ..calibration.thresholds import ThresholdSamples, threshold_samples
 from ..metrics import CalibrationMetrics
+from ..utils.column_names import normalized
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .saved_scores import write_scores
-from .schema import ParsedTable, Schema, infer_schema, read_with_schema
+from .schema import ParsedTable, Schema, read_with_schema
+from .schema_inference import infer_schema
 from .score_set import ScoreSet, only_models_have_shards
 from .score_values import ValueNote, as_logits
 from .table_files import ScoreRows, load
@@ -328,7 +330,10 @@ def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, b
 
 def cluster_column_of(names: Sequence[str], column: str | None) -> str | None:
     """Return the column of clusters: the named one, or else the first known one."""
-    return column or next((name for name in _CLUSTERS if [*names].count(name) == 1), None)
+    if column:
+        return column
+    found = ([name for name in names if normalized(name) == normalized(known)] for known in _CLUSTERS)
+    return next((same[0] for same in found if len(same) == 1), None)
 
 
 def cluster_values(column: pa.Array, is_named: bool, rows: ScoreRows) -> np.ndarray | None:

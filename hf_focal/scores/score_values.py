@@ -35,12 +35,12 @@ class ValueNote(NamedTuple):
 
     Attributes:
         text: of the whole table.
-        of_batches: the same of a table in batches, with {rows} for the number of rows and {source} for its name.
-        rows: the number of rows of which `of_batches` speaks, which is added up over the batches.
+        batch_template: the same of a table in batches, with {rows} for the number of rows and {source} for its name.
+        rows: the number of rows of which `batch_template` speaks, which is added up over the batches.
     """
 
     text: str
-    of_batches: str
+    batch_template: str
     rows: int
 
 
@@ -293,8 +293,8 @@ def _probability_notes(
         notes.append(ValueNote(f"{number:,} rows of {source} {text}", f"{{rows:,}} rows of {{source}} {text}", number))
     if _are_decisions(values):
         text = "are 0 and 1 only, which are decisions rather than probabilities"
-        of_batches = f"{{rows:,}} rows of {{source}} {text}"
-        notes.append(ValueNote(f"the probabilities of {source} {text}", of_batches, len(values)))
+        batch_template = f"{{rows:,}} rows of {{source}} {text}"
+        notes.append(ValueNote(f"the probabilities of {source} {text}", batch_template, len(values)))
     if unit:
         confidence = values.max(1) if link == "softmax" else np.maximum(values, 1 - values).max(1)
         tied = len(values) - len(np.unique(confidence))
@@ -305,11 +305,11 @@ def _probability_notes(
     if roundoff:
         name = "half precision" if roundoff == _HALF else "bfloat16"
         text = f"the probabilities of {source} are numbers of {name}"
-        of_batches = f"{{rows:,}} rows of {{source}} have probabilities that are numbers of {name}"
+        batch_template = f"{{rows:,}} rows of {{source}} have probabilities that are numbers of {name}"
         if link == "softmax":
             text = f"the probabilities of {source} sum to 1 within {np.abs(values.sum(1) - 1).max():.0e}, as in {name}"
-            of_batches = f"{{rows:,}} rows of {{source}} have probabilities whose sums are those of {name}"
-        notes.append(ValueNote(text, of_batches, len(values)))
+            batch_template = f"{{rows:,}} rows of {{source}} have probabilities whose sums are those of {name}"
+        notes.append(ValueNote(text, batch_template, len(values)))
     return tuple(notes)
 
 
@@ -328,5 +328,5 @@ def _with_masks(rows: ScoreRows, values: np.ndarray) -> tuple[np.ndarray, tuple[
     values = np.where(masked, -np.inf, values)
     number = int(masked.any(1).sum())
     text, taken = f"the logit {low:.4g} in", "is taken as -inf: a masked class"
-    of_batches = f"{text} {{rows:,}} rows of {{source}} {taken}"
-    return values, (ValueNote(f"{text} {number:,} rows of {rows.source} {taken}", of_batches, number),)
+    batch_template = f"{text} {{rows:,}} rows of {{source}} {taken}"
+    return values, (ValueNote(f"{text} {number:,} rows of {rows.source} {taken}", batch_template, number),)

@@ -17,7 +17,8 @@ from ..validation import InputError, check_count
 from .class_labels import distinct, is_lists
 from .column_names import LABELS, TRUE_LABELS, known_columns
 from .pipeline_outputs import with_score_columns
-from .schema import ABSENT, Schema, infer_schema, read_with_schema, refuse_other_classes
+from .schema import Schema, read_with_schema, refuse_other_classes
+from .schema_inference import ABSENT, infer_schema
 from .score_set import LargeTableScores
 from .score_statistics import ScoreStatistics
 from .score_table import Scores, cluster_column_of, scores_of
@@ -37,7 +38,7 @@ class TableMeaning:
     Attributes:
         schema: of the table.
         notes: what a reader should know of this decision.
-        labels: the distinct labels of all rows; () if they are not known.
+        label_set: the distinct labels of all rows; () if they are not known.
         columns: the columns to read.
         label_column: that of the labels, if the user named it.
         group, cluster: the columns of groups and clusters, or None.
@@ -48,7 +49,7 @@ class TableMeaning:
 
     schema: Schema
     notes: tuple[str, ...]
-    labels: tuple[Any, ...]
+    label_set: tuple[Any, ...]
     columns: tuple[str, ...]
     label_column: str | None
     group: str | None
@@ -69,14 +70,14 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
     if score_column in head.table.column_names and score_column not in rows.table.column_names:
         score_column, replaced_column = None, score_column
     label = label_column or (schema.label_columns[0] if schema is not None and schema.label_columns else None)
-    labels = _all_labels(table, rows, label)
+    label_set = _all_labels(table, rows, label)
     notes: tuple[str, ...] = ()
     decimals = None
     if schema is None:
         names = ("correct_column", "classes", "kind", "link")
         arguments = {name: options[name] for name in names if options.get(name)}
         arguments |= {"score_column": score_column, "label_column": label_column}
-        inferred = infer_schema(_with_labels(table, rows, label_column, labels), **arguments)
+        inferred = infer_schema(_with_labels(table, rows, label_column, label_set), **arguments)
         schema, floor = inferred.schema, options.get("floor")
         notes = tuple(note for note in inferred.notes if not note.startswith(ABSENT))  # the metrics count the labels
         if schema.kind != "confidence":
@@ -85,7 +86,7 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
             floor = as_logits(rows, values, schema.kind, schema.link, floor)[1]
             schema = replace(schema, floor=floor)
     else:
-        read_with_schema(rows, schema, label_column=label_column, needs_labels=True, known_labels=labels)
+        read_with_schema(rows, schema, label_column=label_column, needs_labels=True, label_set=label_set)
     for path in table.paths[1:]:
         if path.suffix.lower() == ".parquet":
             other = ScoreRows(table.argument, path.name, pq.read_schema(path).empty_table(), path)
@@ -106,7 +107,7 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
         cluster = None
     has_given = options.get("cluster_column") is not None
     return TableMeaning(
-        schema, notes, labels, columns, label_column, group, cluster, has_given, decimals, replaced_column
+        schema, notes, label_set, columns, label_column, group, cluster, has_given, decimals, replaced_column
     )
 
 
@@ -229,7 +230,7 @@ class StreamedScores(LargeTableScores):
         size = rows_of_batch(max(schema.num_scores, 1))
         for part in self.table.read(columns, schema.columns, size):
             rows = with_score_columns(part, meaning.replaced_column)
-            arguments: Any = {"label_column": meaning.label_column, "known_labels": meaning.labels}
+            arguments: Any = {"label_column": meaning.label_column, "label_set": meaning.label_set}
             parsed = read_with_schema(rows, schema, needs_labels=True, **arguments)
             if meaning.decimals is not None:
                 check_decimals(rows, parsed.values, schema.kind, meaning.decimals)

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from ..validation import InputError
 from .class_labels import is_lists
-from .table_files import FORMATS, ScoreRows, load, score_batches, with_plain_texts
+from .table_files import ScoreRows, load, score_batches, with_plain_texts
+from .table_formats import FORMATS, BatchOptions
 
 MOST_ROWS, MOST_SCORES = 2**20, 2**26  # of a table that is read whole
 _MOST_TEXT = 2**28  # bytes of the csv, tsv, and jsonl files that are read whole
@@ -173,9 +174,8 @@ def _open_files(argument: str, name: str, paths: list[Path], text: Sequence[str]
         return _open_rows(argument, load(argument, paths[0]))
 
     def read(columns: Sequence[str] | None, scores: Sequence[str], size: int) -> Iterator[ScoreRows]:
-        return chain.from_iterable(
-            score_batches(path, size, scores, text=text, only=columns, argument=argument) for path in paths
-        )
+        options = BatchOptions(size, scores, text_columns=text, only=columns)
+        return chain.from_iterable(score_batches(path, options, argument) for path in paths)
 
     return TableBatches(argument, name, read, paths=tuple(paths))
 

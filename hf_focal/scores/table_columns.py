@@ -1,7 +1,7 @@
 """Which columns of a table hold scores and labels: by their names, by the user's choice, and by the labels."""
 
+import difflib
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
@@ -9,6 +9,7 @@ from os.path import commonprefix
 import numpy as np
 import pyarrow as pa
 
+from ..utils.column_names import column_option, normalized
 from ..validation import InputError
 from .class_labels import ClassNames, distinct, is_lists, is_text_type, label_values, shown
 from .column_names import (
@@ -17,9 +18,11 @@ from .column_names import (
     TRUE_LABELS,
     is_statistic,
     is_text,
+    known_column,
     known_columns,
     parse_score_name,
     shown_columns,
+    suggested_label,
 )
 from .score_values import score_values, sums_show
 from .table_files import ScoreRows
@@ -73,12 +76,19 @@ def find_score_columns(
     if lists:
         (_, _, columns, kind), *others = sorted(lists)
         if others:
-            rest = shown([of_list[0] for _, _, of_list, _ in others])[1:-1]
+            rest = shown([unread[0] for _, _, unread, _ in others])[1:-1]
             notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {rest}",)
     elif named := _columns_of_labels(rows, label, classes):
         return named, ()
     elif singles:
-        _, _, columns, kind = min(singles)
+        rank, group, columns, kind = min(singles)
+        same = [of_single[0] for *place, of_single, _ in singles if place == [rank, group]]
+        if group == 0 and len(same) > 1:
+            raise InputError(
+                "score_column",
+                f"must name one of the columns {shown(same)} of {rows.source}: give "
+                f"{column_option('score_column', same[0])}, if these are the scores",
+            )
     elif "predictions" in table.column_names:
         raise InputError(
             "score_column",
@@ -88,7 +98,10 @@ def find_score_columns(
         raise _unknown_columns(rows, label, needs_labels)
     if len({*columns}) < len(columns):
         raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
-    return ScoreColumns(columns, _class_names(columns), kind), notes
+    names = _class_names(columns)
+    if len({*names}) < len(names):
+        raise InputError("score_column", f"must have columns of different classes, got {list(columns)}")
+    return ScoreColumns(columns, names, kind), notes
 
 
 def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> InputError:
@@ -101,18 +114,25 @@ def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> 
             if _names_columns(rows, name):
                 return InputError(
                     "label_column",
-                    f"must name the labels among the columns {shown_columns(names)}: give --label_column "
-                    f"{shlex.quote(name)}, whose values are the names of columns of scores",
+                    f"must name the labels among the columns {shown_columns(names)}: give "
+                    f"{column_option('label_column', name)}, whose values are the names of columns of scores",
                 )
     floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
-    command = f"--score_column {shlex.quote(_shortest_name(floats, names) if floats else 'a,b,c')}"
+    command = column_option("score_column", _shortest_name(floats, names) if floats else "a,b,c")
     if needs_labels:
-        command += f" --label_column {shlex.quote(label) if label is not None else 'NAME'}"
+        label = label or suggested_label(label_candidates(rows))
+        command += f" {column_option('label_column', label or 'NAME')}"
     return InputError(
         "score_column",
         f"must name the scores among the columns {shown_columns(names)}, unless these are named like logits, "
         f"prob, score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels: give {command}",
     )
+
+
+def label_candidates(rows: ScoreRows) -> list[str]:
+    """Return the columns whose names and types do not say that they hold scores."""
+    names = [field.name for field in rows.table.schema if not pa.types.is_floating(field.type)]
+    return [name for name in dict.fromkeys(names) if parse_score_name(name) is None]
 
 
 def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:
@@ -151,8 +171,12 @@ def columns_named_by_user(rows: ScoreRows, named: str | Sequence[str]) -> ScoreC
     elif not isinstance(named, str) or ("," in named and "*" not in named):
         columns = _listed_names(named, names) if isinstance(named, str) else [*named]
         if missing := [column for column in columns if column not in names]:
+            near = difflib.get_close_matches(missing[0], names, n=1)
+            listed = ",".join(near[0] if column == missing[0] else column for column in columns) if near else ""
+            hint = f": give {column_option('score_column', listed)}" if near else ""
             raise InputError(
-                "score_column", f"must name columns of {rows.argument}, {shown_columns(names)}, got {missing[0]!r}"
+                "score_column",
+                f"must name columns of {rows.argument}, {shown_columns(names)}, got {missing[0]!r}{hint}",
             )
     else:
         matched = _matching_columns(names, named)
@@ -269,16 +293,17 @@ def _holds_lists(rows: ScoreRows, name: str) -> bool:
 def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
     """Return the column of labels, and that of predicted classes, or None for each that is not there."""
     names = rows.table.column_names
-    predictions = [
-        name for name in known_columns(names, PREDICTIONS) if name != label_column and not _holds_lists(rows, name)
-    ]
+    known = known_columns(names, PREDICTIONS)
+    known = [name for name in known if name != label_column and not _holds_lists(rows, name)]
+    prediction = known_column(known, PREDICTIONS, rows.argument)
+    predictions = [] if prediction is None else [prediction]
     true, plain = known_columns(names, TRUE_LABELS), known_columns(names, LABELS)
     if label_column:
         label = label_column if label_column in names else None
-        predictions += [name for name in plain if name != label_column and name.lower() == "label"]
+        predictions += [name for name in plain if name != label_column and normalized(name) == "label"]
     elif true:
         label = _same_labels(rows, true)
-        predictions += [name for name in plain if name.lower() == "label"]
+        predictions += [name for name in plain if normalized(name) == "label"]
     else:
         label = _same_labels(rows, plain)
     return label, next(iter(predictions), None)
@@ -300,7 +325,9 @@ def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
         )
     if different:
         raise InputError(
-            "label_column", f"must name the column of labels, since {shown(columns)} in {rows.source} differ"
+            "label_column",
+            f"must name the column of labels, since {shown(columns)} in {rows.source} differ: give "
+            f"{column_option('label_column', columns[0])}, if these are the true labels",
         )
     return columns[0]
 

@@ -25,13 +25,14 @@ from ..scores.correction_files import write_correction
 from ..scores.score_set import ScoreSet
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import labels_of, select_inputs, with_label_column
+from ..tasks.labeled_inputs import labels_of, select_inputs, with_known_columns
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..validation import InputError
 from .model import ModelSource
 from .model_folding import save_whole
 from .model_names import public_name
+from .source import Samples
 
 _FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
@@ -75,13 +76,10 @@ class LabelWordsSource(ModelSource):
         if self.one_logit and len(self.labels) != 2:
             raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
         set_labels(self.config, self.labels, self.one_logit)
+        self.is_published = options.save_as is not None
         self.rest = Correction()  # what the saved classifier lacks
         self.requests: dict[str, Any] | None = None
         self._tried: list[list[str]] = []
-
-    @property
-    def is_published(self) -> bool:  # type: ignore[override]
-        return self.options.save_as is not None
 
     @cached_property
     def words(self) -> LabelWords:
@@ -119,7 +117,7 @@ class LabelWordsSource(ModelSource):
             if empty:
                 self.data_notes.append(f"{empty:,} missing texts in {field!r} of {source} are taken as empty")
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
-        options = with_label_column(split, options)
+        options = with_known_columns(source, split, options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = PreTrainedConfig(num_labels=2)
             set_labels(two_classes, self.labels, False)
@@ -161,7 +159,11 @@ class LabelWordsSource(ModelSource):
         return True
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
-        """Make the classifier, if it is to be saved. Return False if it lacks the offsets."""
+        """Make the classifier, if it is to be saved. Return False if it lacks the offsets.
+
+        Raises:
+            NotPublishedError: no classifier can be made of the language model.
+        """
         try:
             self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
             self.requests["vllm_classifier"] = self._vllm_classifier(fit.correction)
@@ -194,7 +196,7 @@ class LabelWordsSource(ModelSource):
         return vllm_classifier(self.words, correction, self.model.language_model)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
         if self.requests is not None:
@@ -205,10 +207,10 @@ class LabelWordsSource(ModelSource):
         write_correction(
             folder / "correction.json",
             fit,
-            classes=fitted_on.classes,
-            schema=fitted_on.schema,
+            classes=fitted_on.scores.classes,
+            schema=fitted_on.scores.schema,
             thresholds=config_entries.get("thresholds"),
-            of_source=words,
+            source_entries=words,
         )
 
     def card_model(self, name: str) -> CardModel:

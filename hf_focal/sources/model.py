@@ -92,6 +92,7 @@ class ModelSource(Source):
                 use_cpu=not torch.accelerator.is_available(),  # else processes on CPUs would each measure everything
                 remove_unused_columns=self.task.takes_texts,
             )
+        self.is_main = self.args.process_index == 0
 
     def _set_problem_type(self) -> None:
         """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax."""
@@ -268,6 +269,7 @@ class ModelSource(Source):
         """Whether offsets of a correction can be kept: in the head or, for another kind of source, elsewhere."""
         return has_bias(self.model)
 
+    # These follow the config and the task, which subclasses change; other sources have them as plain attributes.
     @property
     def link(self) -> str:  # type: ignore[override]
         return "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
@@ -280,10 +282,6 @@ class ModelSource(Source):
     @property
     def has_independent_samples(self) -> bool:  # type: ignore[override]
         return self.task.has_independent_predictions
-
-    @property
-    def is_main(self) -> bool:  # type: ignore[override]
-        return self.args.process_index == 0
 
     def can_fold(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""
@@ -324,7 +322,11 @@ class ModelSource(Source):
         return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
-        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note."""
+        """Fold the correction into the weights or, where that is impossible, store it in the config, with a note.
+
+        Raises:
+            NotPublishedError: the correction cannot be folded in.
+        """
         drop_calibration_entries(self.model.config, quiet=True)
         folded = None
         with rounding_notes(result.notes):
@@ -348,7 +350,7 @@ class ModelSource(Source):
         fold_correction(self.model, correction)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the corrected model, its processor, and its correction."""
         save_whole(folder, self.model, self.processor)

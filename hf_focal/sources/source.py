@@ -167,13 +167,14 @@ class Source:
         return None
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: ScoreSet, config_entries: dict[str, Any], result: RunResult
+        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
         # Those of a model that cannot take the correction are for its own probabilities.
         thresholds = config_entries.get("thresholds") if self.can_fold(fit.correction) else None
+        scores = fitted_on.scores
         write_correction(
-            folder / "correction.json", fit, classes=fitted_on.classes, schema=fitted_on.schema, thresholds=thresholds
+            folder / "correction.json", fit, classes=scores.classes, schema=scores.schema, thresholds=thresholds
         )
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:

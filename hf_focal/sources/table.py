@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..reports.result_sections import DataSection
 from ..scores.class_labels import is_text_type, shown
-from ..scores.column_names import PREDICTIONS
+from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.schema import Schema
 from ..scores.score_set import ScoreSet
 from ..scores.score_statistics import ScoreStatistics, check_same_schema
@@ -105,7 +105,7 @@ class TableSource(Source):
 def _unread_texts(table: pa.Table, schema: Schema | None, columns: Mapping[str, str | None]) -> list[str]:
     """Return the columns of texts that hold no scores, labels, predictions, or JSON, and are none of `columns`."""
     names = table.column_names
-    read = {*columns.values(), cluster_column_of(names, columns["cluster_column"]), *PREDICTIONS}
+    read = {*columns.values(), cluster_column_of(names, columns["cluster_column"]), *known_columns(names, PREDICTIONS)}
     if schema is not None:
         read |= {*schema.columns, *schema.label_columns, schema.prediction_column, schema.correct_column}
     texts = [field.name for field in table.schema if is_text_type(field.type) and field.name not in read]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
 
+from ..utils.column_names import column_option, normalized
 from ..validation import InputError
 
 _logger = logging.getLogger(__name__)
@@ -16,6 +17,7 @@ _logger = logging.getLogger(__name__)
 # File formats read the same column with different types. Each type here is converted to a common one.
 _WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
 _STRINGS = Value("string")
+_LABELS = ("label", "labels")  # names of columns that are not suggested as inputs
 # What a column can be required to hold, in the words of the errors, and whether a `datasets` feature holds that.
 _HOLDS: dict[str, Callable[[Any], bool]] = {
     "strings": lambda feature: feature == _STRINGS,
@@ -52,10 +54,11 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
             texts; or there are no samples.
     """
     arguments: dict[str, str] = {}
-    for argument, column, _, _ in columns:
+    for argument, column, _, holds in columns:
         if column not in split.column_names:
-            near = difflib.get_close_matches(column, split.column_names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            named = [name for _, name, *_ in columns]
+            name = _suggested(split, column, holds, named)
+            hint = f"; did you mean {name!r}? Give {column_option(argument, name)}" if name else ""
             raise InputError(
                 argument, f"must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
             )
@@ -85,6 +88,21 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
         if holds == "strings" and not any(text.strip() for text in selected[name]):
             raise InputError(argument, f"must hold texts, got only blank ones {where}")
     return selected
+
+
+def _suggested(split: Dataset, column: str, holds: str, named: list[str]) -> str | None:
+    """Return a column that the user may have meant: one of a similar name, or the only other one of the right type."""
+    if near := difflib.get_close_matches(column, split.column_names, n=1):
+        return near[0]
+    fitting = [
+        name
+        for name, feature in split.features.items()
+        if name not in named
+        and normalized(name) not in _LABELS
+        and holds != "labels"
+        and _HOLDS[holds](_plain(feature))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _may_be_image(feature: Any) -> bool:

@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
+from ..utils.column_names import column_option, normalized
 from ..utils.constants import MULTI_LABEL
 from ..utils.separated_labels import separated_labels
 from ..validation import InputError
@@ -41,6 +42,8 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
     """
     if (translations := _argument(task, "source", options)) is not None:
         split = flatten_translations(split, translations)
+    named = [argument for argument, *_ in task.inputs] + ([] if task.labels is None else [task.labels])
+    options = with_known_columns(source, split, options, *(name for name in named if hasattr(_DEFAULTS, name)))
     inputs = [(argument, getattr(options, argument), name, holds) for argument, name, holds, _ in task.inputs]
     samples = select_columns(source, split, *(Column(*column) for column in inputs if column[1] is not None))
     for argument, name in (("cluster_column", CLUSTER), ("group", GROUP)):
@@ -60,18 +63,35 @@ def _argument(task: Task, name: str, options: InputOptions) -> str | None:
     return next((getattr(options, argument) for argument, column, *_ in task.inputs if column == name), None)
 
 
-def with_label_column(split: Dataset, options: InputOptions) -> InputOptions:
-    """Return the options with the column "labels", as Transformers' batches name it, if a split has no other one."""
-    named = options.label_column in split.column_names or options.label_column != _DEFAULTS.label_column
-    if not named and "labels" in split.column_names:
-        return replace(options, label_column="labels")
+def with_known_columns(source: str, split: Dataset, options: InputOptions, *arguments: str) -> InputOptions:
+    """Return the options with the split's own spelling of names that the user did not change, such as " Text ".
+
+    Case, spaces, and punctuation do not matter, and labels may be in "labels", as Transformers' batches name it.
+
+    Raises:
+        InputError: two columns are called alike.
+    """
+    for argument in arguments:
+        default = getattr(_DEFAULTS, argument)
+        if default is None or getattr(options, argument) != default or default in split.column_names:
+            continue
+        known = (default, "labels") if argument == "label_column" else (default,)
+        alike = [name for name in split.column_names if normalized(name) in map(normalized, known)]
+        exact = [name for name in alike if name in known]
+        if len(alike) > 1 and not exact:
+            raise InputError(
+                argument,
+                f"must name one of the columns {alike} of {source}, which are called alike: give "
+                f"{column_option(argument, alike[0])}",
+            )
+        if alike:
+            options = replace(options, **{argument: (exact or alike)[0]})
     return options
 
 
 def _add_classes(
     samples: Dataset, config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
 ) -> Dataset:
-    options = with_label_column(split, options)
     if config.problem_type == MULTI_LABEL:
         return samples.add_column("labels", multi_hot_labels(config, source, split, options))
     _check_one_label(config, split, options)

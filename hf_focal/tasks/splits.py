@@ -18,8 +18,8 @@ from .input_options import InputOptions
 from .labeled_inputs import check_tags, label_format_of, labels_of, multi_hot_labels, tags_of
 from .task import PIPELINES, SEGMENTATION, Task
 
-# By the Hub's pipeline tag, except that of segmentation.
-_TASKS_WITH_SPLITS = {
+# The task of each name that `load_splits` takes: the Hub's pipeline tag, except for segmentation.
+_TASK_WITH_SPLITS = {
     tag: PIPELINES[tag]
     for tag in ("text-classification", "image-classification", "token-classification", "translation")
 } | {SEGMENTATION.name: SEGMENTATION}
@@ -119,8 +119,8 @@ def load_splits(
         >>> sorted(splits), labels
         (['test', 'train', 'validation'], ['negative', 'positive'])
     """
-    if task not in _TASKS_WITH_SPLITS:
-        raise InputError("task", f"must be one of {', '.join(_TASKS_WITH_SPLITS)}, got {task!r}")
+    if task not in _TASK_WITH_SPLITS:
+        raise InputError("task", f"must be one of {', '.join(_TASK_WITH_SPLITS)}, got {task!r}")
     if unknown := columns.keys() - _DEFAULT_COLUMNS.keys():
         raise TypeError(f"load_splits got an unexpected keyword argument {min(unknown)!r}")
     named = _DEFAULT_COLUMNS | columns
@@ -130,13 +130,13 @@ def load_splits(
         raw = {name: flatten_translations(split, str(named["source_column"])) for name, split in raw.items()}
     inputs = [
         Column(argument, column, name, holds)
-        for argument, name, holds, _ in _TASKS_WITH_SPLITS[task].inputs
+        for argument, name, holds, _ in _TASK_WITH_SPLITS[task].inputs
         if (column := named[argument])
     ]
     splits = DatasetDict({name: select_columns(sources[name], split, *inputs) for name, split in raw.items()})
     names: list[str] = []
-    if (argument := _TASKS_WITH_SPLITS[task].labels) is not None:
-        splits, names = _labeled(_TASKS_WITH_SPLITS[task], splits, raw, sources, str(named[argument]), label_format)
+    if (argument := _TASK_WITH_SPLITS[task].labels) is not None:
+        splits, names = _labeled(_TASK_WITH_SPLITS[task], splits, raw, sources, str(named[argument]), label_format)
     _check_disjoint(splits, sources)
     if "validation" not in splits:
         part = 100 if task == "translation" else 10

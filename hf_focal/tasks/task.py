@@ -82,7 +82,7 @@ class Task:
 
 _QUESTION = (Input("question_column", "question", "strings"), Input("choices_column", "choices", "lists of strings"))
 _IMAGE = Input("image_column", "image", "images")
-_TASKS = [
+_MEASURED = [  # by `evaluate_model`, and trained
     Task(
         name="text-classification",
         pipeline="text-classification",
@@ -169,7 +169,7 @@ _TASKS = [
     ),
 ]
 # The tasks that `evaluate_model` and `calibrate_model` find in a model's config, by name.
-TASKS = {task.name: task for task in _TASKS}
+TASKS = {task.name: task for task in _MEASURED}
 # Language models that score the options of questions.
 MULTIPLE_CHOICE = Task(
     name="multiple-choice",
@@ -196,7 +196,7 @@ SEGMENTATION = Task(
     class_endings=("ForSemanticSegmentation",),
     unit="pixels",
 )
-_OTHER_TASKS = [
+_TRAINED_ONLY = [  # by the trainers; `evaluate_model` does not load their data
     SEGMENTATION,
     Task(name="fill-mask", pipeline="fill-mask", class_endings=("ForMaskedLM",), unit="tokens"),
     replace(TASKS["seq2seq-lm"], name="summarization", pipeline="summarization", example="A text to summarize."),
@@ -206,7 +206,7 @@ _OTHER_TASKS = [
     ),
 ]
 # Tasks of models that trainers train, by the Hub's pipeline tag.
-PIPELINES = {task.pipeline: task for task in (*_TASKS, *_OTHER_TASKS)}
+PIPELINES = {task.pipeline: task for task in (*_MEASURED, *_TRAINED_ONLY)}
 
 
 def task_of_class(class_name: str) -> Task | None:

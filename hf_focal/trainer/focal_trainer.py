@@ -865,21 +865,21 @@ class FocalTrainer(Trainer):
         task, tag, data_name, data_config = (value[0] if isinstance(value, list | tuple) else value for value in names)
         task = task or task_of_model(without_adapter(self.model), self.head).pipeline
         data = CardData(tag or data_name)
-        fitted_on = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
+        fit_dataset = None if self._fit is None else self._fit.dataset  # also of a correction that was folded since
         if result is not None:
             data = replace(data, test_dataset=test_dataset if isinstance(test_dataset, str) else None)
         else:
             test_dataset = self.eval_dataset if test_dataset is None else test_dataset
             test_dataset = self.held_out_dataset(test_dataset, "test_dataset")
-            split, same_samples = set_name(test_dataset, self.eval_dataset, "test"), same_data(fitted_on, test_dataset)
-            data = replace(data, measured_on=split, same_samples=same_samples)
+            split = set_name(test_dataset, self.eval_dataset, "test")
+            data = replace(data, measured_on=split, same_samples=same_data(fit_dataset, test_dataset))
             result = self._measured_result(test_dataset)
             if self.is_world_process_zero():
                 write_report(Path(self.args.output_dir) / "report", result)
         if not self.is_world_process_zero():
             return
-        if fitted_on is not None:
-            data = replace(data, fitted_on=set_name(fitted_on, self.eval_dataset, "calibration"))
+        if fit_dataset is not None:
+            data = replace(data, fitted_on=set_name(fit_dataset, self.eval_dataset, "calibration"))
         generates, record = self.head.generates, self._recorded_calibration()
         model = trained_model(
             self.model,

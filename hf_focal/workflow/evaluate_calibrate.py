@@ -12,7 +12,7 @@ from ..calibration import CalibrationFit, Correction
 from ..calibration.correction_methods import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
-from ..calibration.threshold_goal import ThresholdGoal
+from ..calibration.threshold_goal import ThresholdGoal, threshold_arguments
 from ..calibration.thresholds import Thresholds
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
@@ -27,7 +27,14 @@ from ..sources.source import Data, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
-from .samples import check_new_scores, labeled_shares, overlap_notes, read_samples, samples_of_fit, write_scores
+from .samples import (
+    check_new_scores,
+    labeled_shares,
+    overlap_notes,
+    read_samples,
+    samples_of_fit,
+    write_rows_or_shards,
+)
 
 
 def evaluate(
@@ -81,9 +88,7 @@ def evaluate(
         >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
         (0.81, True)
     """
-    goal = ThresholdGoal.checked(
-        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
-    )
+    goal = ThresholdGoal.checked(**threshold_arguments(locals()))
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
@@ -96,7 +101,7 @@ def evaluate(
             chosen_on = read_samples(opened, source_data)
             notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
         if save_scores is not None:
-            write_scores(save_scores, measured, opened)
+            write_rows_or_shards(save_scores, measured, opened)
         shows_examples = output is not None and not no_examples and _can_show_examples(opened, measured_on)
 
         sections: dict[str, Any] = {"subsets": group_section(measured, num_bins)}
@@ -108,7 +113,7 @@ def evaluate(
             samples, names = chosen_on.scores.threshold_samples(), names_of(measured)
             metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
             thresholds, sections["thresholds"], threshold_notes = choose_thresholds(
-                goal, samples, chosen_on.scores, names, metrics
+                goal, samples, chosen_on, names, metrics
             )
             notes += [*chosen_on.scores.notes, *threshold_notes]
 
@@ -120,23 +125,23 @@ def evaluate(
             examples = _examples(opened, measured_on) if shows_examples else None
             write_results(output, result, earlier, arguments, examples, pictures=False)
         if goal is not None and measured.link == "softmax":
-            _check_reached(goal, thresholds, chosen_on.scores, result)
+            _check_reached(goal, thresholds, chosen_on, result)
     return result
 
 
 def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> None:
     """Raise `InputError` for a goal without data to choose thresholds on, and for such data without a goal."""
-    if goal is not None and threshold_data is None:
-        raise InputError("threshold_data", f"must be given with {goal.target}, got None")
-    if goal is None and threshold_data is not None:
-        argument = Data.named("threshold_data", threshold_data).argument
-        raise InputError(argument, "needs precision, recall, coverage, f1, or cost, got none of them")
+    data = Data.named("threshold_data", threshold_data)
+    if goal is not None and data.value is None:
+        raise InputError(data.argument, f"must be given with {goal.target}, got None")
+    if goal is None and data.value is not None:
+        raise InputError(data.argument, "needs precision, recall, coverage, f1, or cost, got none of them")
 
 
-def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: ScoreSet, result: RunResult) -> None:
+def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: Samples, result: RunResult) -> None:
     """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
     if thresholds.values[0] is None:
-        shows = f"must be one that {chosen_on.source} shows with {100 * goal.confidence:g}% confidence"
+        shows = f"must be one that {chosen_on.scores.source} shows with {100 * goal.confidence:g}% confidence"
         raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {thresholds.reasons[0]}", result)
 
 
@@ -193,7 +198,7 @@ def calibrate(
         >>> result.post["ece"] < result.pre["ece"]
         True
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost)
+    goal = ThresholdGoal.checked(**threshold_arguments(locals()))
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
@@ -211,7 +216,7 @@ def calibrate(
             opened.check_saving(new_prior)
         repository = None if push_to_hub is None else new_repository(opened, push_to_hub, private)
         if save_scores is not None:
-            write_scores(save_scores, fitted_on.scores, opened)
+            write_rows_or_shards(save_scores, fitted_on.scores, opened)
 
         fit_options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
         fit, prior = _fit(opened, fitted_on.scores, method, goal, train_prior, new_prior, fit_options)
@@ -227,7 +232,7 @@ def calibrate(
         if saves_here:
             with folder_to_save(output) as folder:
                 with writing(folder, result):
-                    opened.save(folder, fit, fitted_on.scores, config_entries, result)
+                    opened.save(folder, fit, fitted_on, config_entries, result)
                     examples = _examples(opened, measured_on, fit.correction) if shows_examples else None
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
@@ -299,7 +304,7 @@ def _measure(
         on_test = None
         if measured_on is not fitted_on:
             on_test = metrics_with_samples(measured, (before, after), num_bins, fit.correction)
-        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted, on_test)
+        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted_on, on_test)
         config_entries["thresholds"] = thresholds.record(names_of(fitted))
         notes += threshold_notes
     notes = [*fitted.notes, *measured.notes, *notes, *source.notes(fit, config_entries)]
@@ -310,7 +315,7 @@ def _thresholds_of_fit(
     goal: ThresholdGoal,
     source: Source,
     fit: CalibrationFit,
-    fitted: ScoreSet,
+    fitted_on: Samples,
     on_test: tuple[CalibrationMetrics, CalibrationMetrics | None] | None,
 ) -> tuple[Thresholds, ThresholdSection, list[str]]:
     """Choose thresholds for the probabilities that the saved source will give, corrected ones if it folds the fit.
@@ -318,11 +323,12 @@ def _thresholds_of_fit(
     Return them, their description, and notes. `on_test` are the metrics of test data before and after the correction.
     """
     before, after = on_test or (None, None)
-    names = names_of(fitted)
+    names = names_of(fitted_on.scores)
     if source.can_fold(fit.correction):
-        samples = fit.threshold_samples(fitted.collected().are_independent)
-        return choose_thresholds(goal, samples, fitted, names, after)
-    thresholds, section, notes = choose_thresholds(goal, fitted.threshold_samples(), fitted, names, before)
+        samples = fit.threshold_samples(fitted_on.scores.collected().are_independent)
+        return choose_thresholds(goal, samples, fitted_on, names, after)
+    samples = fitted_on.scores.threshold_samples()
+    thresholds, section, notes = choose_thresholds(goal, samples, fitted_on, names, before)
     note = "the thresholds are for the model's own probabilities, without the slope and the intercept"
     return thresholds, section, [note, *notes]
 

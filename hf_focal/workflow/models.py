@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..calibration.threshold_goal import ThresholdGoal
+from ..calibration.threshold_goal import ThresholdGoal, threshold_arguments
 from ..reports import RunResult
 from ..reports.output_folder import arguments_of
 from ..sources.source import Data
@@ -75,34 +75,26 @@ def evaluate_model(
         60.0
     """
     arguments = arguments_of(evaluate_model, locals())
-    goal = ThresholdGoal.checked(
-        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
-    )
-    measured = Data("dataset", dataset, split, "test")
-    chosen_on = None
+    thresholds = threshold_arguments(locals())
+    goal = ThresholdGoal.checked(**thresholds)
+    data, threshold_data = Data("dataset", dataset, split, "test"), None
     if goal is not None:
-        chosen_on = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
-        if _is_same(chosen_on, measured):
+        threshold_data = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
+        if _is_same(threshold_data, data):
             raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
     elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
         raise InputError(argument, f"needs precision, recall, coverage, f1, or cost, got {alone!r} without them")
     return evaluate(
         model,
-        measured,
+        data,
         reference=None if reference is None else Data("reference", reference, None, "test"),
-        precision=precision,
-        coverage=coverage,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
-        threshold_data=chosen_on,
+        threshold_data=threshold_data,
         num_bins=num_bins,
         output=output,
         on_result=on_result,
         arguments=arguments,
+        **thresholds,
         **{"task": task, "batch_size": batch_size, "onnx": onnx, **options},
     )
 
@@ -185,26 +177,20 @@ def calibrate_model(
     arguments = arguments_of(calibrate_model, locals())
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
-    fitted_on, test = Data("dataset", dataset, split, "validation"), None
+    data, test = Data("dataset", dataset, split, "validation"), None
     if test_dataset is not None or test_split is not None:
         test = Data("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
-        if _is_same(fitted_on, test):
+        if _is_same(data, test):
             raise InputError(
                 "test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}"
             )
     return calibrate(
         model,
-        fitted_on,
+        data,
         test=test,
         objective=objective,
         method=method,
         per_label=per_label,
-        precision=precision,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
@@ -212,6 +198,7 @@ def calibrate_model(
         private=private,
         on_result=on_result,
         arguments=arguments,
+        **threshold_arguments(locals()),
         **{"task": task, "batch_size": batch_size, "onnx": onnx, **options},
     )
 

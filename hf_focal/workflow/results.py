@@ -14,7 +14,7 @@ from ..reports import RunResult
 from ..reports.result_sections import DriftSection, Groups, SubsetSection, ThresholdSection
 from ..scores.comparisons import drift, group_metrics
 from ..scores.score_set import ScoreSet
-from ..sources.source import Data, Source
+from ..sources.source import Data, Samples, Source
 from ..utils.json_values import from_json
 
 
@@ -45,19 +45,25 @@ def metrics_with_samples(
 
 def choose_thresholds(
     goal: ThresholdGoal,
-    samples: ThresholdSamples,
-    chosen_on: ScoreSet,
+    log_odds_and_hits: ThresholdSamples,
+    chosen_on: Samples,
     names: list[str],
     metrics: CalibrationMetrics | None,
 ) -> tuple[Thresholds, ThresholdSection, list[str]]:
-    """Choose thresholds on samples of the scores `chosen_on`, and return them, their description, and notes.
+    """Choose thresholds on the log-odds and hits of `chosen_on`, and return them, their description, and notes.
 
     The description has their precision and recall on the samples of `metrics` or, without these, on `chosen_on`.
     """
-    thresholds = goal.choose(samples, chosen_on.link)
-    details = threshold_details(thresholds, names, chosen_on.source, metrics)
+    thresholds = goal.choose(log_odds_and_hits, chosen_on.scores.link)
+    measured = log_odds_and_hits
+    if metrics is not None:
+        measured = ThresholdSamples(*zip(*metrics.log_odds_and_hits(), strict=True))
+    details = threshold_details(thresholds, names, chosen_on.scores.source, measured)
     section = from_json(ThresholdSection, details, "thresholds")
-    return thresholds, section, notes_on_yes(thresholds, samples, names)
+    notes = notes_on_yes(thresholds, log_odds_and_hits, names, "the samples that it was chosen on")
+    if not notes and metrics is not None:
+        notes = notes_on_yes(thresholds, measured, names, "the test samples")
+    return thresholds, section, notes
 
 
 def run_result(

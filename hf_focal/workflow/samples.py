@@ -82,7 +82,7 @@ def check_new_scores(path: str | Path | None, source: Source) -> None:
         check_new_file("save_scores", path)
 
 
-def write_scores(path: str | Path, scores: ScoreSet, source: Source) -> None:
+def write_rows_or_shards(path: str | Path, scores: ScoreSet, source: Source) -> None:
     """Write the scores to a new parquet file, or to a folder of shards."""
     if Path(path).suffix == ".parquet":
         scores.save_rows(path, is_main=source.is_main)

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..calibration.threshold_goal import ThresholdGoal
+from ..calibration.threshold_goal import threshold_arguments
 from ..reports import RunResult
 from ..reports.output_folder import arguments_of
 from ..sources.source import Data
-from ..validation import InputError
 from .evaluate_calibrate import calibrate, evaluate
 
 
@@ -47,6 +46,8 @@ def evaluate_scores(
             calibration of each group in `subsets.groups`.
 
     Raises:
+        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
+            error's `result` holds the measurements.
         InputError: the table or an argument is wrong; the message is one line.
 
     Examples:
@@ -55,26 +56,15 @@ def evaluate_scores(
         1.0
     """
     arguments = arguments_of(evaluate_scores, locals())
-    goal = ThresholdGoal.checked(
-        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
-    )
-    if goal is not None and threshold_scores is None:
-        raise InputError("threshold_scores", f"must be given with {goal.target}, got None")
     return evaluate(
         scores=scores,
         reference=reference,
-        precision=precision,
-        coverage=coverage,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
-        threshold_data=None if threshold_scores is None else Data("threshold_scores", threshold_scores),
+        threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
         on_result=on_result,
         arguments=arguments,
+        **threshold_arguments(locals()),
         **columns,
     )
 
@@ -111,6 +101,8 @@ def calibrate_scores(
             report, and the card, ``README.md``.
 
     Raises:
+        NotPublishedError: the correction or the report could not be written; the error's `result` holds the
+            measurements.
         InputError: as in `evaluate_scores`; or the scores are confidences, without the other classes'
             probabilities.
 
@@ -126,16 +118,11 @@ def calibrate_scores(
         test=None if test_scores is None else Data("test_scores", test_scores),
         method=method,
         per_label=per_label,
-        precision=precision,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
         on_result=on_result,
         arguments=arguments,
+        **threshold_arguments(locals()),
         **columns,
     )

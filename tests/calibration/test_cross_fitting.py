@@ -76,6 +76,8 @@ def test_auto_leaves_calibrated_logits_alone_and_says_so(link):
     assert fit.after == fit.before and torch.equal(fit.cross_fitted_logits, logits.double())
     assert str(fit).startswith("no correction: it is calibrated as it is, on 300 samples: NLL ")
     assert fit.reason.startswith("no correction clearly lowers the NLL: ")
+    few = str(fit_correction(logits[:20], labels[:20], link=link))
+    assert few.startswith("no correction: 20 samples are too few to tell whether it is calibrated: NLL ")
 
 
 def test_auto_takes_the_lowest_bound_of_the_cross_fitted_nll():
@@ -158,7 +160,9 @@ def test_auto_hardly_ever_changes_logits_that_are_calibrated(num_classes):
     assert added / draws < 0.002
 
 
-@pytest.mark.parametrize(("link", "method"), [(link, method) for link, of in METHODS_OF_LINK.items() for method in of])
+@pytest.mark.parametrize(
+    ("link", "method"), [(link, method) for link, methods in METHODS_OF_LINK.items() for method in methods]
+)
 def test_every_method_is_cross_fitted(link, method):
     logits, labels = distorted(400)
     labels = torch.nn.functional.one_hot(labels, 3) if link == "sigmoid" else labels

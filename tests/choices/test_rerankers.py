@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 from documented import ROOT
 from label_word_models import PROMPT, label_tokenizer, language_model
+from slow_variants import some_slow
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForSequenceClassification,
@@ -184,7 +185,7 @@ def test_calibration_of_a_reranker_gives_platt_scaling_and_thresholds(case, rera
     assert ranked[0]["score"] == pytest.approx(float(correction.apply(namespace["scores"]).sigmoid()), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["names", "mapped", "grades", "bool"])
+@pytest.mark.parametrize("kind", some_slow(["names", "mapped", "grades", "bool"], quick=["grades"]))
 def test_labels_may_be_names_numbers_or_grades(case, tmp_path, kind):
     rows, options = Dataset.from_csv(str(case / "test.csv")), {}
     labels = rows["label"][:]

@@ -52,6 +52,7 @@ def test_ctrl_c_during_an_import_is_one_line(module, line):
     assert (actual.returncode, actual.stderr.strip()) == (130, line)
 
 
+@pytest.mark.slow
 def test_a_process_that_ignores_ctrl_c_goes_on():
     ignoring = INTERRUPTED_IMPORT.replace("{setup}", "signal.signal(signal.SIGINT, signal.SIG_IGN)")
     actual = run("-c", ignoring, "hf_focal.cli.main")
@@ -76,4 +77,4 @@ def test_two_processes_measure_what_one_measures(tmp_path):
     assert {name: value for name, value in saved["pre"].items() if value is not None} == pytest.approx(
         {name: value for name, value in expected.pre.items() if value == value}, rel=1e-5
     )
-    assert actual.stdout.count("Written to") == 1
+    assert actual.stdout.count("Written to") == 1 and actual.stdout.count("Measured in 2 processes.") == 1

@@ -21,7 +21,7 @@ class Poly1(MarginLoss):
     name, summary, source = "outside_poly1", "-log p + ε (1 - p)", "Leng et al. 2022"
     epsilon: float = option(1.0, "ε, the weight of 1 - p")
 
-    def form(self, u, second, num_classes):
+    def form(self, u, statistic, num_classes):
         wrong = torch.sigmoid(u)
         value = torch.nn.functional.softplus(u) + self.epsilon * wrong
         return Form(value, wrong * (1 + self.epsilon * torch.sigmoid(-u)))

@@ -99,11 +99,11 @@ def test_sums_are_distributed_like_those_of_rows_that_are_drawn_one_by_one(size,
     arguments = *packed_samples.unpack_confidences(entries), entry_rows, 4000, np.random.default_rng(2)
     starts = np.unique(bins.bin_index(torch.from_numpy(arguments[0]), 15).numpy(), return_index=True)[1]
     cells = bootstrap_intervals._equal_mass_cells(packed_samples.tie_starts(entries), 3000, 15)
-    width = bootstrap_intervals.Resamples.from_entries(starts, np.eye(len(starts)), *arguments)
+    width = bootstrap_intervals.Resamples.from_entries(starts, None, *arguments)
     mass = bootstrap_intervals.Resamples.from_entries(*cells, *arguments)
     for name, values in exact.items():
         sums = mass if metric_table.METRICS[name].equal_mass else width
-        actual = sums.errors(metric_table.METRICS[name].binned, sums.confidence - sums.rate)
+        actual = metric_table.METRICS[name].binned(*sums.draw(sums.confidence - sums.rate))
         assert actual.mean() == pytest.approx(values.mean(), rel=0.04), name
         assert actual.std() == pytest.approx(values.std(), rel=0.12), name
 

@@ -1,11 +1,15 @@
 """A metric is a function and an entry: with these alone, everything that shows metrics has it."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 
+import hf_focal.metrics
 from hf_focal import CalibrationMetrics, fit_temperature
 from hf_focal.hub.model_card import CardModel, model_card
+from hf_focal.metrics import calibration_errors
 from hf_focal.metrics.metric_table import METRICS, Metric
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.text_summary import metrics_table
@@ -53,6 +57,19 @@ def test_console_table_page_and_card_show_it(entry, tmp_path):
     card_values = {entry.metric_name: entry.metric_value for entry in entries}
     assert card_values["Overconfidence"] == result.post["overconfidence"]
     assert card_values["Overconfidence before temperature scaling"] == result.pre["overconfidence"]
+
+
+def test_every_metric_of_logits_or_of_bins_has_an_entry_and_is_exported():
+    functions = [value for value in vars(calibration_errors).values() if inspect.isfunction(value)]
+    parameters = {function.__name__: [*inspect.signature(function).parameters] for function in functions}
+    public = {name: names for name, names in parameters.items() if not name.startswith("_")}
+    of_logits = {name for name, names in public.items() if names[:2] == ["logits", "labels"]}
+    of_bins = {name for name, names in public.items() if names == ["count", "gap"]}
+    entries = METRICS.values()
+    assert of_logits - {metric.function.__name__ for metric in entries if metric.function} == set()
+    assert of_bins - {metric.binned.__name__ for metric in entries if metric.binned} == set()
+    assert of_logits - {*hf_focal.metrics.__all__} == set()
+    assert len(of_logits) >= 12 and len(of_bins) >= 4
 
 
 def test_entries_are_complete():

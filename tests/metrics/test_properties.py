@@ -50,6 +50,7 @@ def test_order_does_not_matter(batch):
     assert computed(logits[order], labels[order]) == pytest.approx(computed(logits, labels), **CLOSE)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(batches(), st.integers(1, 9))
 def test_batches_and_merges_do_not_matter(batch, num_parts):

@@ -57,6 +57,7 @@ def test_the_page_shows_names_as_they_are(name, tmp_path):
     assert page.count("<script") == 1 and f"<h1>{shown}</h1>" in page and f"<title>{shown}</title>" in page
 
 
+@pytest.mark.slow
 def test_figures_show_dollar_signs_as_they_are(tmp_path):
     name, bins = NAMES[4], run_of("brier").pre_bins
     dynamics = [{"epoch": 1.0, "train_nll": 1.0, "test_nll": 1.0}]

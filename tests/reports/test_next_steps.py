@@ -4,12 +4,14 @@ import dataclasses
 import re
 import shlex
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics, fit_thresholds
-from hf_focal.cli.main import command_parser
+from hf_focal.cli.main import command_parser, main
 from hf_focal.reports import RunResult
 from hf_focal.reports.next_steps import next_steps
 
@@ -151,3 +153,86 @@ def test_the_threshold_of_another_rare_class_has_a_call(is_one_logit, positives_
     p, y = (p, labels) if positives_are_rare else (1 - p, 1 - labels)
     thresholds = eval(call, {"fit_thresholds": fit_thresholds, "p": p, "y": y})
     assert thresholds.recall[0] >= 0.8 and thresholds.values[0] < 0.5
+
+
+def table(kind, size=400, sharpness=3.0, seed=0):
+    """Scores with ugly names, and the arguments that name them."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(size, 3))
+    if kind == "classes":
+        labels = np.array(["a", "b", "c"])[(logits + rng.gumbel(size=logits.shape)).argmax(1)]
+        columns = {f"-{name} it's": sharpness * logits[:, number] for number, name in enumerate("abc")}
+        options = ["--score_column=-* it's", "--kind", "logits", "--label_column", "The $Verdict"]
+        return pd.DataFrame(columns | {"The $Verdict": labels}), options
+    ones = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(int)
+    if kind == "yes or no":
+        columns = {"My P": 1 / (1 + np.exp(-sharpness * logits[:, 0])), "said yes": ones[:, 0]}
+        options = ["--score_column", "My P", "--kind", "probabilities", "--label_column", "said yes"]
+        return pd.DataFrame(columns), [*options, "--classes", "no,yes"]
+    columns = {f"logit_{name}": sharpness * logits[:, number] for number, name in enumerate("abc")}
+    return pd.DataFrame(columns | {f"label_{name}": ones[:, number] for number, name in enumerate("abc")}), []
+
+
+@pytest.mark.parametrize("kind", ["classes", "yes or no", "labels"])
+def test_commands_for_tables_run_as_they_are_printed(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("my scores.csv", "held_out.csv", "new.csv")):
+        table(kind, seed=seed)[0].to_csv(name, index=False)
+    options = table(kind)[1]
+
+    def run(*words):
+        assert main([*words]) == 0
+        steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: ")]
+        return steps, [shlex.split(found)[1:] for found in re.findall("`(hf-focal .*?)`", " ".join(steps))]
+
+    steps, (calibrating,) = run("evaluate", "--scores", "my scores.csv", *options, "--num_bins", "10")
+    assert calibrating[:5] == ["calibrate", "--scores", "held_out.csv", "--test_scores", "my scores.csv"]
+    assert "add it to this command: `--precision 0.9`" in steps[-1] and ("--cost 1,5" in steps[-1]) == (
+        kind != "classes"
+    )
+    steps, (applying, choosing) = run(*calibrating)
+    assert applying[:3] == ["apply", "calibrated/correction.json", "new.csv"]
+    run(*applying)
+    assert choosing[choosing.index("--output") + 1] == "calibrated_2" and "--num_bins" in choosing
+    steps, _ = run(*choosing)
+    assert "calibrated probabilities and decisions" in steps[0]
+    if kind != "classes":
+        without = choosing[: choosing.index("--precision")]
+        without[without.index("--output") + 1] = "mine"
+        _, (applying,) = run(*without, "--cost", "1,5")
+        assert applying[1] == "mine/correction.json"
+        again, (lower, applying) = run(*without[:-1], "other", "--precision", "0.999")
+        assert "ask for a precision that these data can show" in again[0] and "decisions" not in again[1]
+        assert lower[lower.index("--output") + 1] == "other_2"
+        steps, _ = run(*lower)
+        assert "decisions" in steps[0]
+
+
+def test_a_new_folder_is_named_after_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = result_of(1.0, fitted_on="dataset 'other.csv'")
+    given = GIVEN | {"test_dataset": "test.csv", "output": "my out/"}
+    (command,) = [found for found in commands(next_steps(result, given)) if "precision" in found]
+    assert command["output"] == "my out_2"
+    (tmp_path / "my out_2").mkdir()
+    (command,) = [found for found in commands(next_steps(result, given)) if "precision" in found]
+    assert command["output"] == "my out_3"
+
+
+def test_costs_and_prompts_are_repeated_as_they_were_typed():
+    given = GIVEN | {"prompt": "Review: {text}\nIt is", "labels": "a,b", "cost": (1.0, 0.5), "dataset": "test.csv"}
+    steps = " ".join(next_steps(evaluated(), given))
+    assert "--cost 1,0.5" in steps and "'Review: {text}\\nIt is'" in steps
+    (command,) = commands([steps])
+    assert command["prompt"] == given["prompt"] and command["cost"] == given["cost"]
+
+
+def test_too_few_samples_are_not_called_calibrated(capsys, tmp_path):
+    table("yes or no", size=20, sharpness=1.0)[0].to_csv(tmp_path / "s.csv", index=False)
+    arguments = ["calibrate", "--scores", str(tmp_path / "s.csv"), *table("yes or no")[1]]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "20 samples are too few to tell whether it is calibrated" in printed and "calibrated as it is" not in printed
+    )
+    assert "Next: fit a correction to at least 50 samples" in printed

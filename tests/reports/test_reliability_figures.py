@@ -122,6 +122,7 @@ def test_of_a_sigmoid_it_is_the_frequency_of_labels_against_their_probability():
     assert figure.axes[0].get_ylabel() == "Frequency"
 
 
+@pytest.mark.slow
 def test_comparison_has_a_column_a_run(tmp_path):
     num_runs = 4
     before, after = gathered(), gathered(LOGITS / 2)

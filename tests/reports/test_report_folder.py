@@ -130,6 +130,7 @@ def test_the_report_of_a_run(tmp_path):
     assert {path.name for path in folder.iterdir()} == {"table.md", "loss.yaml", "metrics.json"}
 
 
+@pytest.mark.slow
 def test_the_report_shows_how_gamma_moved(tmp_path):
     policy, history = AdaFocalGamma(3), []
     for epoch in (1, 2):

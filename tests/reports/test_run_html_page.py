@@ -54,15 +54,15 @@ def test_the_samples_are_those_of_an_independent_computation():
     predicted, confidence = shares.argmax(1), shares.max(1)
     wrong = np.flatnonzero(predicted != scores.labels)
     right = np.flatnonzero(predicted == scores.labels)
-    for found, rows in (
+    for shown, rows in (
         (examples.mistakes, wrong[np.argsort(-confidence[wrong])][:20]),
         (examples.least_confident, right[np.argsort(confidence[right])][:20]),
     ):
-        assert [of.input for of in found] == table["message"].to_numpy()[rows].tolist()
-        assert [of.label for of in found] == table["label"].to_numpy()[rows].tolist()
-        assert [of.prediction for of in found] == [scores.classes[of] for of in predicted[rows]]
-        np.testing.assert_allclose([of.before for of in found], confidence[rows])
-        assert {of.after for of in found} == {None}
+        assert [example.input for example in shown] == table["message"].to_numpy()[rows].tolist()
+        assert [example.label for example in shown] == table["label"].to_numpy()[rows].tolist()
+        assert [example.prediction for example in shown] == [scores.classes[number] for number in predicted[rows]]
+        np.testing.assert_allclose([example.before for example in shown], confidence[rows])
+        assert {example.after for example in shown} == {None}
 
 
 def test_samples_without_texts_have_the_numbers_of_their_rows(tmp_path):
@@ -108,6 +108,7 @@ def test_samples_are_in_no_file_that_is_published(tmp_path, text_column):
         calibrate_scores(table, no_examples=True, publish_examples=True)
 
 
+@pytest.mark.slow
 def test_a_wrong_column_of_texts_is_told_before_anything_is_measured(tmp_path):
     table = table_of(100, 3)
     with pytest.raises(InputError, match=r"text_column must be one of .*, got 'body'"):
@@ -139,13 +140,13 @@ def test_the_bins_of_the_classes_add_up_to_all(measured, tmp_path):
     result = RunResult.load(measured / "out" / "report" / "metrics.json")
     classes = result.subsets.classes
     bins = classes.bins(classes.before, [*range(10)])
-    np.testing.assert_array_equal(sum(of.count for of in bins), result.pre_bins.count)
-    hits = sum(np.nan_to_num(of.count * of.accuracy) for of in bins)
+    np.testing.assert_array_equal(sum(group.count for group in bins), result.pre_bins.count)
+    hits = sum(np.nan_to_num(group.count * group.accuracy) for group in bins)
     np.testing.assert_allclose(hits, np.nan_to_num(result.pre_bins.count * result.pre_bins.accuracy))
     curve = result.subsets.risk_coverage.before
     assert curve.confidence == sorted(curve.confidence, reverse=True)
     groups = result.subsets.groups
-    assert [round(of.ece(), 9) for (of,) in groups.bins] == [round(ece, 9) for ece in groups.ece_before]
+    assert [round(group.ece(), 9) for (group,) in groups.bins] == [round(ece, 9) for ece in groups.ece_before]
 
 
 def test_rare_labels_have_logarithmic_axes():
@@ -192,6 +193,16 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
             assert [url for url in requests if not url.startswith("data:")] == [page.as_uri()] and complaints == []
             assert browser.value("document.title") == "Calibration of scores"
             assert browser.value("document.documentElement.scrollWidth") <= width
+            # The legend has a mark for each kind, and a table that goes on beyond the edge says so.
+            assert browser.value("document.querySelectorAll('.legend .key').length") == 8
+            widths = "[...document.querySelectorAll('.key')].every((key) => key.getBoundingClientRect().width === 24)"
+            assert browser.value(widths)
+            sides = (
+                "[...document.querySelectorAll('.sideways')].map((hint) => [!hint.hidden, hint.nextElementSibling])"
+            )
+            sides = browser.value(f"{sides}.map(([told, box]) => [told, box.scrollWidth > box.clientWidth + 1])")
+            assert all(told == is_wide for told, is_wide in sides)
+            assert width != 390 or any(told for told, _ in sides)
             # The slider shows the points of the curve, and a command that asks for their coverage.
             for point in (0, len(curve.answered) // 2, len(curve.answered) - 1):
                 browser.value(f"slider.value = {point}; slider.dispatchEvent(new Event('input'))")
@@ -276,3 +287,13 @@ def test_all_columns_of_many_classes_fit_and_numbers_of_small_axes_are_short(tmp
         assert hidden <= 1
         ticks = browser.value("[...document.querySelectorAll('.small .tick')].map(tick => tick.textContent)")
     assert ticks and max(map(len, ticks)) <= 4
+
+
+def test_the_page_of_several_labels_counts_its_samples(tmp_path):
+    logits = 2 * np.random.default_rng(0).normal(size=(90, 3))
+    table = {f"logit_{name}": logits[:, number] for number, name in enumerate("abc")}
+    table |= {f"label_{name}": (logits[:, number] > 0).astype(int) for number, name in enumerate("abc")}
+    evaluate_scores(table, output=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "90 samples with 3 labels; measured" in page and "pale: fewer than 30 labels, so chance moves" in page
+    assert "which are published only if you ask for it with <code>--publish_examples</code>" in page

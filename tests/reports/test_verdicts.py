@@ -211,6 +211,46 @@ def test_a_correction_that_costs_right_answers_says_so():
     assert "the micro F1 falls from 60.0 to 40.0%: choose a threshold" in verdict(yes_or_no)[-1]
 
 
+def corrected_by(value, link="softmax", size=2000, own_test_data=True, **details):
+    """Scores of a calibrated model whose temperature was wrongly fitted to 90 samples."""
+    random = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(size, 2, generator=random)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=random).flatten()
+    if link == "sigmoid":
+        logits = logits[:, 1:]
+        labels = torch.bernoulli(logits.sigmoid(), generator=random)
+    fitted = replace(FITTED, value=value, num_samples=90)
+    source = "dataset 'other.csv'" if own_test_data else DETAILS["measured_on"]
+    return measured(logits, labels, link, fitted, fitted_on=source, **details)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(6.0, "underconfident"), (0.2, "overconfident")])
+def test_what_a_correction_leaves_is_told_with_what_may_help(value, kind):
+    result = corrected_by(value)
+    told = verdict(result)[-1]
+    says, right = (f"{100 * result.post[name]:.0f}%" for name in ("confidence", "accuracy"))
+    assert f"After T, the model is still {kind} on average, since it says {says} and is right {right}" in told
+    assert told.endswith(
+        "More calibration samples than these 90, and like those in use, or the method auto, may help."
+    )
+    assert f"still {kind}" in text_of_card(result)
+    assert f"still {kind}" in " ".join(verdict(corrected_by(value, own_test_data=False)))
+
+
+def test_what_a_correction_leaves_is_told_only_as_far_as_the_interval_shows_it():
+    assert "still" not in " ".join(verdict(corrected_by(1.02)))
+    assert "still" not in " ".join(verdict(corrected_by(1.5, size=40)))
+    labels = verdict(corrected_by(5.0, "sigmoid"))[-1]
+    assert "After T, its probabilities are right on average, but not for each score: the ECE is still" in labels
+    assert "than these 90, and" in labels
+    only_t = verdict(corrected_by(6.0, task="multiple-choice"))[-1]
+    assert only_t.endswith("and like those in use, may help.")
+    logits, wrong = torch.full((500, 1), -2.0), torch.ones(500, 1)
+    warned = measured(logits, wrong, "sigmoid", replace(FITTED, value=1.5), fitted_on="dataset 'other.csv'")
+    assert "mean probability" in " ".join(warnings_of(warned))
+    assert "still" not in " ".join(verdict(warned))  # the warning says it
+
+
 def scores_that_are_right_on_average(is_calibrated, size=2000):
     """Probabilities and outcomes; half of the probabilities are too low, and half too high, unless calibrated."""
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from slow_variants import some_slow
 
 from hf_focal import (
     CalibrationMetrics,
@@ -119,14 +120,14 @@ def test_groups_are_measured_on_their_own(file):
         evaluate_scores({"logits": LOGITS, "label": LABELS, "id": np.arange(len(LABELS))}, group="id")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", some_slow([".csv", ".tsv", ".jsonl", ".parquet"], quick=[".csv"]))
 def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_path):
     result = calibrate_scores(file, method="temperature", output=tmp_path / "out")
     expected = fit_temperature(LOGITS, LABELS)
     assert result.temperature.value == pytest.approx(expected.value, rel=1e-6)
     assert (tmp_path / "out" / "report.html").is_file()
     card = ModelCard.load(tmp_path / "out" / "README.md")
-    figures = {of.metric_name: of.metric_value for of in card.data.eval_results}
+    figures = {entry.metric_name: entry.metric_value for entry in card.data.eval_results}
     assert card.data.library_name == "hf_focal"
     assert figures["ECE before temperature scaling"] == pytest.approx(result.pre["ece"])
     assert figures["ECE (optimistic: T was fitted on these samples)"] == pytest.approx(result.post["ece"])
@@ -217,7 +218,7 @@ def test_dates_beside_the_scores_are_written_as_they_were(file, tmp_path):
         correct_file(tmp_path / "out" / "correction.json", tmp_path / "dated.jsonl", tmp_path / "nowhere" / "c.csv")
 
 
-@pytest.mark.parametrize("options", [{"recall": 0.8}, {"new_prior": 0.2}, {}])
+@pytest.mark.parametrize("options", some_slow([{"recall": 0.8}, {"new_prior": 0.2}, {}], quick=[{"recall": 0.8}]))
 def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
     rng = np.random.default_rng(0)
     scores = rng.random(500)
@@ -230,7 +231,7 @@ def test_both_names_of_a_yes_no_score_may_be_given(options, tmp_path):
 
 
 def test_columns_that_are_no_scores_are_kept(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
+    monkeypatch.setattr("hf_focal.scores.table_formats._BLOCK", 20_000)
     calibrate_scores(file, method="temperature", output=tmp_path / "out")
     number = np.arange(2000)
     code = np.where(number < 1500, "007", "1,5 x")  # numbers in the first blocks only
@@ -262,7 +263,7 @@ def test_corrections_of_several_labels_need_no_labels(tmp_path):
 def test_a_wrong_row_of_a_later_batch_is_named(kind, file, tmp_path, monkeypatch):
     calibrate_scores(file, output=tmp_path / "out")
     monkeypatch.setattr("hf_focal.scores.correction_files._ROWS", 100)
-    monkeypatch.setattr("hf_focal.scores.table_files._BLOCK", 20_000)
+    monkeypatch.setattr("hf_focal.scores.table_formats._BLOCK", 20_000)
     wrong, path = pd.read_csv(file).drop(columns="label"), tmp_path / f"wrong.{kind}"
     wrong.loc[1500, "prob_cat"] = 2.0
     if kind == "csv":
@@ -490,7 +491,7 @@ def corrected(correction_text, tmp_path):
     return tmp_path / "scores.csv", tmp_path / "out" / "correction.json"
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", some_slow([".csv", ".jsonl", ".parquet"], quick=[".csv"]))
 @pytest.mark.parametrize("form", ["classes", "yes or no", "labels"])
 def test_decisions_are_those_of_apply_thresholds(form, suffix, tmp_path, capsys):
     goal, table = ["--precision", "0.9"], {f"logit_{name}": LOGITS[:, number] for number, name in enumerate(NAMES)}
@@ -511,7 +512,8 @@ def test_decisions_are_those_of_apply_thresholds(form, suffix, tmp_path, capsys)
     assert main(["apply", str(correction), str(tmp_path / "s.csv"), "--output", str(written)]) == 0
     printed = capsys.readouterr().out
     assert "2,000 rows with calibrated probabilities and decisions" in printed
-    assert ("No threshold reaches the goal for 'dog'" in printed) == (form == "labels")
+    said = "No row has a yes to 'dog', because no threshold reached the goal there."
+    assert (said in printed) == (form == "labels")
     read = {".csv": pd.read_csv, ".jsonl": lambda path: pd.read_json(path, lines=True), ".parquet": pd.read_parquet}
     rows = read[suffix](written)
     names = saved["thresholds"]["labels"]
@@ -533,6 +535,7 @@ def test_decisions_are_those_of_apply_thresholds(form, suffix, tmp_path, capsys)
         assert not rows["decision_dog"].any() and rows["decision_cat"].any()
 
 
+@pytest.mark.slow
 def test_decisions_need_thresholds_of_the_same_labels_and_free_columns(corrected, tmp_path):
     scores, correction = corrected
     correct_file(correction, scores, tmp_path / "plain.csv")
@@ -541,6 +544,7 @@ def test_decisions_need_thresholds_of_the_same_labels_and_free_columns(corrected
     valid = {"target": "precision", "link": "softmax", "labels": [*"abc"], "values": dict.fromkeys("abc", 0.5)}
     for wrong in (
         *("high", {}, valid | {"values": {"d": 0.5}}, valid | {"values": dict.fromkeys("abc", "0.5")}),
+        *(valid | {"values": dict.fromkeys("abc", value)} for value in (True, float("nan"))),
         *(valid | {"labels": [*"abd"]}, valid | {"link": "sigmoid"}, valid | {"values": dict.fromkeys("abc", 1.5)}),
     ):
         correction.write_text(json.dumps(saved | {"thresholds": wrong}))
@@ -601,6 +605,7 @@ def test_two_processes_that_write_one_file_do_not_mix_their_rows(corrected, tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"scores.csv", "out", "c.csv"}
 
 
+@pytest.mark.slow
 def test_rows_of_one_question_are_drawn_together(tmp_path, capsys):
     rows = pd.DataFrame(LOGITS[:500], columns=[f"logit_{name}" for name in NAMES])
     rows["label"] = [NAMES[label] for label in LABELS[:500]]
@@ -662,6 +667,8 @@ def test_several_labels_hold_together_if_they_shall(capsys, tmp_path):
     assert "recall >= 80% with 95% confidence, all labels together" in capsys.readouterr().out
     assert main(["calibrate", "--scores", str(tmp_path / "labels.csv"), "--simultaneous"]) == 2
     assert "simultaneous needs precision or recall, got none of them" in capsys.readouterr().err
+    assert main([*options[:3], "--f1", "--confidence", "0.95"]) == 2
+    assert "confidence needs precision or recall or coverage, got f1" in capsys.readouterr().err
 
 
 def test_the_shape_of_a_correction_does_not_decide_its_link(tmp_path):

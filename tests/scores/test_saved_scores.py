@@ -41,7 +41,7 @@ def test_scores_come_back(scores, tmp_path):
     np.testing.assert_array_equal(logits, scores.logits)
     np.testing.assert_array_equal(labels, scores.labels)
     values = {name: getattr(scores, name) for name in ("logits", "labels", "clusters")}
-    empty = replace(scores, **{name: of if of is None else of[:0] for name, of in values.items()})
+    empty = replace(scores, **{name: value if value is None else value[:0] for name, value in values.items()})
     assert scores_table(empty, np.arange(0)).schema == table.schema  # so that shards of no rows join others
 
 

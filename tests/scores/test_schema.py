@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
+from slow_variants import some_slow
 
 from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
 from hf_focal.cli.main import main
@@ -47,7 +48,7 @@ def check_figures(table, nll=NLL, error=ERROR, tolerance=2e-3, **options):
 
 
 @pytest.mark.parametrize("order", [[True, False], [False, True]])
-@pytest.mark.parametrize("form", ["csv", "frame", "lower case"])
+@pytest.mark.parametrize("form", some_slow(["csv", "frame", "lower case"], quick=["csv"]))
 def test_booleans_are_names(order, form, tmp_path):
     names = [str(name) for name in order]
     columns = {f"prob_{name}": P_YES if name == "True" else 1 - P_YES for name in names}
@@ -142,6 +143,7 @@ def test_one_score_is_that_of_the_class_in_its_name():
 # Kind and link
 
 
+@pytest.mark.slow
 def test_the_kind_is_fixed_with_the_first_table(tmp_path):
     rows = (YES >= 0) & (YES <= 1)
     assert rows.sum() > 10
@@ -463,7 +465,7 @@ def test_classes_that_are_masked_by_a_number(mask):
     assert not np.isinf(read_scores({"logits": LOGITS * 1e5, "label": LABELS}).logits).any()
 
 
-@pytest.mark.parametrize("scale", [1e20, 1e30, 1e200])
+@pytest.mark.parametrize("scale", some_slow([1e20, 1e30, 1e200], quick=[1e30]))
 @pytest.mark.parametrize("calibration", ["auto", "matrix"])
 def test_very_large_logits(scale, calibration):
     found = calibrate_scores({"logits": LOGITS * scale, "label": LABELS}, method=calibration)
@@ -577,6 +579,7 @@ _RENAMED = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.one_of(_RENAMED, st.permutations(["0", "1", "2"]), st.permutations(NAMES)),
@@ -665,7 +668,7 @@ def test_the_figures_are_the_same_or_the_table_is_refused(names, order, pattern,
 
 
 @pytest.mark.parametrize("names", [NAMES, ["0", "1", "2"], ["2", "0", "1"], ["x", "true", "b c"]])
-@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("form", some_slow(["csv", "parquet", "jsonl"], quick=["csv"]))
 def test_every_order_of_columns_gives_the_same_scores(names, form, tmp_path):
     frame = pd.DataFrame({**columns_of(PROBABILITIES, names=names), "label": [names[i] for i in LABELS]})
     for seed in range(4):
@@ -716,6 +719,13 @@ def test_a_column_of_log_probabilities_says_so_by_its_name():
     np.testing.assert_allclose(read.confidences, CONFIDENCE)
     with pytest.raises(InputError, match=r"at most 0, in each row, got 0.9 .*, give --kind probabilities"):
         read_scores({"logprob": CONFIDENCE, "is_correct": [1, 0, 1, 0]})
+
+
+def test_percentages_none_of_which_is_above_1_get_a_note():
+    table = {"confidence": CONFIDENCE, "is_correct": ["yes", "no"] * (len(CONFIDENCE) // 2)}
+    scores = read_scores(table, kind="percentages")
+    assert "is taken as percentages, but none is above 1%: if it holds probabilities, leave" in scores.notes[0]
+    assert not read_scores(table | {"confidence": OTHER_KINDS["percentages"]}, kind="percentages").notes
 
 
 def test_percentages_of_being_right_are_calibrated_with_the_options_of_the_error():

@@ -11,6 +11,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
+from slow_variants import some_slow
 
 from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
 from hf_focal.cli.main import main
@@ -60,7 +61,7 @@ def assert_same(streamed, result):
 
 
 @pytest.mark.parametrize("sort", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("suffix", some_slow(["parquet", "csv", "jsonl"], quick=["csv"]))
 @pytest.mark.usefixtures("small")
 def test_figures_are_those_of_the_whole(tmp_path, monkeypatch, suffix, sort):
     path, rows = tmp_path / f"scores.{suffix}", table(sort=sort)

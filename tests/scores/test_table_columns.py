@@ -6,6 +6,7 @@ import pytest
 
 from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
 from hf_focal.scores import Schema, correct_file
+from hf_focal.scores.score_table import cluster_column_of
 
 CLASSES = ("anger", "joy", "fear")
 COLUMNS = [f"P(y={name}) [NB v2.1]" for name in CLASSES]
@@ -91,7 +92,7 @@ def test_columns_by_the_beginning_of_their_names_are_no_list(frame):
     ],
 )
 def test_a_pattern_names_the_columns_of_all_classes(frame, name, pattern):
-    table = frame.set_axis([*(name.format(of) for of in CLASSES[::-1]), "Gold Standard"], axis=1)
+    table = frame.set_axis([*(name.format(label) for label in CLASSES[::-1]), "Gold Standard"], axis=1)
     read = read_scores(table, score_column=pattern, label_column="Gold Standard", kind="probabilities")
     assert read.classes == CLASSES[::-1]
     np.testing.assert_allclose(np.exp(read.logits), frame[COLUMNS[::-1]])
@@ -107,7 +108,7 @@ def test_a_pattern_that_fits_no_column_is_refused(frame, pattern):
 
 @pytest.mark.parametrize("name", ["P(y={})", "p(Y = {} | x)", "prob[label={}]"])
 def test_the_class_of_an_event_is_its_value(frame, name):
-    table = frame.set_axis([*(name.format(of) for of in CLASSES[::-1]), "gold"], axis=1)
+    table = frame.set_axis([*(name.format(label) for label in CLASSES[::-1]), "gold"], axis=1)
     assert read_scores(table).classes == CLASSES[::-1]
 
 
@@ -127,7 +128,7 @@ def test_listed_names_may_have_commas_and_spaces(frame):
 def test_the_error_for_unknown_columns_shows_the_command(frame):
     known = "--score_column 'P(y=*) [NB v2.1]' --label_column"
     frame["Comment"] = [None, *["text"] * 299]
-    with pytest.raises(InputError, match=re.escape(f"{known} NAME")):
+    with pytest.raises(InputError, match=re.escape(f"{known} 'Gold Standard'")):
         read_scores(frame)
     with pytest.raises(InputError, match=re.escape(f"{known} 'Gold Standard'")):
         read_scores(frame, label_column="Gold Standard")
@@ -148,9 +149,92 @@ def test_the_errors_for_many_columns_list_only_some():
 
 
 def test_a_missing_column_of_labels_is_not_blamed_on_the_scores(frame):
-    with pytest.raises(InputError, match=r"^label_column must name a column of .* got 'Glod'; .* --label_column NAME"):
+    with pytest.raises(
+        InputError, match=r"^label_column must name a column of .* got 'Glod'; .* --label_column 'Gold Standard'"
+    ):
         read_scores(frame, label_column="Glod")
     named = frame.rename(columns=dict(zip(COLUMNS, CLASSES, strict=True)))
     with pytest.raises(InputError, match=r"^label_column must name the labels .* give --label_column 'Gold Standard'"):
         read_scores(named.assign(Comment=None))
     assert read_scores(named, label_column="Gold Standard").classes == CLASSES[::-1]
+
+
+# Names that people give to columns
+
+
+@pytest.mark.parametrize(
+    "label", [" TRUE LABEL", "True Label", "true-label", "TrueLabel", "Y (true)", "LABEL:", "Gold."]
+)
+@pytest.mark.parametrize(
+    "scores",
+    [
+        ("Prob. cat", "Prob. dog"),
+        ("P (cat)", "P (dog)"),
+        (" prob_cat", "prob_dog "),
+        ("cat - Prob", "dog - Prob"),
+        ("Probability: cat", "Probability: dog"),
+    ],
+)
+def test_case_spaces_and_punctuation_of_names_do_not_matter(label, scores):
+    table = {scores[0]: [0.8, 0.3, 0.6], scores[1]: [0.2, 0.7, 0.4], label: ["cat", "dog", "dog"]}
+    read = read_scores(table)
+    assert read.classes == ("cat", "dog") and read.labels.tolist() == [0, 1, 1]
+    np.testing.assert_allclose(np.exp(read.logits), np.stack([table[name] for name in scores], 1))
+
+
+def test_names_of_confidences_and_predictions_are_normalized_too():
+    table = {" Max. Prob": [0.9, 0.6], "Predicted Label:": ["a", "b"], "TRUE LABEL ": ["a", "a"]}
+    read = read_scores(table)
+    assert read.kind == "confidence" and read.labels.tolist() == [1, 0]
+    correct = read_scores({"Confidence": [0.9, 0.6], "Is Correct?": [True, False]})
+    assert correct.kind == "confidence" and correct.labels.tolist() == [1, 0]
+    yes = read_scores({"Predicted Prob.": [0.9, 0.1, 0.6], "True Label": [1, 0, 0]})
+    assert yes.link == "sigmoid" and yes.labels.ravel().tolist() == [1, 0, 0]
+    assert cluster_column_of(["Question ID", "text?"], None) == "text?"
+    assert cluster_column_of(["QuestionID", "Text", "TEXT"], None) == "QuestionID"
+
+
+def test_the_minus_of_a_class_stays():
+    read = read_scores({"logit_-1": [1.0, 0.0], "logit_1": [0.0, 2.0], "label": [-1, 1]})
+    assert read.classes == ("-1", "1") and read.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            {"p": [0.9, 0.1], "Label": [1, 0], "LABEL ": [0, 0]},
+            "label_column must name .* differ: give --label_column Label",
+        ),
+        (
+            {"P": [0.9, 0.1], "Predicted Prob.": [0.8, 0.1], "y": [1, 0]},
+            "score_column must name one of .* give --score_column P",
+        ),
+        (
+            {"conf": [0.9, 0.6], "Pred": ["a", "b"], "pred.": ["a", "a"], "label": ["a", "b"]},
+            r"must not have columns that are called alike, got \['Pred', 'pred.'\]: rename one",
+        ),
+        (
+            {"conf": [0.9, 0.6], "Correct": [1, 0], "correct?": [1, 1]},
+            r"correct_column must not have .* give --correct_column Correct",
+        ),
+        (
+            {"P(cat)": [0.9, 0.6], "P( cat)": [0.9, 0.6], "label": ["a", "b"]},
+            "score_column must have columns of different",
+        ),
+        (
+            {"a": [0.9, 0.6], "b": [0.1, 0.4], "The Verdict": ["x", "y"]},
+            "--score_column a,b --label_column 'The Verdict'$",
+        ),
+        ({"prob": [0.9, 0.6], "it's true": [1, 0]}, "name another with --label_column 'it'\"'\"'s true'$"),
+    ],
+)
+def test_names_that_leave_a_choice_are_asked_for_with_the_option(table, message):
+    with pytest.raises(InputError, match=message):
+        read_scores(table)
+
+
+def test_a_column_whose_name_is_mistyped_is_suggested_as_an_option():
+    table = {"Cat Score": [0.9, 0.6], "Dog Score": [0.1, 0.4], "y": ["x", "y"]}
+    with pytest.raises(InputError, match=r"got 'Dog Scor': give --score_column 'Cat Score,Dog Score'$"):
+        read_scores(table, score_column="Cat Score,Dog Scor")

@@ -86,4 +86,4 @@ def test_groups_and_clusters_are_those_of_the_scores_whatever_the_lengths_of_the
 def partition(samples) -> set[frozenset[float]]:
     """The scores of each cluster, whatever its key is."""
     pairs = [*zip(samples.clusters[0].tolist(), samples.scores[0].round(4).tolist(), strict=True)]
-    return {frozenset(score for of, score in pairs if of == key) for key, _ in pairs}
+    return {frozenset(score for other, score in pairs if other == key) for key, _ in pairs}

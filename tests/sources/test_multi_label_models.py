@@ -8,6 +8,7 @@ import pytest
 import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
+from slow_variants import some_slow
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 from hf_focal import InputError, Temperature, calibrate_model, evaluate_model
@@ -140,7 +141,7 @@ def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, o
         calibrate_model(tmp_path / "model", str(tmp_path / "no.csv"), **options)
 
 
-@pytest.mark.parametrize("kind", ["int64", "float32", "bool"])
+@pytest.mark.parametrize("kind", some_slow(["int64", "float32", "bool"], quick=["int64"]))
 def test_lists_of_0_and_1_are_one_value_for_each_label(kind, tmp_path):
     model, data = made(tmp_path, 4)
     rows = pd.read_parquet(data)

@@ -166,6 +166,7 @@ def test_the_command_continues_and_says_the_same(case, tmp_path, capsys):
     assert options == COLUMNS  # no path
 
 
+@pytest.mark.slow
 def test_texts_of_options_and_templates(case):
     data = str(case / "test.parquet")
     lettered = evaluate_model(case / "model", data, **COLUMNS)

@@ -171,7 +171,7 @@ def test_images_and_words(kind, tmp_path):
 def graph(path, nodes, outputs, dtype=onnx.TensorProto.FLOAT):
     """A graph of nodes (operation, input, output, attributes) on the input "x", with outputs of `dtype`."""
     value = onnx.helper.make_tensor_value_info
-    nodes = [onnx.helper.make_node(step, [of], [to], **dict(*more)) for step, of, to, *more in nodes]
+    nodes = [onnx.helper.make_node(step, [source], [to], **dict(*more)) for step, source, to, *more in nodes]
     infos = [value(name, dtype, ["n", 3]) for name in outputs]
     made = onnx.helper.make_graph(nodes, "graph", [value("x", onnx.TensorProto.FLOAT, ["n", 3])], infos)
     onnx.save(onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), path)
@@ -207,8 +207,8 @@ def test_graphs_compute_the_correction_in_every_dtype(dtype, tolerance, tmp_path
         saved = OnnxClassifier(str(tmp_path / "model.onnx"), model.config, {"x"})
         assert saved.session.get_outputs()[0].type == {"FLOAT": "tensor(float)"}.get(dtype, f"tensor({dtype.lower()})")
         expected = correction.apply(before.double()) / 0.5
-        for of in (model, saved):
-            error = (of(x=logits) - expected).abs() / expected.abs().clamp(min=1)
+        for run in (model, saved):
+            error = (run(x=logits) - expected).abs() / expected.abs().clamp(min=1)
             assert error.max() < tolerance, correction
         path = identity(tmp_path / "model.onnx", getattr(onnx.TensorProto, dtype))
 

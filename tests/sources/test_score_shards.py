@@ -82,6 +82,7 @@ def test_an_interrupted_evaluation_goes_on(cases, kind, tmp_path, monkeypatch, p
     assert evaluation().pre == whole.pre and not passes  # all is there
 
 
+@pytest.mark.slow
 def test_other_contents_are_refused_and_other_names_are_not(cases, tmp_path, passes):
     case, folder = cases["texts"], tmp_path / "scores"
     shutil.copytree(case.folder, tmp_path / "copy")

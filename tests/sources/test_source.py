@@ -63,6 +63,7 @@ def test_it_is_corrected_as_a_table_of_the_same_scores(tmp_path):
     assert step.startswith("fit a correction: `calibrate(source, held_out")
 
 
+@pytest.mark.slow
 def test_groups_drift_and_thresholds_on_other_data():
     (logits, labels), other = sampled(400, 3), sampled(400, 4)
     groups = np.where(np.arange(400) % 4 == 0, "de", "en")

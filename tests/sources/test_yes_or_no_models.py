@@ -428,7 +428,7 @@ def test_the_classes_of_a_softmax_are_shifted(tmp_path):
         {item["label"]: item["score"] for item in pipeline("text-classification", str(folder), top_k=None)(pair)}
         for folder in (tmp_path / "plain", tmp_path / "shifted")
     )
-    odds = {name: before[name] * to / of for name, to, of in zip(COLORS.values(), new, old, strict=True)}
+    odds = {name: before[name] * to / share for name, to, share in zip(COLORS.values(), new, old, strict=True)}
     expected = {name: value / sum(odds.values()) for name, value in odds.items()}
     assert after == pytest.approx(expected, abs=1e-5)
     card = (tmp_path / "shifted" / "README.md").read_text(encoding="utf-8")
@@ -470,7 +470,7 @@ def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_p
     result = calibrate_model(tmp_path / "model", str(tmp_path / "data.parquet"), **given)
     (promised,) = result.thresholds.labels
     classifier = pipeline("text-classification", model=str(folder), top_k=None)
-    decided = [bool(of) for of in apply_thresholds(classifier(texts[600:]), classifier.model.config)]
+    decided = [bool(labels) for labels in apply_thresholds(classifier(texts[600:]), classifier.model.config)]
     found = [yes for yes, label in zip(decided, labels[600:], strict=True) if label]
     assert sum(found) / len(found) == pytest.approx(promised.recall, abs=0.01)
     assert sum(found) / sum(decided) == pytest.approx(promised.precision, abs=0.01)

@@ -220,3 +220,19 @@ def test_texts_of_several_labels():
     split = labeled(["cat|cow"], Value("string"))
     with pytest.raises(InputError, match=r"got values such as 'cat\|cow' .* with \| between them, as 'cat\|dog'"):
         multi_hot_labels(CONFIG, "test", split, InputOptions())
+
+
+def test_default_names_are_found_whatever_their_case_spaces_and_punctuation():
+    split = Dataset.from_dict({" TEXT": ["a", "b"], "Label:": ["cat", "dog"]})
+    selected = select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
+    assert selected["text"][:] == ["a", "b"] and selected["labels"][:] == [0, 1]
+    two = Dataset.from_dict({"Text": ["a"], "TEXT": ["b"], "label": ["cat"]})
+    with pytest.raises(InputError, match=r"text_column must name one of .* called alike: give --text_column Text$"):
+        select_inputs(TASKS["text-classification"], "test", two, CONFIG, InputOptions())
+
+
+def test_the_error_for_another_name_has_the_option():
+    split = Dataset.from_dict({"Customer's Review": ["a"], "label": ["cat"]})
+    with pytest.raises(InputError) as refused:
+        select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
+    assert str(refused.value).endswith("""Give --text_column 'Customer'"'"'s Review'""")

@@ -47,7 +47,9 @@ def test_labels_are_numbered_in_order(tmp_path, values, names):
 def test_a_dataset_folder_has_its_own_classes_and_drops_unlabeled_samples(tmp_path):
     features = Features(text=Value("string"), label=ClassLabel(names=["b", "a"]))
     parts = {"train": [0, 1] * 10, "dev": [0, 1], "test": [-1, 0, 1]}
-    splits = {name: Dataset.from_list(rows(of, 100 * i), features) for i, (name, of) in enumerate(parts.items())}
+    splits = {
+        name: Dataset.from_list(rows(labels, 100 * i), features) for i, (name, labels) in enumerate(parts.items())
+    }
     for name, split in DatasetDict(splits).items():
         (tmp_path / "data").mkdir(exist_ok=True)
         split.to_parquet(tmp_path / "data" / f"{name}.parquet")
@@ -120,7 +122,12 @@ def test_tags_and_translations(tmp_path):
         (["a", "b"] * 9, ["a"], {"validation_size": 1}, "validation_size must be from 2 to 16"),
         ([*["a"] * 9, "b"], ["a"], {}, "validation_file must be given where train_file .* only one sample"),
         (["a", "b"] * 9, [1], {}, "label_column must hold the same in all splits"),
-        (["a", "b"] * 9, ["a"], {"text_column": "txt"}, "text_column must be one of .* did you mean 'text'"),
+        (
+            ["a", "b"] * 9,
+            ["a"],
+            {"text_column": "txt"},
+            r"text_column must be one of .* did you mean 'text'\? Give --text_column text",
+        ),
         ([[1, 0, 0]] * 9, [[1, 0]], {}, "label_column must hold lists of 3 values 0 or 1, .*, got 1, 0 in row 0"),
         (
             [[-1, 2]] * 9,

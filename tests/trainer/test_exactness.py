@@ -89,12 +89,12 @@ def test_the_split_of_a_step_changes_nothing(group, outcome_of):
 
 
 def test_losses_that_change_do_change(outcome_of):
-    def of(name):
+    def outcomes(name):
         return [outcome_of(case) for case in CASES["losses"] if name in case.loss]
 
-    for run in of("adafocal"):
+    for run in outcomes("adafocal"):
         assert max(abs(gamma - 1) for gamma in run["gammas"][-1][:3]) > 0.1
-    assert {tuple(run["scheduled"]) for run in of("schedule")} == {(5, 3, 3)}
+    assert {tuple(run["scheduled"]) for run in outcomes("schedule")} == {(5, 3, 3)}
     whole, *others = (case for case in CASES["losses"] if "recall" in case.loss and case.labels == "tokens")
     for case in (whole, *others):  # counted alike, it is the same to the last bit
         assert outcome_of(case)["loss_state"] == by_hand(whole)["loss_state"]

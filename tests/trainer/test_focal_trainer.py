@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from files import strict_json
+from slow_variants import some_slow
 from tiny_models import (
     EVAL,
     BagOfWords,
@@ -299,7 +300,7 @@ def test_an_evaluation_without_labels_is_never_the_best(tmp_path, caplog):
 # The temperature
 
 
-@pytest.mark.parametrize("objective", ["ece", "adaece", "nll"])
+@pytest.mark.parametrize("objective", some_slow(["ece", "adaece", "nll"], quick=["adaece"]))
 @pytest.mark.parametrize("limit", [21 * 4 * 8, 21 * 4 * 8 - 1, 0])  # of float64 logits: all, not the last batch, none
 def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_focal.trainer.accumulators.MAX_COLLECTED_BYTES", limit)

@@ -1,6 +1,7 @@
 """Canaries: what the package relies on in Transformers without a promise, one test for each line of the tables in
 docs/architecture.md that no other test would notice at once."""
 
+import inspect
 import json
 from dataclasses import fields
 
@@ -47,6 +48,14 @@ def test_names_that_trainer_logs(tmp_path):
     steps, evaluation, summary = (True, True, False, False), (False, False, False, True), (False, False, True, False)
     assert kinds == [steps, steps, evaluation, summary]
     assert {"train_runtime", "train_loss"} <= trainer.state.log_history[-1].keys()
+
+
+def test_trainer_pushes_checkpoints_in_one_method():
+    """`FocalTrainer` overrides it, so that a push while training has only the model."""
+    parameters = inspect.signature(Trainer._push_from_checkpoint).parameters
+    assert [*parameters] == ["self", "checkpoint_folder"]
+    assert parameters.keys() == inspect.signature(FocalTrainer._push_from_checkpoint).parameters.keys()
+    assert "self._push_from_checkpoint(" in inspect.getsource(Trainer._save_checkpoint)
 
 
 OWN_METHODS = {

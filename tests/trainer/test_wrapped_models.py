@@ -108,6 +108,7 @@ def test_a_resumed_run_ends_as_one_without_wrappers(build_model, inner, tmp_path
     assert_exact(weights(resumed.model), weights(whole.model))
 
 
+@pytest.mark.slow
 def test_a_model_init_may_wrap(tmp_path):
     args = FocalTrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
     trainer = FocalTrainer(args=args, model_init=lambda: compiled(tiny_bert()), eval_dataset=EVAL)

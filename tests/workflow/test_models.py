@@ -13,6 +13,7 @@ import trained_models
 from datasets import Dataset, load_dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification
+from slow_variants import some_slow
 from transformers import (
     AutoFeatureExtractor,
     AutoImageProcessor,
@@ -112,12 +113,7 @@ def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(logits).double(), torch.cat(labels)
 
 
-def some_slow(kinds, quick):
-    """Parameters: the kinds of models, of which `make test` takes only the quick ones."""
-    return [pytest.param(kind, marks=[] if kind in quick else [pytest.mark.slow]) for kind in kinds]
-
-
-@pytest.mark.parametrize("kind", some_slow(trained_models.KINDS, quick=("texts", "images", "words", "seq2seq")))
+@pytest.mark.parametrize("kind", some_slow(trained_models.KINDS, quick=("texts", "words")))
 def test_evaluation_is_that_of_the_rows(cases, kind):
     case = cases[kind]
     metrics = CalibrationMetrics(10, classwise=kind in CLASSIFIERS)
@@ -153,10 +149,13 @@ def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "objective"),
     [
-        *((kind, "ece") for kind in ("images", "words", "seq2seq")),
-        *((kind, "nll") for kind in ("texts", "sounds", "sentence pairs")),
-        *(pytest.param(kind, "ece", marks=pytest.mark.slow) for kind in ("texts", "causal")),
-        *(pytest.param(kind, "nll", marks=pytest.mark.slow) for kind in ("choices", "causal")),
+        ("words", "ece"),
+        ("texts", "nll"),
+        *(pytest.param(kind, "ece", marks=pytest.mark.slow) for kind in ("texts", "images", "seq2seq", "causal")),
+        *(
+            pytest.param(kind, "nll", marks=pytest.mark.slow)
+            for kind in ("sounds", "sentence pairs", "choices", "causal")
+        ),
     ],
 )
 def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
@@ -254,6 +253,7 @@ def test_what_is_saved(cases, kind, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_splits_of_a_dataset(cases, tmp_path):
     case = cases["texts"]
     data = tmp_path / "data"
@@ -288,6 +288,7 @@ def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):
     assert "optimistic" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8") + summary(result)
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):
     case = cases["images"]
     first = calibrate_model(case.folder, str(case.validation), objective="nll", output=tmp_path / "first")
@@ -466,7 +467,7 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
     result = calibrate_model(
         case.folder, str(case.validation), test_dataset=str(case.test), method="temperature", **options
     )
-    actual, corrected = (of.thresholds.labels[0] for of in (chosen, result))
+    actual, corrected = (measured.thresholds.labels[0] for measured in (chosen, result))
     assert abs(actual.recall - corrected.recall) < 0.1
     assert chosen.thresholds.goal == result.thresholds.goal
     logits, labels = logits_of("texts", case.folder, case.validation)
@@ -476,6 +477,7 @@ def test_evaluate_and_calibrate_choose_by_one_method(cases):
         calibrate_model(case.folder, str(case.validation), precision=0.4, objective="ece")
 
 
+@pytest.mark.slow
 def test_repeated_texts_are_found_and_drawn_together(cases, tmp_path):
     case = cases["texts"]
     rows = load_dataset("parquet", data_files=str(case.validation), split="train")
@@ -599,6 +601,7 @@ def test_groups_and_earlier_data_of_a_model(cases, tmp_path, monkeypatch):
         evaluate_model(cases["causal"].folder, str(cases["causal"].test), group="language")
 
 
+@pytest.mark.slow
 def test_a_threshold_is_chosen_on_another_table(cases, tmp_path):
     case = cases["texts"]
     for name in ("validation", "test"):

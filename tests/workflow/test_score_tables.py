@@ -38,6 +38,44 @@ def test_a_threshold_that_says_yes_to_nearly_all_samples_has_a_note():
     assert not any("says yes to" in note for note in calibrate_scores(table(0), precision=0.6).notes)
 
 
+@pytest.mark.parametrize(("shift", "end"), [(3, "100%"), (-3, "none")])
+def test_a_threshold_of_the_least_cost_is_compared_with_constant_answers(shift, end, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=2000)
+    scores = {"logit": logits, "label": rng.random(2000) < 1 / (1 + np.exp(-logits))}
+    calibration, test = ({name: values[part::2] for name, values in scores.items()} for part in (0, 1))
+    test["logit"] = (test["logit"] + 5 * shift) if shift < 0 else test["logit"] + shift
+    options = {"classes": ["ham", "spam"], "cost": (1, 2)}
+    result = calibrate_scores(calibration, test_scores=test, method="none", output=tmp_path / "out", **options)
+    (label,) = result.thresholds.labels
+    yes, hits = test["logit"] >= np.log(label.value / (1 - label.value)), test["label"]
+    assert label.cost == pytest.approx(np.mean(1 * (yes & ~hits) + 2 * (~yes & hits)))
+    assert (label.cost_of_yes, label.cost_of_no) == pytest.approx((np.mean(~hits), 2 * np.mean(hits)))
+    loaded = result.load(tmp_path / "out" / "report" / "metrics.json")
+    assert repr(loaded.thresholds) == repr(result.thresholds)  # a precision may be NaN
+    line = f"The mean cost of a sample is {label.cost:.4g}; it is {label.cost_of_yes:.4g} with yes always"
+    assert line in repr(result) and line in (tmp_path / "out" / "report" / "table.md").read_text()
+    assert "cost of yes always" in (tmp_path / "out" / "report.html").read_text()
+    assert (
+        f"| cost of no always |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n| spam | {label.value:.4g} |"
+        in ((tmp_path / "out" / "README.md").read_text())
+    )
+    (note,) = [note for note in result.notes if "says yes to" in note]
+    assert f"the threshold of 'spam' says yes to {end}" in note and "of the test samples, 5" in note, note
+    assert "check the costs" in note
+
+
+def test_many_thresholds_that_say_yes_to_nearly_all_samples_share_a_note():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(2, 1, (500, 5))
+    scores = {"logits": [*logits], "label": [*(rng.random((500, 5)) < 1 / (1 + np.exp(-logits))).astype(int)]}
+    result = calibrate_scores(scores, classes=[*"abcde"], recall=0.95)
+    (note,) = [note for note in result.notes if "yes to" in note]
+    assert note == (
+        "the thresholds of 5 of 5 labels, such as 'a', say yes to nearly all of the samples that it was chosen on"
+    )
+
+
 def test_errors_name_their_arguments():
     with pytest.raises(InputError, match="threshold_scores must be given with coverage, got None"):
         evaluate_scores(table(0), coverage=0.5)
@@ -45,6 +83,7 @@ def test_errors_name_their_arguments():
         evaluate_scores(table(0), threshold_scores=table(1))
 
 
+@pytest.mark.slow  # neighbor: test_what_an_import_leaves_alone
 @pytest.mark.parametrize("module", ["hf_focal.workflow", "hf_focal.workflow.score_tables"])
 def test_the_way_of_tables_imports_no_transformers(module):
     code = f"import sys, {module}; print(*sys.modules)"

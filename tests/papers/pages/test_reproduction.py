@@ -141,15 +141,20 @@ def fit_of(records, row):
 
 
 def test_runs_are_recorded_under_the_row_of_their_network(tmp_path):
-    of = paper_runs.experiment_of
-    assert of("20_newsgroups", {"settings": {"model_name_or_path": "gp_cnn"}}) == "20_newsgroups"
-    assert of("20_newsgroups", {"settings": {"model_name_or_path": "bert-base-uncased"}}) == "20_newsgroups_bert"
-    assert of("sst_binary", {"settings": {"model_name_or_path": "tree_lstm"}}) == "sst_binary"
-    assert of("cifar10_overfit", {"settings": {"model_name_or_path": "cifar_resnet20"}}) == "cifar10_overfit"
+    experiment_of = paper_runs.experiment_of
+    assert experiment_of("20_newsgroups", {"settings": {"model_name_or_path": "gp_cnn"}}) == "20_newsgroups"
+    assert (
+        experiment_of("20_newsgroups", {"settings": {"model_name_or_path": "bert-base-uncased"}})
+        == "20_newsgroups_bert"
+    )
+    assert experiment_of("sst_binary", {"settings": {"model_name_or_path": "tree_lstm"}}) == "sst_binary"
+    assert (
+        experiment_of("cifar10_overfit", {"settings": {"model_name_or_path": "cifar_resnet20"}}) == "cifar10_overfit"
+    )
     with pytest.raises(ValueError, match=r"runs of cifar10 must be of cifar_resnet50, .*, got .* 'cifar_resnet20'"):
-        of("cifar10", {"settings": {"model_name_or_path": "cifar_resnet20"}})
+        experiment_of("cifar10", {"settings": {"model_name_or_path": "cifar_resnet20"}})
     with pytest.raises(ValueError, match=r"record must be one of .*got 'cifar'; did you mean 'cifar10'\?"):
-        of("cifar", {"settings": {}})
+        experiment_of("cifar", {"settings": {}})
 
 
 def test_every_committed_run_has_a_name_of_its_own():
