@@ -92,7 +92,7 @@ def main() -> None:
             calibration_dataset=validation,
             processing_class=processor,
         )
-        trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images")
+        trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images; processes: {args.world_size}")
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 

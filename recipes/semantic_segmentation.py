@@ -114,7 +114,7 @@ def main() -> None:
             processing_class=processor,
             data_collator=default_data_collator,
         )
-        trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images")
+        trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images; processes: {args.world_size}")
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 

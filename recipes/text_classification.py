@@ -82,7 +82,9 @@ def main() -> None:
             processing_class=tokenizer,
             data_collator=DataCollatorWithPadding(tokenizer),
         )
-        trainer.accelerator.print(f"\n{args.loss}: training on {len(encoded['train']):,} texts")
+        trainer.accelerator.print(
+            f"\n{args.loss}: training on {len(encoded['train']):,} texts; processes: {args.world_size}"
+        )
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 

@@ -91,7 +91,9 @@ def main() -> None:
             processing_class=tokenizer,
             data_collator=DataCollatorForTokenClassification(tokenizer),
         )
-        trainer.accelerator.print(f"\n{args.loss}: training on {len(encoded['train']):,} sentences")
+        trainer.accelerator.print(
+            f"\n{args.loss}: training on {len(encoded['train']):,} sentences; processes: {args.world_size}"
+        )
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 

@@ -91,7 +91,9 @@ def main() -> None:
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         )
-        trainer.accelerator.print(f"\n{args.loss}: training on {len(encoded['train']):,} pairs")
+        trainer.accelerator.print(
+            f"\n{args.loss}: training on {len(encoded['train']):,} pairs; processes: {args.world_size}"
+        )
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 

@@ -10,6 +10,7 @@ which `--tables` makes the tables of docs/research/thresholds.md.
 
 import argparse
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,6 +42,12 @@ def rounded(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray
     """The same with ties: the logits have only about ten values."""
     z, y, clusters = independent(rng, size)
     return np.round(z), y, clusters
+
+
+def flipped(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Independent samples with 3% of wrong labels, so that the highest scores are overconfident."""
+    z, y, clusters = independent(rng, size)
+    return z, y ^ (rng.random(size) < 0.03), clusters
 
 
 def alike(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,19 +120,32 @@ def simulate_one_label(draw: Draw, size: int, goal: dict[str, float], clustered:
     }
 
 
-def simulate_advice(draws: int) -> dict[str, Any]:
-    """How often a threshold is found with the number of positives that the reason for having none asks for."""
-    rng, asked, found = np.random.default_rng(1), 0, 0
-    while asked < draws:
-        z, y, _ = independent(rng, 500)
-        (reason,) = fit_thresholds(z[:, None], y[:, None].astype(int), precision=0.9).reasons
-        if not reason.startswith("needs about"):
-            continue
-        more = int(reason.split()[2].replace(",", ""))
-        z, y, _ = independent(rng, round(500 * (1 + more / y.sum())))
-        asked += 1
-        found += fit_thresholds(z[:, None], y[:, None].astype(int), precision=0.9).values[0] is not None
-    return {"found": found / draws}
+def simulate_advice(draw: Draw, size: int, goal: float, draws: int) -> dict[str, Any]:
+    """How often a threshold is found with the number of positives that the reason for having none names."""
+    rng, without, enough, sizes = np.random.default_rng(1), 0, 0, []
+
+    def reason(size: int) -> str:
+        z, y, _ = draw(rng, size)
+        return fit_thresholds(z[:, None], y[:, None].astype(int), precision=goal).reasons[0]
+
+    while len(sizes) < draws:
+        z, y, _ = draw(rng, size)
+        (text,) = fit_thresholds(z[:, None], y[:, None].astype(int), precision=goal).reasons
+        without += text != ""
+        if text.startswith("needs about"):
+            sizes.append(round(size * (1 + int(text.split()[2].replace(",", "")) / y.sum())))
+            enough += reason(sizes[-1]) == ""
+    least, most = size, 64 * size
+    while most > 1.05 * least:
+        middle = round(math.sqrt(least * most))
+        is_enough = sum(reason(middle) == "" for _ in range(draws)) >= 0.9 * draws
+        least, most = (least, middle) if is_enough else (middle, most)
+    return {
+        "a_number_is_named": draws / without,
+        "it_is_enough": enough / draws,
+        "median_size_named": round(float(np.median(sizes))),
+        "size_enough_in_90%": most,
+    }
 
 
 def simulate_28_labels(size: int, draws: int) -> dict[str, Any]:
@@ -222,7 +242,9 @@ def rows(draws: int) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[st
                     options = {"draw": draw.__name__, "size": size, **goal, "clusters": told}
                     name = "clusters" if told else "clusters_untold"
                     yield name, options, lambda d=draw, s=size, g=goal, t=told: simulate_one_label(d, s, g, t, draws)
-    yield "advice", {"size": 500, "precision": 0.9}, lambda: simulate_advice(draws)
+    for draw, size, least in ((independent, 500, 0.9), (independent, 300, 0.8), (flipped, 1000, 0.9)):
+        options = {"draw": draw.__name__, "size": size, "precision": least}
+        yield "advice", options, lambda d=draw, s=size, g=least: simulate_advice(d, s, g, draws)
     yield "labels", {"size": 1000, "precision": 0.8}, lambda: simulate_28_labels(1000, draws)
     for method, classes, size, least in (
         ("platt", 1, 300, 0.8),

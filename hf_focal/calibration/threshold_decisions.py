@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -34,6 +34,8 @@ def apply_thresholds(pipeline_output: Any, config: Any) -> Any:
     record = config if isinstance(config, Mapping) else getattr(config, "thresholds", None)
     if not isinstance(record, Mapping) or not isinstance(record.get("values"), Mapping):
         raise InputError("config", "must have thresholds, which hf-focal calibrate stores, got none")
+    if not are_thresholds(record["values"]):
+        raise InputError("config", f"must have thresholds within [0, 1], got {record['values']}")
     names = [*(record.get("labels") or () if record is config else getattr(config, "id2label", {}).values())]
     if record.get("link") == "softmax":
         names = names or [*record["values"]]  # a softmax has one threshold for every class
@@ -78,6 +80,13 @@ def _decided(items: Sequence[Mapping[str, Any]], record: Mapping[str, Any], name
             "pipeline_output", f"must have the scores of all {needed} labels, got {len(items)}: pass top_k=None"
         )
     return [item["label"] for item in items if item["score"] >= values.get(item["label"], math.inf)]
+
+
+def are_thresholds(values: Any) -> TypeGuard[Mapping[str, float]]:
+    """Return whether a JSON value maps labels to numbers within [0, 1]."""
+    return isinstance(values, Mapping) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 for value in values.values()
+    )
 
 
 def decide(probabilities: np.ndarray, record: Mapping[str, Any]) -> np.ndarray:

@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 import scipy  # which imports its parts on first use
 
+from .threshold_errors import error_draws
+
 _NUM_QUANTILES = 100
 # The sequence of tests starts where this number of errors is tolerated, the second time with this share of the error
 # probability, if that takes at most a fifth of the samples.
 _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 # An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
 _PRIOR_ERRORS = 2
-_POWER = 0.9  # of the test after as many more samples as a reason names
-_MOST_STEPS = 96  # of 5%: a reason names at most about 100 times as many samples; more would be a guess
-# No number is named if a candidate with a precision at the goal would have as few errors in this share of draws.
-_LUCK = 0.2
+_POWER = 0.9  # how often as many more samples as a reason names shall be enough
+_STEP, _MOST_STEPS = 1.05, 94  # a reason names at most about 100 times as many samples; more would be a guess
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,9 @@ class Candidates:
 
     def lowest(self, goal: float, risk: float) -> int | None:
         """Return the number of the lowest candidate whose precision is shown to be at least `goal`, or None."""
-        sizes = self.sizes
-        if not len(sizes):
+        if not len(self.counts):
             return None
-        most = sizes[-1] / _PART
-        has_late = _least_samples(_LATE, goal, risk * _LATE_SHARE) <= most
-        early = risk * (1 - _LATE_SHARE * has_late)
-        first = _least_samples(_EARLY, goal, early)
-        starts = np.zeros(len(sizes) + 1)  # the error probability that is added at each candidate
-        starts[np.searchsorted(sizes, first if first <= most else _least_samples(0, goal, early))] += early
-        if has_late:
-            starts[np.searchsorted(sizes, _least_samples(_LATE, goal, risk * _LATE_SHARE))] += risk * _LATE_SHARE
+        starts = self._starts(goal, risk, 1.0)
         effective = self.effective_sizes(risk)
         p_values = _binomial_tail(self.errors / self.counts * effective, effective, 1 - goal)
         lowest, passed_on = None, 0.0
@@ -104,6 +96,48 @@ class Candidates:
             passed_on = allowed if p_value <= allowed else 0.0
             lowest = number if passed_on else lowest
         return lowest
+
+    def power(self, goal: float, risk: float, factor: float, error_shares: np.ndarray) -> float:
+        """Return how often the sequence of tests would find a threshold among `factor` times as many samples.
+
+        Args:
+            error_shares: draws of the true share of errors at or above each threshold, (D, J).
+        """
+        starts = self._starts(goal, risk, factor)[:-1]
+        places = np.flatnonzero(starts)  # at most two
+        if not len(places):
+            return 0.0
+        sizes = np.floor(factor * self.effective_sizes(risk)[places])
+        allowed = [_most_errors(size, goal, start) for size, start in zip(sizes, starts[places], strict=True)]
+        shares = error_shares[:, places[0], None]
+        power = _binomial_tail(allowed[0], sizes[0], shares)
+        if len(places) > 1:
+            # The first start may fail because of some errors, and the samples after it add few enough to these.
+            errors = np.arange(allowed[0] + 1, min(allowed[1], sizes[0]) + 1)
+            probabilities = _binomial_tail(errors, sizes[0], shares) - _binomial_tail(errors - 1, sizes[0], shares)
+            added = max(sizes[1] - sizes[0], 0.0)
+            added_errors = sizes[1] * error_shares[:, places[1], None] - sizes[0] * shares
+            added_shares = np.clip(added_errors / max(added, 1.0), 0.0, 1.0)
+            power = power + (probabilities * _binomial_tail(allowed[1] - errors, added, added_shares)).sum(
+                1, keepdims=True
+            )
+        return float(power.mean())
+
+    def _starts(self, goal: float, risk: float, factor: float) -> np.ndarray:
+        """Return the error probability that is added at each candidate, (J + 1,), for `factor` times the samples.
+
+        What no candidate reaches is in the last place.
+        """
+        sizes = factor * self.sizes
+        most = sizes[-1] / _PART
+        late = _least_samples(_LATE, goal, risk * _LATE_SHARE)
+        early_risk = risk * (1 - _LATE_SHARE * (late <= most))
+        early = _least_samples(_EARLY, goal, early_risk)
+        starts = np.zeros(len(sizes) + 1)
+        starts[np.searchsorted(sizes, early if early <= most else _least_samples(0, goal, early_risk))] += early_risk
+        if late <= most:
+            starts[np.searchsorted(sizes, late)] += risk * _LATE_SHARE
+        return starts
 
 
 def threshold_for_precision(
@@ -114,31 +148,28 @@ def threshold_for_precision(
     index = candidates.lowest(goal, risk)
     if index is not None:
         return float(candidates.scores[index]), ""
-    return None, _reason_without_threshold(
-        candidates, goal, risk, int(hits.sum()) if unit == "positives" else len(hits), unit
-    )
+    if not len(scores):
+        return None, f"needs at least {_least_samples(0, goal, risk):,} more {unit}"
+    order = np.argsort(-scores, kind="stable")
+    design_effect = candidates.counts[-1] / candidates.effective_sizes(risk)[-1]
+    error_shares = error_draws(scores[order], hits[order], candidates.counts, float(design_effect))
+    present = int(hits.sum()) if unit == "positives" else len(hits)
+    return None, _reason_without_threshold(candidates, error_shares, goal, risk, present, unit)
 
 
-def _reason_without_threshold(candidates: Candidates, goal: float, risk: float, present: int, unit: str) -> str:
-    """Say how many more samples would show the precision, if one candidate's share of errors is about the true one.
-
-    No number is named that luck alone may have suggested.
-    """
-    least = _least_samples(0, goal, risk)
-    if not len(candidates.counts):
-        return f"needs at least {least:,} more {unit}"
-    effective = candidates.effective_sizes(risk)
-    wrong = candidates.errors / candidates.counts
-    # The candidates with the fewest errors have them by luck in part; the added error and hit correct for this.
-    shares = (wrong * effective + 1) / (effective + 2)
-    is_luck = _binomial_tail(wrong * effective, effective, 1 - goal) > _LUCK
-    possible = (shares < 1 - goal) & ~is_luck
-    for factor in 1.05 ** np.arange(1, _MOST_STEPS) if possible.any() else ():
-        size = effective[possible] * factor
-        errors = np.ceil(scipy.special.bdtrik(_POWER, np.floor(size), shares[possible]))
-        if (_binomial_tail(errors, size, 1 - goal) <= risk * (1 - _LATE_SHARE)).any():  # as the sequence spends it
-            more = max(math.ceil(present * (factor - 1)), 1)
-            return f"needs about {more:,} more {unit}{_provable_precision(candidates, risk)}"
+def _reason_without_threshold(
+    candidates: Candidates, error_shares: np.ndarray, goal: float, risk: float, present: int, unit: str
+) -> str:
+    """Say how many more samples would show the precision 9 times in 10, if `error_shares` has the true shares."""
+    few, many = 0, _MOST_STEPS
+    if candidates.power(goal, risk, _STEP**many, error_shares) >= _POWER:
+        while many - few > 1:
+            middle = (few + many) // 2
+            is_enough = candidates.power(goal, risk, _STEP**middle, error_shares) >= _POWER
+            few, many = (few, middle) if is_enough else (middle, many)
+        more = max(math.ceil(present * (_STEP**many - 1)), 1)
+        return f"needs about {more:,} more {unit} (enough 9 times in 10){_provable_precision(candidates, risk)}"
+    least, wrong = _least_samples(0, goal, risk), candidates.errors / candidates.counts
     most = candidates.sizes[-1]
     if most < least:
         more = max(math.ceil(present * (least / most - 1)), 1)
@@ -191,10 +222,18 @@ def threshold_for_recall(
     return None, f"needs about {max(more, 1):,} more {unit}"
 
 
-def _binomial_tail(errors: Any, size: Any, share: float) -> np.ndarray:
+def _binomial_tail(errors: Any, size: Any, share: Any) -> np.ndarray:
     """Return P(Bin(size, share) <= errors), continued to sizes that are no whole numbers."""
-    rest = np.subtract(size, errors)
-    return np.where(rest > 0, scipy.special.betainc(np.maximum(rest, 1e-12), np.add(errors, 1.0), 1 - share), 1.0)
+    rest, errors = np.subtract(size, errors), np.add(errors, 1.0)
+    tail = scipy.special.betainc(np.maximum(rest, 1e-12), np.maximum(errors, 1e-12), np.subtract(1.0, share))
+    return np.where(errors <= 0, 0.0, np.where(rest > 0, tail, 1.0))
+
+
+def _most_errors(size: float, goal: float, risk: float) -> int:
+    """Return the largest number of errors among `size` samples that shows a precision of `goal`; -1 if none does."""
+    errors = scipy.special.bdtrik(risk, size, 1 - goal)
+    most = -1 if math.isnan(errors) else math.floor(errors)
+    return most if most < 0 or _binomial_tail(most, size, 1 - goal) <= risk else most - 1
 
 
 @lru_cache(maxsize=10_000)  # the labels of a model ask for the same ones
@@ -263,7 +302,8 @@ def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, floa
     if cost is None:
         value = 2 * num_hits / (count + ones)
     else:
-        value = -(cost[0] * (count - num_hits) + cost[1] * (ones - num_hits))
-        if value[last].max() < -cost[1] * ones:
+        false_positive, false_negative = (part / max(cost) for part in cost)  # sums of huge costs overflow
+        value = -(false_positive * (count - num_hits) + false_negative * (ones - num_hits))
+        if value[last].max() < -false_negative * ones:
             return None, "costs least without any positive answer"
     return float(scores[np.where(last, value, -np.inf).argmax()]), ""

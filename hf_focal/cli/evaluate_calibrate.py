@@ -12,7 +12,7 @@ from typing import Any
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
 from .parsing import label_pair, numbers, refuse_arguments, text_with_line_breaks
-from .processes import is_main_process
+from .processes import is_main_process, launched_processes
 
 _USAGE = "%(prog)s MODEL --dataset DATA [options]\n       %(prog)s --scores FILE [options]"
 _EVALUATE = """Measure how calibrated a trained model is, or a table of its scores.
@@ -259,9 +259,11 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             text = " ".join(map("=".join, pairs))
             raise InputError("label_map", f"must map each label of the data once, got {text!r}")
 
+    processes = launched_processes()  # before Transformers sets variables of a launcher
+
     def show(result: Any) -> None:
         if is_main_process():
-            print(f"\n{summary(result)}", flush=True)
+            print(f"\n{summary(result)}" + (f"\n\nMeasured in {processes}." if processes else ""), flush=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GridEndWarning)  # the summary reports it

@@ -35,3 +35,14 @@ def hide_progress_bars_in_logs() -> None:
 
 def is_main_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
+
+
+def launched_processes() -> str:
+    """Return how many processes a launcher started, such as "2 processes"; "" without a launcher.
+
+    On a CPU, `accelerate launch` starts one without a word, whatever --num_processes asks for.
+    """
+    if "WORLD_SIZE" not in os.environ and not any(name.startswith("ACCELERATE_") for name in os.environ):
+        return ""
+    number = int(os.environ.get("WORLD_SIZE", 1))
+    return f"{number} process" + ("es" if number > 1 else "")

@@ -57,6 +57,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_FEWEST_OF_BIN = 30  # labels of which a share is named as an example
 _ENVIRONMENT.filters |= {"number": format_number, "sentence": lambda text: f"{text[:1].upper()}{text[1:]}"}
 
 
@@ -377,16 +378,21 @@ def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:
 
 
 def _at_confidence(result: RunResult) -> str:
-    """Say how often the corrected model is right at its most frequent confidence; "" if it has no bins."""
+    """Say how often the corrected model is right at a frequent confidence; "" if it has no bins.
+
+    Labels are mostly absent, so of a sigmoid a probability above a half is taken, if enough labels have one.
+    """
     bins = result.post_bins
     if not len(bins.count) or not bins.count.max() > 0:
         return ""
-    most = int(bins.count.argmax())
-    low, high = (f"{100 * edge:.3g}%" for edge in bins.edges[most : most + 2])
-    mean, right = (f"{100 * side[most]:.1f}%" for side in (bins.confidence, bins.accuracy))
-    if result.link == "sigmoid":
-        return f"Of the labels with a probability from {low} to {high}, {mean} on average, {right} apply."
-    return f"When it is {low} to {high} confident, {mean} on average, it is right {right} of the time."
+    count = bins.count
+    if result.link == "sigmoid" and (likely := np.where(bins.edges[:-1] >= 0.5, count, 0)).max() >= _FEWEST_OF_BIN:
+        count = likely
+    most = int(count.argmax())
+    mean, right = 100 * bins.confidence[most], 100 * bins.accuracy[most]
+    kind = "labels with a probability" if result.link == "sigmoid" else "answers with a confidence"
+    about, outcome = f"{mean:.{0 if mean >= 1 else 1}f}%", "apply" if result.link == "sigmoid" else "are right"
+    return f"For example, of the {int(bins.count[most]):,} {kind} of about {about}, {right:.1f}% {outcome}."
 
 
 def _scoring(result: RunResult) -> str:

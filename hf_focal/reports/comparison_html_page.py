@@ -172,12 +172,15 @@ def _data_name(name: str | None) -> str:
 def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
     name, balance, task = _data_name(run.data.measured_on), run.subsets.class_balance, run.data.task
-    has_samples = balance or (task == "scores" and run.link == "softmax")  # or else labels of tokens or pixels
+    labels = len(run.subsets.label_names)
+    has_samples = balance or labels or task == "scores"  # or else labels of tokens or pixels
     unit = unit_of(task, "samples" if has_samples else "labels")
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
     if balance:
         counts = dict.fromkeys(f"{count:,}" for count in (balance.smallest, balance.largest))
         size += f" of {balance.classes} classes, {' to '.join(counts)} of each"
+    elif labels > 1:
+        size += f" with {labels} labels"
     return "; ".join(filter(None, (name, size)))
 
 

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import FILE_VERSIONS
-from ..calibration.threshold_decisions import decide
+from ..calibration.threshold_decisions import are_thresholds, decide
 from ..reports.output_folder import check_new_file, file_errors
 from ..reports.run_results import write_json
 from ..utils.atomic_write import whole_file
@@ -242,10 +242,9 @@ def _checked_thresholds(record: Any, names: list[str], link: str) -> dict[str, A
     complete = {"labels": names, **record} if isinstance(record, Mapping) else {}  # before 0.3 without labels
     values = complete.get("values")
     is_valid = (
-        isinstance(values, Mapping)
+        are_thresholds(values)
         and (complete["labels"], complete.get("link")) == (names, link)
         and values.keys() <= {*names}
-        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values.values())
     )
     if not is_valid:
         raise InputError("correction", "must have thresholds of its own classes or labels, as calibrate writes them")

@@ -127,10 +127,12 @@ class ScoreStatistics(LargeTableScores):
         """Add the rows of `other`, and return this object. Sums agree in any order to their last digits.
 
         Raises:
-            InputError: the statistics have another schema, correction, or number of bins.
+            InputError: the statistics have another schema, correction, or number of bins, or are this object.
         """
         if not isinstance(other, ScoreStatistics):
             raise InputError("other", f"must be statistics that measure gave, got a {type(other).__name__}")
+        if other is self:
+            raise InputError("other", "must be statistics of other rows, got this object: its rows would count twice")
         check_same_schema("other", self.schema, other.schema)
         if self.num_bins != other.num_bins:
             raise InputError("num_bins", f"must be the same to merge, got {other.num_bins} for {self.num_bins}")

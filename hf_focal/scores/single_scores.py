@@ -84,13 +84,18 @@ class SingleScores:
         schema, column = self._confidence_schema(), self.score_columns.columns[0]
         hits = prediction_hits(self.rows, schema) if self.needs_labels else None
         confidences = as_confidences(self.rows, column, self.values, schema.confidence_kind)
-        notes: tuple[str, ...] = ()
+        notes = []
         if schema.prediction_column is not None:
-            notes = (
+            notes.append(
                 f"{column!r} of {self.rows.source} is taken as the confidence of the prediction in "
-                f"{schema.prediction_column!r}, which is compared with {schema.label_columns[0]!r}",
+                f"{schema.prediction_column!r}, which is compared with {schema.label_columns[0]!r}"
             )
-        return ParsedTable(schema, confidences, hits, notes)
+        if schema.confidence_kind == "percentages" and (confidences <= 0.01).all():
+            notes.append(
+                f"{column!r} of {self.rows.source} is taken as percentages, but none is above 1%: if it holds "
+                "probabilities, leave --kind percentages out"
+            )
+        return ParsedTable(schema, confidences, hits, tuple(notes))
 
     @property
     def _compared_prediction(self) -> str | None:

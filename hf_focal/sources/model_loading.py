@@ -35,7 +35,7 @@ def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
 
 
 def _check_format(model: Path) -> None:
-    """Refuse a file of weights, and a folder of timm's `save_for_hf` that Transformers cannot build a model from."""
+    """Refuse a file of weights, an adapter without its model, and timm models that Transformers cannot build."""
     config = model / "config.json"
     entries = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     if model.suffix == ".gguf":
@@ -45,6 +45,13 @@ def _check_format(model: Path) -> None:
             "gguf_file=file), which needs `pip install gguf`, copy its weights into a new model, and save that "
             f"({WEBSITE}guides/language_model_classifier.html#a-gguf-file has the script); or save the scores of the "
             "server that runs it, and pass --scores",
+        )
+    if (model / "adapter_config.json").is_file() and not config.is_file():
+        raise InputError(
+            "model",
+            f"must be a whole model, got {str(model)!r}, which has only a PEFT adapter: load it with PEFT, such as "
+            "AutoPeftModelForSequenceClassification.from_pretrained(folder, num_labels=...), and save what "
+            "merge_and_unload() returns, and the tokenizer, in a new folder",
         )
     if model.is_file():
         kind = f"the file {str(model)!r}, which does not say what its weights belong to"

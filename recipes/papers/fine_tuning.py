@@ -77,8 +77,9 @@ class LogitsOfEpochs(TrainerCallback):
         self.trainer, self.splits, self.arrays = trainer, splits, {}
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:
-        for name, samples in self.splits.items():
-            self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits_of(self.trainer, samples)
+        with torch.random.fork_rng(devices=[]):  # a data loader draws a seed, which must not change the training
+            for name, samples in self.splits.items():
+                self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits_of(self.trainer, samples)
 
 
 def logits_of(trainer: FocalTrainer, samples: Dataset) -> np.ndarray:

@@ -8,9 +8,7 @@ Without data arguments, the data is scikit-learn's digits:
     python recipes/papers/image_classification.py --config recipes/papers/configs/digits.yaml \
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
 
-To fine-tune a model on your own images, take recipes/image_classification.py. On several GPUs: `accelerate launch
---num_processes 4 recipes/papers/image_classification.py ...`. Running the same command again resumes an interrupted
-run and reuses a finished one.
+To fine-tune a model on your own images, take recipes/image_classification.py.
 """
 
 import logging
@@ -136,8 +134,8 @@ def main(argv: list[str]) -> list[RunResult]:
 
 
 def image_tables(results: Sequence[RunResult]) -> str:
-    tables = f"{results_table(results)}\n{confidence_table(results)}"
-    return f"{tables}\n{RESULTS_LEGEND}\nS99: the images with a confidence of at least 99%."
+    legend = f"{RESULTS_LEGEND}\nS99: the images with a confidence of at least 99%."
+    return f"{results_table(results)}\n{confidence_table(results)}\n{legend}"
 
 
 if __name__ == "__main__":

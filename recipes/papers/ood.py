@@ -138,9 +138,6 @@ class Classifier:
         self.temperature = recorded.get("temperature", 1.0)
         self.in_weights = folded_temperature(recorded, generates=False) or 1.0
 
-    def decoded(self, samples: Dataset) -> torch.Tensor:
-        return decode_images(samples, self.pixels.stored_size)
-
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """Compute the model's logits before T, float32 (N, K), of decoded images."""
         logits = self.trainer.predict(DecodedImages(images, self.pixels)).predictions
@@ -151,9 +148,10 @@ def measure(
     classifier: Classifier, ood: OODArguments, known: Dataset, out: dict[str, Dataset], seed: int
 ) -> DetectionResult:
     """Measure how a classifier detects each dataset in `out`, and its calibration at each severity of the noise."""
-    labels, images = torch.tensor(known["label"][:]), classifier.decoded(known)
+    labels, size = torch.tensor(known["label"][:]), classifier.pixels.stored_size
+    images = decode_images(known, size)
     known_logits = classifier.logits(images)
-    logits = {name: classifier.logits(classifier.decoded(samples)) for name, samples in out.items()}
+    logits = {name: classifier.logits(decode_images(samples, size)) for name, samples in out.items()}
     severities = {name: severity for name in ood.out if (severity := severity_of(name)) is not None}
     wanted = sorted({*severities.values(), *(DEVIATIONS if ood.shift else ())})
     noisy = {severity: classifier.logits(add_gaussian_noise(images, severity, seed)) for severity in wanted}
@@ -192,6 +190,7 @@ def main(argv: list[str]) -> list[DetectionResult]:
     ood, args = parse_arguments((OODArguments, TrainingArguments), argv, description=__doc__.splitlines()[0])
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     args.remove_unused_columns = args.dataloader_drop_last = False
+    args.train_sampling_strategy = "random"  # Trainer would reorder the predictions if it grouped by length
     with args.main_process_first(desc="loading the data"):
         known, out = load_data(ood, args.seed)
 

@@ -45,10 +45,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read(path: str, column: str) -> Dataset:
-    return load_dataset("parquet", data_files=path, split="train").select_columns(column)
-
-
 def encode(texts: Dataset, column: str, tokenizer) -> Dataset:
     """Encode texts as token ids between two end-of-sentence tokens, so that the first word is also predicted."""
 
@@ -66,11 +62,11 @@ def settings_of(options: argparse.Namespace, loss: str, seed: int) -> dict:
 
 
 def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -> None:
-    column = options.column
-    texts = read(options.train_file, column).shuffle(seed=seed)
-    texts = texts.select(range(min(options.train_samples, len(texts))))
+    column, files = options.column, (options.train_file, options.calibration_file, options.test_file)
+    datasets = (load_dataset("parquet", data_files=file, split="train") for file in files)
+    texts, *held_out = (dataset.select_columns(column) for dataset in datasets)
+    texts = texts.shuffle(seed=seed).select(range(min(options.train_samples, len(texts))))
     tokenizer = train_bpe_tokenizer(texts[column][:], options.vocab_size)
-    held_out = [read(path, column) for path in (options.calibration_file, options.test_file)]
     train, calibration, test = (encode(part, column, tokenizer) for part in (texts, *held_out))
     set_seed(seed)
     end = tokenizer.eos_token_id

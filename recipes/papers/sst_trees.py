@@ -3,9 +3,7 @@
     python recipes/papers/sst_trees.py --config recipes/papers/configs/sst/tree_lstm.yaml --train_file train.parquet \
         --validation_file dev.parquet --test_file test.parquet --losses cross_entropy,flsd53 --output_dir out/sst
 
-The model is trained on every labeled node of the trees, and measured on the roots. On several GPUs: `accelerate launch
---num_processes 4 recipes/papers/sst_trees.py ...`. Running the same command again resumes an interrupted run and
-reuses a finished one.
+The model is trained on every labeled node of the trees, and measured on the roots.
 """
 
 import sys

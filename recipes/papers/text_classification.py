@@ -11,9 +11,7 @@ Without data arguments, on generated texts:
         --losses cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
 
 With --model_name_or_path, an encoder is fine-tuned instead, as for the papers' BERT; for other encoders, take
-recipes/text_classification.py. On several GPUs: `accelerate launch --num_processes 4
-recipes/papers/text_classification.py ...`. Running the same command again resumes an interrupted run and reuses a
-finished one.
+recipes/text_classification.py.
 """
 
 import sys
@@ -43,9 +41,10 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig
 from papers.models.gp_cnn import VARIANTS
 from papers.runs.arguments import (
-    GeneratedDatasetArguments,
+    DatasetArguments,
     LongTailArguments,
     SampleClassifierArguments,
+    generated_splits,
     parse_experiment,
 )
 from papers.runs.classifier_results import run_classifier, sample_tables
@@ -56,7 +55,7 @@ LONGEST_POST = 100_000  # no post of 20 Newsgroups has as many words
 
 
 @dataclass(kw_only=True)
-class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
+class TextDataArguments(LongTailArguments, DatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates texts."""
 
     text_column: str = argument("text", "The column of texts.")
@@ -64,6 +63,10 @@ class TextDataArguments(LongTailArguments, GeneratedDatasetArguments):
     strip: str = argument("none", "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'.")
     multi_label: bool = argument(False, "Generate texts with several labels each.")
     num_generated: int = argument(4000, "Number of training texts to generate.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        check.at_least(1, self, "num_generated")
 
 
 @dataclass
@@ -106,7 +109,9 @@ def load_data(data_args: TextDataArguments, seed: int) -> tuple[DatasetDict, lis
         splits, names = load_splits("text-classification", **data_args.location(), **columns, seed=seed)
         splits = strip_posts(splits, data_args.strip)
     else:
-        splits = data_args.generate(generate_topic_sets if data_args.multi_label else generate_topics, seed)
+        generate, count = generate_topic_sets if data_args.multi_label else generate_topics, data_args.num_generated
+        sizes = {"train": count, "validation": data_args.validation_size or max(1, count // 10), "test": count}
+        splits = generated_splits(generate, sizes, seed)
         splits = splits.rename_column("label", "labels")
         labels = splits["train"].features["labels"]
         names = labels.names if isinstance(labels, ClassLabel) else [f"topic {k}" for k in range(labels.length)]

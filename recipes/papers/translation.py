@@ -9,9 +9,6 @@ Compare several losses in one table and one figure. Without data arguments, the 
 
     python recipes/papers/translation.py --config recipes/papers/configs/translation_demo.yaml \
         --losses cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
-
-On several GPUs: `accelerate launch --num_processes 4 recipes/papers/translation.py ...`.
-Running the same command again resumes an interrupted run and reuses a finished one.
 """
 
 import math
@@ -35,19 +32,23 @@ from papers.figures.translation_report import (
     write_translation_report,
 )
 from papers.models import transformer_config
-from papers.runs.arguments import GeneratedDatasetArguments, TemperatureArguments, parse_experiment
+from papers.runs.arguments import DatasetArguments, TemperatureArguments, generated_splits, parse_experiment
 from papers.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.translation_results import measure_translator
 
 
 @dataclass(kw_only=True)
-class TranslationDataArguments(GeneratedDatasetArguments):
+class TranslationDataArguments(DatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates pairs."""
 
     source_lang: str = argument("en", "The language to translate from, and its column.")
     target_lang: str = argument("de", "The language to translate to, and its column.")
     num_generated: int = argument(20_000, "Number of training pairs to generate.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        check.at_least(1, self, "num_generated")
 
 
 @dataclass
@@ -121,7 +122,7 @@ def load_data(data_args: TranslationDataArguments, seed: int) -> DatasetDict:
         return load_parallel(**data_args.location(), **languages, seed=seed)
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
-    return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
+    return generated_splits(generate_translations, sizes, seed)
 
 
 def train_tokenizer(model_args: TransformerArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:

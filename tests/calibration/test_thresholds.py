@@ -177,7 +177,18 @@ def test_the_number_of_positives_that_is_asked_for_is_enough():
             enough += (
                 fit_thresholds(*draw(rng, round(500 * (1 + more / y.sum()))), precision=0.9).values[0] is not None
             )
-    assert enough >= 60
+    assert enough >= 85
+
+
+def test_the_power_of_the_tests_is_the_share_of_draws_with_a_threshold():
+    rng = np.random.default_rng(0)
+    z, y = draw(rng, 100_000)
+    candidates = Candidates.from_scores(z[:, 0], y[:, 0] == 1, None)
+    true_shares = (candidates.errors / candidates.counts)[None]
+    for size in (500, 2000):
+        found = [fit_thresholds(*draw(rng, size), precision=0.8).values[0] is not None for _ in range(200)]
+        power = candidates.power(0.8, 0.05, size / 100_000, true_shares)
+        assert power <= np.mean(found) + 0.1 and abs(power - np.mean(found)) < 0.2
 
 
 @pytest.mark.slow
@@ -283,7 +294,7 @@ def test_too_few_positives_are_told():
     found = fit_thresholds(z, y, precision=0.9)
     assert found.values == (None,) and "needs at least" in found.reasons[0] and "more positives" in str(found)
     confident = fit_thresholds(np.full((20, 2), [3.0, 0.0]), np.zeros(20, int), precision=0.9, link="softmax")
-    assert confident.reasons == ("needs about 221 more samples; a precision of 86% can be shown",)
+    assert confident.reasons == ("needs at least 9 more samples; a precision of 86% can be shown",)
     assert not found.decide(z).any()
     assert "needs about 26 more positives" in fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9).reasons
     bad = fit_thresholds(np.arange(100.0)[:, None], np.arange(100)[:, None] % 2, precision=0.9)
@@ -339,6 +350,8 @@ def test_f1_and_cost_have_the_best_value_of_all_thresholds():
         return (above & (y == 0)).sum() + 5 * (~above & (y == 1)).sum()
 
     assert cost(found.log_odds[0]) == min(cost(t) for t in z[:, 0])
+    for factor in (3e307, 1e-310):  # only the ratio of the costs counts
+        assert fit_thresholds(z, y, cost=(factor, 5 * factor)).log_odds[0] == found.log_odds[0]
     assert expit(found.log_odds[0]) == pytest.approx(1 / 6, abs=0.1)  # where calibrated probabilities put it
 
 
@@ -406,6 +419,9 @@ def test_the_output_of_a_pipeline_becomes_decisions():
             apply_thresholds(top, several)
     with pytest.raises(ValueError, match="config must have thresholds, which hf-focal calibrate stores, got none"):
         apply_thresholds(scores, SimpleNamespace(id2label={}))
+    for wrong in ("0.5", True, math.nan, 1.5, None):
+        with pytest.raises(ValueError, match=r"config must have thresholds within \[0, 1\]"):
+            apply_thresholds(output(a=0.6), {"link": "sigmoid", "labels": ["a"], "values": {"a": wrong}})
 
 
 def test_scores_that_are_no_numbers_are_refused_with_their_row():

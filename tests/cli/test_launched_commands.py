@@ -77,4 +77,4 @@ def test_two_processes_measure_what_one_measures(tmp_path):
     assert {name: value for name, value in saved["pre"].items() if value is not None} == pytest.approx(
         {name: value for name, value in expected.pre.items() if value == value}, rel=1e-5
     )
-    assert actual.stdout.count("Written to") == 1
+    assert actual.stdout.count("Written to") == 1 and actual.stdout.count("Measured in 2 processes.") == 1

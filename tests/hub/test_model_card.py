@@ -76,7 +76,19 @@ def test_the_sentence_on_confidence_is_the_measured_one():
     result = RunResult.measure("flsd53", fitted, torch.tensor(logits), torch.tensor(labels))
     at_t = 1 / (1 + (0.05 / 0.95) ** 0.5)
     card = str(card_of(replace(result, pre_intervals={}, post_intervals={})))
-    assert f"{100 * at_t:.1f}% on average, it is right 75.0% of the time." in card
+    assert f"For example, of the 80 answers with a confidence of about {100 * at_t:.0f}%, 75.0% are right." in card
+
+
+def test_the_sentence_on_labels_is_about_a_probability_above_a_half():
+    """Most probabilities are near 0; 40 entries have 90%, of which 36 apply."""
+    p = np.array([0.02] * 360 + [0.9] * 40)
+    labels = np.array([1] * 7 + [0] * 353 + [1] * 36 + [0] * 4)
+    logits = 2 * np.log(p / (1 - p))
+    before, after = (CalibrationMetrics(link="sigmoid") for _ in range(2))
+    before.update(logits.reshape(200, 2), labels.reshape(200, 2))
+    after.update(logits.reshape(200, 2) / 2, labels.reshape(200, 2))
+    result = RunResult.from_metrics("m", Temperature(2.0, "nll", num_samples=50), before, after, intervals=False)
+    assert "For example, of the 40 labels with a probability of about 90%, 90.0% apply." in str(card_of(result))
 
 
 @pytest.mark.parametrize(("task", "folded"), [("text-classification", True), ("translation", False)])

@@ -80,7 +80,7 @@ def test_each_loss_has_a_folder_and_the_report_compares_them(monkeypatch, tmp_pa
     assert main(["report", str(tmp_path / "out"), "--output", str(tmp_path / "page.html")]) == 0
     printed = capsys.readouterr().out
     assert all(f"| {loss} |" in printed for loss in ("cross_entropy", "mmce:weighted=true", "flsd53"))
-    assert "flsd53: " in printed and " says " in printed
+    assert "flsd53: " in printed and " says " in printed and " texts; processes: 1" in printed
     assert "flsd" in (tmp_path / "page.html").read_text()
 
 

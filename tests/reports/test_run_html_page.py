@@ -193,6 +193,16 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
             assert [url for url in requests if not url.startswith("data:")] == [page.as_uri()] and complaints == []
             assert browser.value("document.title") == "Calibration of scores"
             assert browser.value("document.documentElement.scrollWidth") <= width
+            # The legend has a mark for each kind, and a table that goes on beyond the edge says so.
+            assert browser.value("document.querySelectorAll('.legend .key').length") == 8
+            widths = "[...document.querySelectorAll('.key')].every((key) => key.getBoundingClientRect().width === 24)"
+            assert browser.value(widths)
+            sides = (
+                "[...document.querySelectorAll('.sideways')].map((hint) => [!hint.hidden, hint.nextElementSibling])"
+            )
+            sides = browser.value(f"{sides}.map(([told, box]) => [told, box.scrollWidth > box.clientWidth + 1])")
+            assert all(told == is_wide for told, is_wide in sides)
+            assert width != 390 or any(told for told, _ in sides)
             # The slider shows the points of the curve, and a command that asks for their coverage.
             for point in (0, len(curve.answered) // 2, len(curve.answered) - 1):
                 browser.value(f"slider.value = {point}; slider.dispatchEvent(new Event('input'))")
@@ -277,3 +287,13 @@ def test_all_columns_of_many_classes_fit_and_numbers_of_small_axes_are_short(tmp
         assert hidden <= 1
         ticks = browser.value("[...document.querySelectorAll('.small .tick')].map(tick => tick.textContent)")
     assert ticks and max(map(len, ticks)) <= 4
+
+
+def test_the_page_of_several_labels_counts_its_samples(tmp_path):
+    logits = 2 * np.random.default_rng(0).normal(size=(90, 3))
+    table = {f"logit_{name}": logits[:, number] for number, name in enumerate("abc")}
+    table |= {f"label_{name}": (logits[:, number] > 0).astype(int) for number, name in enumerate("abc")}
+    evaluate_scores(table, output=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "90 samples with 3 labels; measured" in page and "pale: fewer than 30 labels, so chance moves" in page
+    assert "which are published only if you ask for it with <code>--publish_examples</code>" in page

@@ -544,6 +544,7 @@ def test_decisions_need_thresholds_of_the_same_labels_and_free_columns(corrected
     valid = {"target": "precision", "link": "softmax", "labels": [*"abc"], "values": dict.fromkeys("abc", 0.5)}
     for wrong in (
         *("high", {}, valid | {"values": {"d": 0.5}}, valid | {"values": dict.fromkeys("abc", "0.5")}),
+        *(valid | {"values": dict.fromkeys("abc", value)} for value in (True, float("nan"))),
         *(valid | {"labels": [*"abd"]}, valid | {"link": "sigmoid"}, valid | {"values": dict.fromkeys("abc", 1.5)}),
     ):
         correction.write_text(json.dumps(saved | {"thresholds": wrong}))

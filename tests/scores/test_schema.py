@@ -721,6 +721,13 @@ def test_a_column_of_log_probabilities_says_so_by_its_name():
         read_scores({"logprob": CONFIDENCE, "is_correct": [1, 0, 1, 0]})
 
 
+def test_percentages_none_of_which_is_above_1_get_a_note():
+    table = {"confidence": CONFIDENCE, "is_correct": ["yes", "no"] * (len(CONFIDENCE) // 2)}
+    scores = read_scores(table, kind="percentages")
+    assert "is taken as percentages, but none is above 1%: if it holds probabilities, leave" in scores.notes[0]
+    assert not read_scores(table | {"confidence": OTHER_KINDS["percentages"]}, kind="percentages").notes
+
+
 def test_percentages_of_being_right_are_calibrated_with_the_options_of_the_error():
     table = {"confidence": np.tile(OTHER_KINDS["percentages"], 30), "is_correct": np.tile(["yes", "no"], 60)}
     with pytest.raises(InputError, match="--label_column is_correct --kind percentages"):

@@ -68,6 +68,11 @@ def test_sixty_four_shards_merge_in_any_order_and_grouping(parts, figures_in_ord
         np.testing.assert_array_equal(sample[name], values)
 
 
+def test_statistics_do_not_count_their_own_rows_twice(parts):
+    with pytest.raises(InputError, match="other must be statistics of other rows, got this object"):
+        parts[0].merge(parts[0])
+
+
 def test_merged_shards_are_the_whole(parts, in_order):
     whole = pd.concat([shard(number) for number in range(64)])
     expected, found = evaluate_scores(whole), evaluate(scores=in_order)

@@ -26,6 +26,13 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
     assert load_config(str(tmp_path), False).model_type == "bert"
 
 
+def test_an_adapter_without_its_model_is_refused(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").touch()
+    with pytest.raises(InputError, match=r"model must be a whole model, .* has only a PEFT adapter: load it"):
+        load_config(str(tmp_path), False)
+
+
 def test_a_config_names_its_labels_in_order(tmp_path):
     BertConfig().save_pretrained(tmp_path)
     path = tmp_path / "config.json"

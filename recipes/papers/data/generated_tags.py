@@ -51,7 +51,7 @@ def _sentence(length: int, rng: np.random.Generator) -> tuple[list[str], list[in
     while len(words) < length:
         kind = int(np.searchsorted(chances, rng.random(), side="right"))
         if kind == len(_KINDS):
-            words.append(_plain(rng))
+            words.append(int(_NUM_PLAIN ** rng.random()) - 1)  # roughly by Zipf's law
             tags.append(0)
             continue
         if rng.random() < _ANNOUNCED:
@@ -62,11 +62,6 @@ def _sentence(length: int, rng: np.random.Generator) -> tuple[list[str], list[in
             words.append(_FIRST_NAME + owner * _NUM_NAMES + int(rng.integers(_NUM_NAMES)))
             tags.append(1 + 2 * kind + min(place, 1))
     return [pseudo_word(number) for number in words[:length]], tags[:length]
-
-
-def _plain(rng: np.random.Generator) -> int:
-    """Draw the number of a plain word, roughly by Zipf's law."""
-    return int(_NUM_PLAIN ** rng.random()) - 1
 
 
 def write_tags(folder: Path, sizes: tuple[int, int, int] = (3000, 600, 3000)) -> None:

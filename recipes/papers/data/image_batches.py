@@ -73,7 +73,9 @@ class ImageDataset(torch.utils.data.Dataset):
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {augmentation!r}")
         self.pixels, self.augmentation, self.seed = pixels, augmentation, seed
         self.labels = torch.from_numpy(split.select_columns("labels").with_format("numpy")["labels"][:]).long()
-        self.images = self._decoded(split["image"], range(len(split))) if in_memory else split
+        self.images: Tensor | Dataset = split
+        if in_memory:
+            self.images = _decode_all(split["image"], range(len(split)), pixels.stored_size, pixels.size)
         sees_all = augmentation == "none" and pixels.stored_size == pixels.size
         # In shared memory, because workers may persist across epochs.
         self.boxes = None if sees_all else torch.empty(len(self), 4).share_memory_()
@@ -101,10 +103,8 @@ class ImageDataset(torch.utils.data.Dataset):
     def _images(self, indices: Sequence[int]) -> Tensor:
         if isinstance(self.images, Tensor):
             return self.images[indices]
-        return self._decoded(self.images[list(indices)]["image"], indices)
-
-    def _decoded(self, images: Iterable[dict[str, Any]], rows: Sequence[int]) -> Tensor:
-        return _decode_all(images, rows, self.pixels.stored_size, self.pixels.size)
+        images = self.images[list(indices)]["image"]
+        return _decode_all(images, indices, self.pixels.stored_size, self.pixels.size)
 
 
 def collate(batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -19,21 +19,16 @@ def load_parallel(*, source_lang: str, target_lang: str, **arguments: Any) -> Da
 
     Pairs with a blank sentence are dropped from the training split, since they teach nothing; their number is logged.
 
-    Args:
-        source_lang, target_lang: the names of the two languages, which are those of the columns, or the keys of a
-            column "translation".
-        **arguments: as for `load_splits`, which says what is raised.
-
-    Returns:
-        The splits, with the columns "source" and "target" (string).
+    The columns are "source" and "target" (string). The names of the two languages are those of the columns of the
+    data, or the keys of a column "translation"; `arguments` are as for `load_splits`, which says what is raised.
     """
     splits, _ = load_splits("translation", source_column=source_lang, target_column=target_lang, **arguments)
-    splits["train"] = _drop_blank("the training data", splits["train"])
+    splits["train"] = _drop_blank(splits["train"])
     return splits
 
 
-def _drop_blank(where: str, split: Dataset) -> Dataset:
-    """Drop the pairs with a blank sentence from a split, which messages call `where`."""
+def _drop_blank(split: Dataset) -> Dataset:
+    """Drop the pairs with a blank sentence from the training data."""
     table = split.with_format("arrow")[:]
     blank = np.zeros(len(split), dtype=bool)
     for column in table.columns:
@@ -41,8 +36,8 @@ def _drop_blank(where: str, split: Dataset) -> Dataset:
     if not blank.any():
         return split
     if blank.all():
-        raise ValueError(f"{where} must have pairs without a blank sentence, got none")
-    _logger.info("%s: dropped %d of %d pairs, which have a blank sentence", where, blank.sum(), len(split))
+        raise ValueError("the training data must have pairs without a blank sentence, got none")
+    _logger.info("the training data: dropped %d of %d pairs, which have a blank sentence", blank.sum(), len(split))
     return split.select(np.flatnonzero(~blank))
 
 

@@ -38,11 +38,7 @@ class PixelFormat:
 
     @classmethod
     def from_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
-        """Return the format that a saved model's image processor uses.
-
-        Raises:
-            ValueError: the processor does not normalize, or swaps red and blue.
-        """
+        """Return the format of a saved model's image processor, which must normalize and not swap red and blue."""
         config = AutoConfig.from_pretrained(model_name_or_path)
         if config.model_type == "timm_wrapper":
             return cls.from_timm(config.pretrained_cfg)

@@ -175,9 +175,8 @@ class TreeCollator:
     """Batches samples of `encode_trees`, for training and evaluation.
 
     B trees of up to S nodes and W words become int64 tensors: `input_ids` (B, W), padded with `pad_token_id`; `left`,
-    `right`, and `height` (B, S), padded with -1; and `labels`. Samples with a label for each node result in `labels`
-    (B, S), padded with -100, and `nodes` (B, S), which asks the model for the logits of all nodes. Samples with one
-    label result in `labels` (B,). For samples with one label or none, the model classifies the roots.
+    `right`, and `height` (B, S), padded with -1; and `labels`, (B,) for the roots, or (B, S), padded with -100, with
+    `nodes` (B, S), which asks the model for the logits of all nodes.
     """
 
     pad_token_id: int = 0

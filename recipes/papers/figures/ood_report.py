@@ -112,19 +112,14 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
         shift_figure(results, name, path)
     if shifts:
         paths.append(folder / "shift.csv")
-        _shift_frame(results).to_csv(paths[-1], index=False, lineterminator="\n")
-    paths.append(folder / "detection.json")
-    write_json(paths[-1], [asdict(run) for run in results])
-    return paths
-
-
-def _shift_frame(results: Sequence[DetectionResult]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {"loss": run.loss, "corruption": corruption, "severity": entry["severity"], "when": side, **entry[side]}
+        rows = [
+            {"loss": run.loss, "corruption": name, "severity": entry["severity"], "when": side, **entry[side]}
             for run in results
-            for corruption, entries in run.shift.items()
+            for name, entries in run.shift.items()
             for entry in entries
             for side in SIDES
         ]
-    )
+        pd.DataFrame(rows).to_csv(paths[-1], index=False, lineterminator="\n")
+    paths.append(folder / "detection.json")
+    write_json(paths[-1], [asdict(run) for run in results])
+    return paths

@@ -108,10 +108,11 @@ def write_translation_report(folder: str | Path, result: TranslationResult) -> l
 
     metrics.json is written last: if it exists, the report is complete. Returns the paths of the files.
     """
-    folder, metrics = Path(folder), Path(folder, "metrics.json")
+    folder = Path(folder)
     paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result])]
-    result.save(metrics)
-    return [*paths, metrics]
+    paths.append(folder / "metrics.json")
+    result.save(paths[-1])
+    return paths
 
 
 def write_translation_comparison(folder: str | Path, results: Sequence[TranslationResult]) -> list[Path]:

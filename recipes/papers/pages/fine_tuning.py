@@ -27,8 +27,8 @@ from .fine_tuning_evidence import (
     best_epoch,
     by_task,
     default_setting_runs,
-    flsd_error_gain,
     flsd_gain,
+    flsd_minus_cross_entropy,
     interval,
     load_records,
     nll,
@@ -79,9 +79,6 @@ def count_below_zero(values: pd.Series) -> str:
 
 def gain_over_tasks(gain: pd.Series, digits: int = 3, unit: str = "") -> str:
     return f"{mean_with_interval(gain, digits)}{unit}, lower on {count_below_zero(gain)} tasks"
-
-
-# Tables
 
 
 def strategy_name(strategy: tuple[str, str]) -> str:
@@ -159,9 +156,6 @@ def regret_figure(evidence: Evidence, path: Path) -> None:
     figure.supxlabel("NLL regret: mean, 95% interval, and (gray) each task; 0.001 means at most 0.001", fontsize=9)
     finished(figure, path)
     plt.close(figure)
-
-
-# The sections of the appendix
 
 
 def shift_section(runs: list[dict]) -> str:
@@ -249,9 +243,6 @@ def older_runs() -> dict[str, str]:
     return {"older": str(len(runs)), "older_measured": str(len(measured)), "older_sizes": table}
 
 
-# The pages
-
-
 def main_page(evidence: Evidence) -> dict[str, str]:
     regret, with_auto = evidence.loss_regrets, evidence.auto_regrets
     reference, alternative = ("cross_entropy", "temperature"), ("cross_entropy", "auto")
@@ -265,8 +256,9 @@ def main_page(evidence: Evidence) -> dict[str, str]:
     focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
     longer = uncorrected_after_long_training(evidence.records)
     settings = other_settings(evidence.records)
-    header = ["Strategy", "all runs: regret", "minus cross-entropy, T", "runs with logits: regret"]
-    header.append("minus cross-entropy, T")
+    error_gain = flsd_minus_cross_entropy(evidence.runs, lambda run: 100 * run["none"]["error"])
+    difference = "minus cross-entropy, T"
+    header = ["Strategy", "all runs: regret", difference, "runs with logits: regret", difference]
     return {
         "loss_lower": count_below_zero(loss_gain),
         "two": str(len(two)),
@@ -274,7 +266,7 @@ def main_page(evidence: Evidence) -> dict[str, str]:
         "auto_lower": count_below_zero(auto_more),
         "auto_gain": mean_with_interval(-auto_more),
         "both_auto": gain_over_tasks(both_auto),
-        "error_gain": gain_over_tasks(flsd_error_gain(evidence.runs), 2, " points"),
+        "error_gain": gain_over_tasks(error_gain, 2, " points"),
         "auto_two": f"{auto_two.mean():+.3f}",
         "focal_lower": count_below_zero(focal_two),
         "uncorrected_lower": count_below_zero(longer),

@@ -154,18 +154,12 @@ class Evidence:
 
 def flsd_gain(runs: list[dict], correction: str) -> pd.Series:
     """Return the NLL of FLSD-53 minus that of cross-entropy, with a correction."""
-    return _flsd_minus_cross_entropy(runs, lambda run: nll(run, correction))
+    return flsd_minus_cross_entropy(runs, lambda run: nll(run, correction))
 
 
-def flsd_error_gain(runs: list[dict]) -> pd.Series:
-    """Return the error in % of FLSD-53 minus that of cross-entropy, which T does not change."""
-    return _flsd_minus_cross_entropy(runs, lambda run: 100 * run["none"]["error"])
-
-
-def _flsd_minus_cross_entropy(runs: list[dict], value: Callable[[dict], float]) -> pd.Series:
-    flsd, reference = (
-        by_task([run for run in runs if run["loss"] == loss], value) for loss in ("flsd53", "cross_entropy")
-    )
+def flsd_minus_cross_entropy(runs: list[dict], value: Callable[[dict], float]) -> pd.Series:
+    losses = "flsd53", "cross_entropy"
+    flsd, reference = (by_task([run for run in runs if run["loss"] == loss], value) for loss in losses)
     return flsd - reference
 
 

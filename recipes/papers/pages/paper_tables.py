@@ -137,10 +137,10 @@ def beside_the_paper(
         runs: the records of our runs of a task.
         cells: the paper's cells for the task's dataset and model.
         columns: metric and stage of each pair of columns, ours and the paper's. The pair of temperatures follows the
-            first one, because a phone shows only the first columns; the number of seeds is last. A metric that the
-            paper does not print for any of the losses has one column, ours.
-        titles: loss -> its title in the first column, in row order. "adafocal_20", which updates γ every 20 steps, is
-            compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
+            first one, because a phone shows only the first columns; the number of seeds is last. What the paper does
+            not print for any of the losses has no column of the paper's.
+        titles: loss -> its title, in row order; those with neither runs nor cells are left out. "adafocal_20", which
+            updates γ every 20 steps, is compared with the paper's "adafocal".
     """
     printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
     equal_mass = any(metric == "ece_em" for metric, _ in columns)

@@ -135,9 +135,8 @@ def mean_and_interval(values: np.ndarray, level: float = 0.9) -> tuple[float, fl
 def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Path | None = None) -> Figure:
     """Draw the ECE, AdaECE, and classwise ECE of each loss, before and after T, with intervals.
 
-    A bar is the mean over the seeds of a loss, and a line its 90% t interval, cut off at 0. A loss with one seed has
-    no line. The blog's intervals, also 90%, are over samples of one run's test set. `titles` are the losses' names on
-    the axis, in order from the top; losses without runs are left out.
+    A bar is the mean over the seeds of a loss, and a line its 90% t interval, cut off at 0; one seed has no line.
+    `titles` are the losses' names on the axis, in order from the top; losses without runs are left out.
     """
     losses = [loss for loss in titles if runs.get(loss)]
     figure = Figure(figsize=(8.4, 1.2 + 0.42 * len(losses)), layout="constrained")
@@ -165,9 +164,9 @@ def calibration_error_bars(runs: Runs, titles: Mapping[str, str], path: str | Pa
 def temperatures_table(runs: Runs, titles: Mapping[str, str]) -> str:
     """Format a table of BLEU and ECE by temperature: means over the seeds ± half of the 95% t interval.
 
-    A row is a temperature at which BLEU and ECE were measured in all runs. BLEU is the difference from the BLEU of the
+    A row is a temperature at which BLEU and ECE were measured in all runs. BLEU is the difference from that of the
     same run at T = 1, and ECE is that of the validation tokens in percent. `titles` are the losses' titles, in the
-    order of the columns. Losses without runs, and records without BLEU by temperature, are left out.
+    order of the columns; losses and records without BLEU by temperature are left out.
     """
     records_by_title = {
         title: [record for record in runs.get(loss, {}).values() if "bleu" in record] for loss, title in titles.items()

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,34 +34,14 @@ class DatasetArguments(DataArguments):
     def __post_init__(self) -> None:
         check.at_least(1, self, "validation_size")
 
-    def files(self) -> dict[str, str]:
-        """Return the files that are given, by the name of the argument."""
-        return files_of(self)
-
     def names_data(self) -> bool:
         """Return whether a dataset or a file is named."""
-        return self.dataset_name is not None or bool(self.files())
+        return self.dataset_name is not None or bool(files_of(self))
 
 
-@dataclass(kw_only=True)
-class GeneratedDatasetArguments(DatasetArguments):
-    """`DatasetArguments` for recipes that generate data if none is given."""
-
-    num_generated: int = argument(1000, "Number of training samples to generate.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.at_least(1, self, "num_generated")
-
-    def generate(self, generate: Callable[..., Dataset], seed: int) -> DatasetDict:
-        """Generate the splits "train", "validation", and "test" with `generate(number, seed=seed)`.
-
-        "train" and "test" have `num_generated` samples each; "validation" has `validation_size`, or a tenth as many.
-        Validation and test data have the next two seeds.
-        """
-        count = self.num_generated
-        sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
-        return DatasetDict({name: generate(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())})
+def generated_splits(generate: Callable[..., Dataset], sizes: Mapping[str, int], seed: int) -> DatasetDict:
+    """Generate splits of the given sizes with `generate(size, seed=seed)`; each split has the next seed."""
+    return DatasetDict({name: generate(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())})
 
 
 @dataclass(kw_only=True)

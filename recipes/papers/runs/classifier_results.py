@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
+from torch import Tensor
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from hf_focal.calibration import Temperature
@@ -84,12 +85,7 @@ def measure_classifier(
 
 
 def _measure_labels(
-    trainer: FocalTrainer,
-    temperature: Temperature,
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    test: Dataset,
-    details: dict[str, Any],
+    trainer: FocalTrainer, temperature: Temperature, logits: Tensor, labels: Tensor, test: Dataset, details: dict
 ) -> RunResult:
     """Return the result of a classifier with several labels per sample.
 

@@ -39,24 +39,17 @@ class WordVectorArguments:
 def load_word_vectors(
     arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int, *, zero_unknown: bool = False
 ) -> torch.Tensor | None:
-    """Read the vectors of the tokenizer's tokens from `embeddings_file`, if it is given, as `load_embeddings` does."""
-    if arguments.embeddings_file is None:
-        return None
-    set_seed(seed)
-    return load_embeddings(arguments.embeddings_file, tokenizer, arguments.embedding_size, zero_unknown=zero_unknown)
-
-
-def load_embeddings(
-    path: str | Path, tokenizer: PreTrainedTokenizerBase, embedding_size: int, *, zero_unknown: bool = False
-) -> torch.Tensor:
     """Read word vectors for a vocabulary from GloVe's text format, "word v1 v2 ..." [Pennington et al., EMNLP 2014].
 
     Returns the vectors of the tokenizer's V tokens, float32 (V, embedding_size), which are looked up in the UTF-8 file
-    as they are. Words that are not in the file get zeros if `zero_unknown`, and else draws, by PyTorch's global
-    generator, from a normal distribution with the mean and the standard deviation of all values that were found. The
-    vector of padding is zero. `ValueError` if a line does not have as many finite values, or no word of the vocabulary
-    is in the file.
+    as they are; None without a file. Words that are not in the file get zeros if `zero_unknown`, and else draws from a
+    normal distribution with the mean and the standard deviation of all values that were found. The vector of padding
+    is zero. `ValueError` if a line does not have as many finite values, or no word of the vocabulary is in the file.
     """
+    path, embedding_size = arguments.embeddings_file, arguments.embedding_size
+    if path is None:
+        return None
+    set_seed(seed)
     ids, vectors = [], []
     vocabulary = tokenizer.get_vocab()
     with open(path, encoding="utf-8") as lines:

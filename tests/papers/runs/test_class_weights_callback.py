@@ -71,7 +71,7 @@ def test_what_is_recorded_changes_neither_the_training_nor_what_is_printed(tmp_p
 
 
 def test_less_than_a_step_is_refused():
-    with pytest.raises(ValueError, match="every must be at least 1 step, got 0"):
+    with pytest.raises(ValueError, match="every must be an integer of at least 1, got 0"):
         ClassWeightsCallback(None, 0)
 
 
