@@ -206,38 +206,48 @@ def draw_figure(rows: pd.DataFrame, file: Path) -> None:
     plt.close(figure)
 
 
-def page_numbers(rows: pd.DataFrame, simulation: pd.DataFrame) -> dict[str, str]:
-    """Return the numbers and tables of the page by the names that it has for them in comments."""
-    new, old, shifted = rows[rows["is_new"]], rows[~rows["is_new"]], rows[rows["shift"] != ""]
-    auto, earlier, many = (
-        select_method(rows, method, size)
-        for method, size in (("auto", MAIN_SIZE), ("auto_0.2", MAIN_SIZE), ("auto", 1000))
-    )
-    auto_on_new, auto_on_old = select_method(new, "auto"), select_method(old, "auto")
-    left_alone, corrected = auto[auto["above_none"] == 0], auto[auto["above_none"] != 0]
-    zero_shot = rows[rows["kind"] == "zero_shot"]
-    most = simulation.loc[simulation["added"].idxmax()]
+def harm(rows: pd.DataFrame, method: str = "auto", size: int = MAIN_SIZE) -> str:
+    return percent(select_method(rows, method, size)["clear_harm"])
+
+
+def minus_sms(part: pd.DataFrame) -> str:
+    return mean_with_interval(part["above_sms"], part["task"])
+
+
+def wins(part: pd.DataFrame) -> str:
+    return percent_with_interval(part["win"], part["task"])
+
+
+def numbers_of_all_sets(rows: pd.DataFrame) -> dict[str, str]:
+    auto, many = select_method(rows, "auto"), select_method(rows, "auto", 1000)
+    is_left_alone = auto["above_none"] == 0
     failed = rows[rows["failed"]].groupby("method").size()
-
-    def harm(part: pd.DataFrame, method: str = "auto", size: int = MAIN_SIZE) -> str:
-        return percent(select_method(part, method, size)["clear_harm"])
-
-    def minus_sms(part: pd.DataFrame) -> str:
-        return mean_with_interval(part["above_sms"], part["task"])
-
-    def wins(part: pd.DataFrame) -> str:
-        return percent_with_interval(part["win"], part["task"])
-
     return {
+        "sets": str(rows["set"].nunique()),
+        "tasks": str(rows["task"].nunique()),
+        "fits": f"{len(rows):,}",
+        "failed": ", ".join(f"{count:,} of {method}" for method, count in failed.items()),
         "harm_auto": harm(rows),
         "harm_temperature": harm(rows, "temperature"),
         "harm_sms": harm(rows, "sms"),
         "harm_earlier": harm(rows, "auto_0.2"),
         "minus_sms": minus_sms(auto),
-        "wins": wins(auto),
-        "minus_sms_earlier": minus_sms(earlier),
+        "minus_sms_earlier": minus_sms(select_method(rows, "auto_0.2")),
         "minus_sms_1000": minus_sms(many),
+        "wins": wins(auto),
         "wins_1000": percent(many["win"]),
+        "left_alone": percent(is_left_alone),
+        "left_alone_wins": percent(auto[is_left_alone]["win"]),
+        "corrected_wins": percent(auto[~is_left_alone]["win"]),
+    }
+
+
+def numbers_of_parts(rows: pd.DataFrame) -> dict[str, str]:
+    """Return the numbers of new sets, of those that the rule was chosen on, of shifted ones, and of zero-shot ones."""
+    new, old, shifted = rows[rows["is_new"]], rows[~rows["is_new"]], rows[rows["shift"] != ""]
+    zero_shot = rows[rows["kind"] == "zero_shot"]
+    auto_on_new, auto_on_old = select_method(new, "auto"), select_method(old, "auto")
+    return {
         "new_sets": str(new["set"].nunique()),
         "new_harm_auto": harm(new),
         "new_harm_temperature": harm(new, "temperature"),
@@ -248,30 +258,36 @@ def page_numbers(rows: pd.DataFrame, simulation: pd.DataFrame) -> dict[str, str]
         "rule_harm": harm(old),
         "rule_minus_sms": minus_sms(auto_on_old),
         "rule_wins": percent(auto_on_old["win"]),
+        "shifted_sets": str(shifted["set"].nunique()),
         "shifted_harm": harm(shifted),
         "shifted_harm_1000": harm(shifted, size=1000),
+        "zero_shot_wins": percent(select_method(zero_shot, "auto")["win"]),
+        "zero_shot_harm": harm(zero_shot),
+        "zero_shot_harm_sms": harm(zero_shot, "sms"),
+    }
+
+
+def numbers_of_simulation(simulation: pd.DataFrame) -> dict[str, str]:
+    most = simulation.loc[simulation["added"].idxmax()]
+    return {
         "least_left_alone": f"{100 * simulation['left_alone'].min():.0f}",
         "most_left_alone": f"{100 * simulation['left_alone'].max():.0f}",
         "most_added": f"{most['added']:.4f} ± {most['added_error']:.4f}",
         "most_added_classes": f"{most['classes']:.0f}",
         "most_added_samples": f"{most['samples']:.0f}",
         "most_added_by_temperature": f"{most['added_by_temperature']:.4f}",
-        "sets": str(rows["set"].nunique()),
-        "tasks": str(rows["task"].nunique()),
-        "shifted_sets": str(shifted["set"].nunique()),
+    }
+
+
+def page_numbers(rows: pd.DataFrame, simulation: pd.DataFrame) -> dict[str, str]:
+    """Return the numbers and tables of the page by the names that it has for them in comments."""
+    tables = {
         "methods": table_of_methods(rows, MAIN_SIZE),
-        "failed": ", ".join(f"{count:,} of {method}" for method, count in failed.items()),
-        "fits": f"{len(rows):,}",
         "parts": table_of_parts(rows),
         "sizes": table_of_sizes(rows),
         "simulation": table_of_simulation(simulation),
-        "left_alone": percent(auto["above_none"] == 0),
-        "left_alone_wins": percent(left_alone["win"]),
-        "corrected_wins": percent(corrected["win"]),
-        "zero_shot_wins": percent(select_method(zero_shot, "auto")["win"]),
-        "zero_shot_harm": harm(zero_shot),
-        "zero_shot_harm_sms": harm(zero_shot, "sms"),
     }
+    return numbers_of_all_sets(rows) | numbers_of_parts(rows) | numbers_of_simulation(simulation) | tables
 
 
 def write_page() -> None:

@@ -71,9 +71,10 @@ def infer_schema(
     score_columns, values, extra_notes = without_statistics(rows, score_columns, values, label, classes, needs_labels)
     class_names, values, score_columns = in_order_of_classes(score_columns, values, classes)
     class_names = _named_classes(rows, label, class_names, values.shape[1])
-    parsed_table = _parse_class_scores(
-        rows, score_columns, values, class_names, label, label_column, kind, link, needs_labels
-    )
+    label_columns: tuple[str, ...] = () if label is None else (label,)
+    if needs_labels and label is None:
+        label_columns = _columns_of_label_names(rows, class_names, label_column)
+    parsed_table = _parse_class_scores(rows, score_columns, values, class_names, label_columns, kind, link)
     return replace(parsed_table, notes=notes + extra_notes + parsed_table.notes)
 
 
@@ -104,18 +105,14 @@ def _parse_class_scores(
     score_columns: ScoreColumns,
     values: np.ndarray,
     class_names: tuple[str, ...],
-    label: str | None,
-    label_column: str | None,
+    label_columns: tuple[str, ...],
     kind: str | None,
     link: str | None,
-    needs_labels: bool,
 ) -> ParsedTable:
-    """Read the labels of scores of classes (N, K), and infer their link and the kind of the scores."""
+    """Read the labels of scores of classes (N, K), if there are columns of them, and infer the link and the kind."""
     num_scores = values.shape[1]
     labels, label_matching = None, ""
-    label_columns: tuple[str, ...] = () if label is None else (label,)
-    if needs_labels:
-        label_columns = label_columns or _columns_of_label_names(rows, class_names, label_column)
+    if label_columns:
         is_numbered, is_multi_label = not score_columns.names, link == "sigmoid"
         labels, class_names, label_matching = read_labels(
             rows, label_columns, num_scores, class_names, is_numbered, is_multi_label
