@@ -265,5 +265,5 @@ def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, floa
     else:
         value = -(cost[0] * (count - num_hits) + cost[1] * (ones - num_hits))
         if value[last].max() < -cost[1] * ones:
-            return None, "costs least without any positive answer"
+            return None, "no to each sample costs least"
     return float(scores[np.where(last, value, -np.inf).argmax()]), ""
