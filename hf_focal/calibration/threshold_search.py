@@ -305,5 +305,5 @@ def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, floa
         false_positive, false_negative = (part / max(cost) for part in cost)  # sums of huge costs overflow
         value = -(false_positive * (count - num_hits) + false_negative * (ones - num_hits))
         if value[last].max() < -false_negative * ones:
-            return None, "costs least without any positive answer"
+            return None, "no to each sample costs least"
     return float(scores[np.where(last, value, -np.inf).argmax()]), ""

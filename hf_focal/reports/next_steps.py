@@ -114,11 +114,7 @@ def _steps_after_calibrate(result: RunResult, arguments: Mapping[str, Any], reru
         return ["use the model without this correction, or fit it on more data like these"]
     if output is None and repository is None:
         return [f"save the result: `{command('calibrate', rerun)}`"]
-    is_folded = result.fit.folded is not False
-    has_decisions = result.thresholds is not None and not result.thresholds.is_empty
-    return _uses(
-        str(repository or output), task, "onnx" in arguments, repository is not None, is_folded, has_decisions
-    )
+    return _uses(result, str(repository or output), "onnx" in arguments, repository is not None)
 
 
 def _steps_without_threshold(result: RunResult, rerun: dict[str, Any]) -> list[str]:
@@ -243,13 +239,10 @@ def _new_name(arguments: Mapping[str, Any], output: Any = None) -> str:
     return next(name for name in names if Path(name) not in taken and not os.path.exists(name))
 
 
-def _uses(
-    output: str, task: str | None, onnx: bool, published: bool, is_folded: bool, has_decisions: bool
-) -> list[str]:
-    """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`.
-
-    `has_decisions` is whether a label has a threshold.
-    """
+def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[str]:
+    """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`."""
+    task, is_folded = result.data.task, result.fit.folded is not False
+    has_decisions = result.thresholds is not None and not result.thresholds.is_empty
     if task == "scores":
         correct = shlex.join(
             ["hf-focal", "apply", f"{output}/correction.json", "new.csv", "--output", "corrected.csv"]
@@ -265,11 +258,21 @@ def _uses(
     if task == "label-words" and not is_folded:
         return [f"apply `{output}/correction.json` to the scores of the labels, as README.md beside it shows", *upload]
     if onnx:
-        return [f"serve `{output}/model.onnx`, whose logits are corrected", *upload]
+        meaning = (
+            "each sigmoid is a probability" if result.link == "sigmoid" else "their softmax has the probabilities"
+        )
+        place = f"; the thresholds of these are in `{output}/config.json`" if has_decisions else ""
+        return [f"serve `{output}/model.onnx`, whose logits are corrected: {meaning}{place}", *upload]
     if not is_folded:
         return [f"load `{output}`, and apply its correction as its README.md shows", *upload]
     if task in _PIPELINES:
-        return [f"load it like any other model: `pipeline({task!r}, model={output!r})`", *upload]
+        loading = [f"load it like any other model: `pipeline({task!r}, model={output!r})`"]
+        if has_decisions and task != "token-classification":
+            loading.append(
+                "decide by its thresholds: `hf_focal.apply_thresholds(classifier(inputs, top_k=None), "
+                "classifier.model.config)`, where classifier is this pipeline"
+            )
+        return [*loading, *upload]
     return [f"load `{output}` like any other model", *upload]
 
 

@@ -17,6 +17,7 @@ _logger = logging.getLogger(__name__)
 # File formats read the same column with different types. Each type here is converted to a common one.
 _WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
 _STRINGS = Value("string")
+_MOST_OPTIONS = 3  # in an error
 _LABELS = ("label", "labels")  # names of columns that are not suggested as inputs
 # What a column can be required to hold, in the words of the errors, and whether a `datasets` feature holds that.
 _HOLDS: dict[str, Callable[[Any], bool]] = {
@@ -57,8 +58,7 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
     for argument, column, _, holds in columns:
         if column not in split.column_names:
             named = [name for _, name, *_ in columns]
-            name = _suggested(split, column, holds, named)
-            hint = f"; did you mean {name!r}? Give {column_option(argument, name)}" if name else ""
+            hint = _hint(split, argument, column, holds, named)
             raise InputError(
                 argument, f"must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
             )
@@ -90,10 +90,10 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
     return selected
 
 
-def _suggested(split: Dataset, column: str, holds: str, named: list[str]) -> str | None:
-    """Return a column that the user may have meant: one of a similar name, or the only other one of the right type."""
+def _hint(split: Dataset, argument: str, column: str, holds: str, named: list[str]) -> str:
+    """Return options with columns that the user may have meant: one of a similar name, or those of the right type."""
     if near := difflib.get_close_matches(column, split.column_names, n=1):
-        return near[0]
+        return f"; did you mean {near[0]!r}? Give {column_option(argument, near[0])}"
     fitting = [
         name
         for name, feature in split.features.items()
@@ -102,7 +102,8 @@ def _suggested(split: Dataset, column: str, holds: str, named: list[str]) -> str
         and holds != "labels"
         and _HOLDS[holds](_plain(feature))
     ]
-    return fitting[0] if len(fitting) == 1 else None
+    options = " or ".join(column_option(argument, name) for name in fitting[:_MOST_OPTIONS])
+    return f"; give {options}" if fitting else ""
 
 
 def _may_be_image(feature: Any) -> bool:

@@ -212,7 +212,8 @@ def multi_hot_labels(
         raise InputError(
             "label_column",
             f"must be a column of lists, or {config.num_labels} columns separated by commas, the labels "
-            f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}",
+            f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}"
+            f"{_other_columns(split, options)}",
         )
     columns = [columns[number] for number in np.argsort(column_order(config, options) or range(len(columns)))]
     wrong = f"must hold 0 and 1, got other values in {options.label_column!r} of {source}"
@@ -232,6 +233,13 @@ def multi_hot_labels(
             )
         raise InputError("label_column", wrong)
     return values.tolist()
+
+
+def _other_columns(split: Dataset, options: InputOptions) -> str:
+    """Return the option that names the only column which is no input as the labels, or "" if there are several."""
+    inputs = {getattr(options, name) for name in ("text_column", "text_pair_column", "image_column", "audio_column")}
+    others = [name for name in split.column_names if name not in inputs]
+    return f": give {column_option('label_column', others[0])}" if len(others) == 1 else ""
 
 
 def _with_lists(config: PreTrainedConfig, split: Dataset, column: str, options: InputOptions) -> Dataset:

@@ -236,3 +236,19 @@ def test_too_few_samples_are_not_called_calibrated(capsys, tmp_path):
         "20 samples are too few to tell whether it is calibrated" in printed and "calibrated as it is" not in printed
     )
     assert "Next: fit a correction to at least 50 samples" in printed
+
+
+def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
+    labels = [{"name": "a", "value": 0.4, "reason": "", "precision": 0.9, "recall": 0.5}]
+    thresholds = {"for": "precision >= 90%", "conditions": "", "link": "softmax", "chosen_on": "d", "labels": labels}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=thresholds)
+    better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
+    given = GIVEN | {"test_dataset": "test.csv", "output": "out"}
+    load, decide, *_ = next_steps(better, given)
+    assert "pipeline('text-classification', model='out')" in load
+    assert "`hf_focal.apply_thresholds(classifier(inputs, top_k=None), classifier.model.config)`" in decide
+    serve = next_steps(better, given | {"onnx": "model.onnx"})[0]
+    assert serve == (
+        "serve `out/model.onnx`, whose logits are corrected: their softmax has the probabilities; the thresholds of "
+        "these are in `out/config.json`"
+    )

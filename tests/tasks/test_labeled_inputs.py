@@ -235,4 +235,13 @@ def test_the_error_for_another_name_has_the_option():
     split = Dataset.from_dict({"Customer's Review": ["a"], "label": ["cat"]})
     with pytest.raises(InputError) as refused:
         select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
-    assert str(refused.value).endswith("""Give --text_column 'Customer'"'"'s Review'""")
+    assert str(refused.value).endswith("""; give --text_column 'Customer'"'"'s Review'""")
+    split = split.add_column("Topic", ["cat|dog"]).remove_columns("label")
+    with pytest.raises(InputError) as refused:
+        select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
+    assert str(refused.value).endswith("""'s Review' or --text_column Topic""")
+    several = GPCNNConfig(id2label=CONFIG.id2label, problem_type="multi_label_classification")
+    with pytest.raises(InputError) as refused:
+        options = InputOptions(text_column="Customer's Review")
+        select_inputs(TASKS["text-classification"], "test", split, several, options)
+    assert str(refused.value).endswith(": give --label_column Topic")
