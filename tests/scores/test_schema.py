@@ -127,6 +127,25 @@ def test_numbers_are_not_taken_as_places_of_named_columns(labels):
         check_figures(shuffled, classes="abc")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_texts_of_numbers_are_not_taken_as_places_among_more_than_ten_classes(several):
+    """scikit-learn sorts such classes as texts: 0, 1, 10, 11, 2."""
+    order = sorted(map(str, range(12)))
+    p = np.random.default_rng(0).dirichlet(np.ones(12), 40)
+    number = np.arange(40) % 12
+    nll = -np.log(p[np.arange(40), number]).mean()
+    text = [[str(i)] if several else str(i) for i in number]
+    table = {"probabilities": list(p[:, [int(name) for name in order]]), "label": text}
+    with pytest.raises(
+        InputError, match=r"numbers, got the text '0' .* texts may be sorted 0, 1, 10, 2 .*: give classes"
+    ):
+        evaluate_scores(table, link="softmax")
+    assert evaluate_scores(table, classes=tuple(order), link="softmax").pre["nll"] == pytest.approx(nll)
+    assert evaluate_scores({"probabilities": list(p), "label": number}).pre["nll"] == pytest.approx(nll)
+    few = p[:, :10] / p[:, :10].sum(1, keepdims=True)  # both orders are the same
+    assert evaluate_scores({"probabilities": list(few), "label": [str(i % 10) for i in range(40)]}).pre["nll"] > 0
+
+
 def test_one_score_is_that_of_the_class_in_its_name():
     for positive, own in ((1, P_YES), (0, 1 - P_YES)):
         check_figures({f"prob_{positive}": own, "label": IS_YES.astype(int)}, YES_NLL, YES_ERROR)
