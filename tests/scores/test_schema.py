@@ -255,6 +255,19 @@ def test_percentages(decimals, tolerance):
     check_figures({"prob": 100 * P_YES, "label": IS_YES}, YES_NLL, YES_ERROR, 1e-6, kind="percentages")
 
 
+def test_percentages_after_a_table_of_probabilities_are_not_asked_for_a_kind():
+    schema = read_scores({"prob": P_YES, "label": IS_YES}).schema
+    with pytest.raises(
+        InputError, match=r"within \[0, 1\], like the first table, .*; if .* percentages, divide them by 100$"
+    ):
+        read_scores({"prob": 100 * P_YES, "label": IS_YES}, schema=schema)
+    schema = read_scores({"confidence": CONFIDENCE, "is_correct": [1, 0, 1, 0]}).schema
+    with pytest.raises(
+        InputError, match=r"'confidence' is taken as the confidence of .*, like that of the first table$"
+    ):
+        read_scores({"confidence": 100 * CONFIDENCE, "is_correct": [1, 0, 1, 0]}, schema=schema)
+
+
 def test_open_kinds_are_asked_for_unless_the_values_decide():
     label = {"label": NAMED}
     assert read_scores({**columns_of(PROBABILITIES, "score_{}"), **label}).schema.kind == "probabilities"
