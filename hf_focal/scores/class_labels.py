@@ -177,11 +177,18 @@ class ClassNames:
 
     def number(self, label: Any) -> int | None:
         """Return the number that a label itself is, or None if it is no number of a class."""
-        if not self._numbered:
+        if not self._numbered or self._has_two_orders(label):
             return None
         number = _number(label)
         is_class = number is not None and number.is_integer() and 0 <= number < self.size
         return int(number) if is_class and number is not None else None
+
+    def _has_two_orders(self, label: Any) -> bool:
+        """Return whether a label is a text such as "10", while the classes may be in the order of texts: 0, 1, 10, 2.
+
+        scikit-learn sorts them so. Up to ten classes, both orders are the same.
+        """
+        return not self.names and self.size > 10 and isinstance(label, str) and label.strip().isdigit()
 
     def match(self, labels: Sequence[Any]) -> list[int | None]:
         """Return the numbers of the classes of distinct labels: all by name, or all by number; None for others."""
@@ -200,10 +207,17 @@ class ClassNames:
         if None in classes:
             index = classes.index(None)
             where = rows.where(int((indices == index).argmax()))
-            raise InputError("label_column", self._problem(distinct_labels, distinct_labels[index], column, where))
+            raise InputError("label_column", self.problem(distinct_labels, distinct_labels[index], column, where))
         return np.array(classes, np.int64)[indices]
 
-    def _problem(self, distinct_labels: list[Any], label: Any, column: str, where: str) -> str:
+    def problem(self, distinct_labels: list[Any], label: Any, column: str, where: str) -> str:
+        """Say what is wrong with a label that is none of the classes."""
+        if self._has_two_orders(label):
+            return (
+                f"must hold numbers, got the text {label!r} in {column!r} in {where}: the scores have no names, and "
+                "texts may be sorted 0, 1, 10, 2 or 0, 1, 2, 10: give classes, in the order of the scores, or make "
+                "the labels numbers, if the scores are in their order"
+            )
         if not self.names:
             number = _number(label)
             if number is None:
@@ -349,10 +363,8 @@ def _numbers_of_lists(
     if None in numbers:
         index = numbers.index(None)
         row = int(row_numbers[(indices == index).argmax()])
-        known = shown(classes.names) if classes.names else f"numbers below {classes.size}"
         raise InputError(
-            "label_column",
-            f"must hold lists of {known}, got {distinct_labels[index]!r} in {column!r} in {rows.where(row)}",
+            "label_column", classes.problem(distinct_labels, distinct_labels[index], column, rows.where(row))
         )
     return np.array(numbers, np.int64)[indices]
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..validation import InputError
 from .class_labels import correct_values, equal_values, is_text_type, labels_for_link, read_labels, shown
 from .column_names import KINDS, is_statistic, parse_score_name, shown_columns
-from .score_values import CONFIDENCE_KINDS, as_confidences, score_values
+from .score_values import CONFIDENCE_KINDS, as_confidences, check_rows, score_values
 from .table_columns import columns_named_by_user
 from .table_files import ScoreRows
 
@@ -120,10 +120,15 @@ def read_with_schema(
     if schema.kind == "confidence":
         if needs_labels:
             labels = prediction_hits(rows, schema, label_column, label_set)
-        return ParsedTable(schema, as_confidences(rows, columns[0], values, schema.confidence_kind), labels)
+        confidences = as_confidences(rows, columns[0], values, schema.confidence_kind, is_decided=True)
+        return ParsedTable(schema, confidences, labels)
     if needs_labels:
         labels = _labels_of_schema(rows, schema, label_column, size)
-    return ParsedTable(schema, values[:, None] if values.ndim == 1 else values, labels)
+    values = values[:, None] if values.ndim == 1 else values
+    if schema.kind == "probabilities" and ((values >= 0) & (values <= 100)).all():
+        expected = "numbers within [0, 1], like the first table,"
+        check_rows(rows, (values > 1.1).any(1), values, expected, "; if they are percentages, divide them by 100")
+    return ParsedTable(schema, values, labels)
 
 
 def _columns_of_schema(rows: ScoreRows, schema: Schema, score_column: Any) -> tuple[str, ...]:

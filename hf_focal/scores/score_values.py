@@ -212,11 +212,14 @@ def _are_decisions(values: np.ndarray) -> bool:
     return bool(((values == 0) | (values == 1)).all())
 
 
-def as_confidences(rows: ScoreRows, column: str, values: np.ndarray, kind: str) -> np.ndarray:
+def as_confidences(
+    rows: ScoreRows, column: str, values: np.ndarray, kind: str, *, is_decided: bool = False
+) -> np.ndarray:
     """Return the confidences (N,) within [0, 1] of a column of a kind among `CONFIDENCE_KINDS`.
 
     Raises:
-        InputError: a row cannot be of this kind; the message names the column and, if another kind fits, its option.
+        InputError: a row cannot be of this kind; the message names the column and, if another kind fits and the first
+            table has not decided (`is_decided`), its option.
     """
     low, high, expected = CONFIDENCE_KINDS[kind]
     others = [
@@ -225,6 +228,7 @@ def as_confidences(rows: ScoreRows, column: str, values: np.ndarray, kind: str) 
         if other != kind and ((values >= least) & (values <= most)).all()
     ]
     remedy = f"; if it holds {others[0]}, give --kind {others[0]}" if others else ""
+    remedy = ", like that of the first table" if is_decided else remedy
     hint = f"; {column!r} is taken as the confidence of the prediction{remedy}"
     check_rows(rows, ~((values >= low) & (values <= high)), values, expected, hint)
     if kind == "percentages":

@@ -46,7 +46,8 @@ def _check_format(model: Path) -> None:
             f"({WEBSITE}guides/language_model_classifier.html#a-gguf-file has the script); or save the scores of the "
             "server that runs it, and pass --scores",
         )
-    if (model / "adapter_config.json").is_file() and not config.is_file():
+    is_whole = any(model.glob("model*.safetensors")) or any(model.glob("pytorch_model*"))
+    if (model / "adapter_config.json").is_file() and not is_whole:
         raise InputError(
             "model",
             f"must be a whole model, got {str(model)!r}, which has only a PEFT adapter: load it with PEFT, such as "

@@ -128,6 +128,25 @@ def test_numbers_are_not_taken_as_places_of_named_columns(labels):
         check_figures(shuffled, classes="abc")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_texts_of_numbers_are_not_taken_as_places_among_more_than_ten_classes(several):
+    """scikit-learn sorts such classes as texts: 0, 1, 10, 11, 2."""
+    order = sorted(map(str, range(12)))
+    p = np.random.default_rng(0).dirichlet(np.ones(12), 40)
+    number = np.arange(40) % 12
+    nll = -np.log(p[np.arange(40), number]).mean()
+    text = [[str(i)] if several else str(i) for i in number]
+    table = {"probabilities": list(p[:, [int(name) for name in order]]), "label": text}
+    with pytest.raises(
+        InputError, match=r"numbers, got the text '0' .* texts may be sorted 0, 1, 10, 2 .*: give classes"
+    ):
+        evaluate_scores(table, link="softmax")
+    assert evaluate_scores(table, classes=tuple(order), link="softmax").pre["nll"] == pytest.approx(nll)
+    assert evaluate_scores({"probabilities": list(p), "label": number}).pre["nll"] == pytest.approx(nll)
+    few = p[:, :10] / p[:, :10].sum(1, keepdims=True)  # both orders are the same
+    assert evaluate_scores({"probabilities": list(few), "label": [str(i % 10) for i in range(40)]}).pre["nll"] > 0
+
+
 def test_one_score_is_that_of_the_class_in_its_name():
     for positive, own in ((1, P_YES), (0, 1 - P_YES)):
         check_figures({f"prob_{positive}": own, "label": IS_YES.astype(int)}, YES_NLL, YES_ERROR)
@@ -236,6 +255,19 @@ def test_percentages(decimals, tolerance):
     ):
         read_scores({"prob": 100 * P_YES, "label": IS_YES})
     check_figures({"prob": 100 * P_YES, "label": IS_YES}, YES_NLL, YES_ERROR, 1e-6, kind="percentages")
+
+
+def test_percentages_after_a_table_of_probabilities_are_not_asked_for_a_kind():
+    schema = read_scores({"prob": P_YES, "label": IS_YES}).schema
+    with pytest.raises(
+        InputError, match=r"within \[0, 1\], like the first table, .*; if .* percentages, divide them by 100$"
+    ):
+        read_scores({"prob": 100 * P_YES, "label": IS_YES}, schema=schema)
+    schema = read_scores({"confidence": CONFIDENCE, "is_correct": [1, 0, 1, 0]}).schema
+    with pytest.raises(
+        InputError, match=r"'confidence' is taken as the confidence of .*, like that of the first table$"
+    ):
+        read_scores({"confidence": 100 * CONFIDENCE, "is_correct": [1, 0, 1, 0]}, schema=schema)
 
 
 def test_open_kinds_are_asked_for_unless_the_values_decide():

@@ -15,6 +15,7 @@ from hf_focal.sources.model_loading import load_config, match_padding
 
 def test_an_adapter_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
     BertConfig().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match=r"has an adapter_config\.json without the adapter's weights: remove it"):
         load_config(str(tmp_path), False)
@@ -26,7 +27,10 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
     assert load_config(str(tmp_path), False).model_type == "bert"
 
 
-def test_an_adapter_without_its_model_is_refused(tmp_path):
+@pytest.mark.parametrize("has_config", [False, True])
+def test_an_adapter_without_its_model_is_refused(has_config, tmp_path):
+    if has_config:
+        BertConfig().save_pretrained(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "adapter_model.safetensors").touch()
     with pytest.raises(InputError, match=r"model must be a whole model, .* has only a PEFT adapter: load it"):
