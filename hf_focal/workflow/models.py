@@ -78,7 +78,7 @@ def evaluate_model(
     goal = ThresholdGoal.checked(
         confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
     )
-    data, threshold_data = Data("dataset", dataset, split, "test"), None
+    data, threshold_data = Data("dataset", dataset, split, "test"), Data("threshold_dataset", None)
     if goal is not None:
         threshold_data = Data("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
         if _is_same(threshold_data, data):
@@ -89,7 +89,7 @@ def evaluate_model(
     return evaluate(
         model,
         data,
-        reference=None if reference is None else Data("reference", reference, None, "test"),
+        reference=Data("reference", reference, None, "test"),
         precision=precision,
         coverage=coverage,
         recall=recall,
@@ -184,7 +184,7 @@ def calibrate_model(
     arguments = arguments_of(calibrate_model, locals())
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
-    data, test = Data("dataset", dataset, split, "validation"), None
+    data, test = Data("dataset", dataset, split, "validation"), Data("test_dataset", None)
     if test_dataset is not None or test_split is not None:
         test = Data("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
         if _is_same(data, test):

@@ -120,7 +120,7 @@ def calibrate_scores(
     arguments = arguments_of(calibrate_scores, locals())
     return calibrate(
         scores=scores,
-        test=None if test_scores is None else Data("test_scores", test_scores),
+        test=Data("test_scores", test_scores),
         method=method,
         per_label=per_label,
         precision=precision,
