@@ -26,7 +26,7 @@ def add_apply(commands: Any) -> None:
 
 def run_apply(**arguments: Any) -> None:
     from ..scores import correct_file, export_correction
-    from ..scores.class_labels import shown
+    from ..scores.class_labels import listed
     from ..scores.correction_files import read_correction
 
     if "onnx" in arguments:
@@ -45,7 +45,7 @@ def run_apply(**arguments: Any) -> None:
         if thresholds.get("link") == "softmax":
             print("No row has an answer, because no threshold of the confidence reached the goal.")
         else:
-            print(f"No row has a yes to {shown(missing)[1:-1]}, because no threshold reached the goal there.")
+            print(f"No row has a yes to {listed(missing)}, because no threshold reached the goal there.")
 
 
 def add_report(commands: Any) -> None:

@@ -32,10 +32,15 @@ def is_text_type(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
+def listed(names: Sequence[Any]) -> str:
+    """Return the names with commas between them, of which at most some are shown."""
+    dots = f", … {len(names)} in all" if len(names) > _SHOWN else ""
+    return f"{', '.join(map(repr, names[:_SHOWN]))}{dots}"
+
+
 def shown(names: Sequence[Any]) -> str:
     """Return the names as a list, of which at most some are shown."""
-    dots = f", … {len(names)} in all" if len(names) > _SHOWN else ""
-    return f"[{', '.join(map(repr, names[:_SHOWN]))}{dots}]"
+    return f"[{listed(names)}]"
 
 
 def distinct(column: pa.Array) -> tuple[list[Any], np.ndarray]:

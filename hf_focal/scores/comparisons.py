@@ -30,13 +30,21 @@ def group_metrics(scores: Scores, num_bins: int, correction: Correction | None =
         before, after = scores.select(scores.groups == name).measure(num_bins, correction)
         metrics = after or before
         values, (low, high) = metrics.compute(), metrics.bootstrap().get("ece", (np.nan, np.nan))
-        gap = values.get("confidence", np.nan) - values.get("accuracy", np.nan)
         bins = [side.bins() for side in (before, after) if side is not None]
-        numbers = int(values["num_samples"]), values.get("error", np.nan), gap, values["ece"], low, high
-        rows.append((str(name), *numbers, bins[0].ece(), bins))
-    rows.sort(key=lambda row: -row[4])
-    columns = ("name", "num_samples", "error", "gap", "ece", "ece_low", "ece_high", "ece_before", "bins")
-    return {column: [row[i] for row in rows] for i, column in enumerate(columns)}
+        row: dict[str, Any] = {
+            "name": str(name),
+            "num_samples": int(values["num_samples"]),
+            "error": values.get("error", np.nan),
+            "gap": values.get("confidence", np.nan) - values.get("accuracy", np.nan),
+            "ece": values["ece"],
+            "ece_low": low,
+            "ece_high": high,
+            "ece_before": bins[0].ece(),
+            "bins": bins,
+        }
+        rows.append(row)
+    rows.sort(key=lambda row: -row["ece"])
+    return {column: [row[column] for row in rows] for column in rows[0]}
 
 
 def drift(scores: Scores, reference: Scores) -> dict[str, Any]:

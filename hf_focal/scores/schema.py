@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import InputError
-from .class_labels import correct_values, equal_values, is_text_type, labels_for_link, read_labels, shown
+from .class_labels import correct_values, equal_values, is_text_type, labels_for_link, listed, read_labels, shown
 from .column_names import KINDS, is_statistic, parse_score_name, shown_columns
 from .score_values import CONFIDENCE_KINDS, as_confidences, check_rows, score_values
 from .table_columns import columns_named_by_user
@@ -86,12 +86,19 @@ class ParsedTable:
     """What was read of rows by a schema: scores (N, K), or (N,) confidences, and labels if they were wanted.
 
     `labels` are the numbers of classes (N,), each of several labels (N, K), or whether predictions are correct (N,).
+    `absent_classes` are those of the columns of scores that no label names.
     """
 
     schema: Schema
     values: np.ndarray
     labels: np.ndarray | None
     notes: tuple[str, ...] = ()
+    absent_classes: tuple[str, ...] = ()
+
+
+def absent_class_notes(source: str, absent_classes: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on classes without samples, if there are any."""
+    return (f"no row of {source} has the label {listed(absent_classes)}",) if absent_classes else ()
 
 
 def read_with_schema(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..utils.column_names import column_option
 from ..validation import InputError
-from .class_labels import labels_for_link, read_labels, shown
+from .class_labels import labels_for_link, listed, read_labels
 from .column_names import CORRECT, KINDS, LABELS, TRUE_LABELS, known_column, shown_columns, suggested_label
 from .schema import LINKS, ParsedTable, Schema
 from .score_values import ends_show_probabilities, log_sums_show, score_values, sums_show
@@ -23,8 +23,6 @@ from .table_columns import (
     without_statistics,
 )
 from .table_files import ScoreRows
-
-ABSENT = "no row of"  # begins the note on classes without samples
 
 
 def infer_schema(
@@ -127,11 +125,12 @@ def _parse_class_scores(
     if labels is not None:
         labels = labels_for_link(rows, labels, link, num_scores)
     kind, notes = _infer_kind(rows, score_columns, values, kind, link)
+    absent_classes: tuple[str, ...] = ()
     is_one_column_a_class = bool(score_columns.names) and len(score_columns.columns) > 1
     if label_matching == "names" and is_one_column_a_class and labels is not None and labels.ndim == 1:
-        notes += _absent_classes_note(rows, class_names, labels)
+        absent_classes = _absent_classes(class_names, labels)
     schema = Schema(score_columns.columns, kind, link, num_scores, class_names, label_columns, label_matching)
-    return ParsedTable(schema, values, labels, notes)
+    return ParsedTable(schema, values, labels, notes, absent_classes)
 
 
 def _refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
@@ -172,11 +171,10 @@ def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels
         )
 
 
-def _absent_classes_note(rows: ScoreRows, class_names: Sequence[str], labels: np.ndarray) -> tuple[str, ...]:
-    """Return the note on the classes that no label (N,) names."""
+def _absent_classes(class_names: Sequence[str], labels: np.ndarray) -> tuple[str, ...]:
+    """Return the classes that no label (N,) names."""
     seen = np.bincount(labels, minlength=len(class_names)) > 0
-    absent = [name for name, is_seen in zip(class_names, seen, strict=True) if not is_seen]
-    return (f"{ABSENT} {rows.source} has the label {shown(absent)[1:-1]}",) if absent else ()
+    return tuple(name for name, is_seen in zip(class_names, seen, strict=True) if not is_seen)
 
 
 def _infer_link(
@@ -224,7 +222,7 @@ def _infer_kind(
         return "probabilities", (
             f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
         )
-    names = shown(score_columns.columns)[1:-1]
+    names = listed(score_columns.columns)
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(
         "kind",

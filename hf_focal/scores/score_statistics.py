@@ -18,10 +18,8 @@ from ..metrics import CalibrationMetrics
 from ..metrics.packed_samples import NUM_CELLS
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
-from .class_labels import shown
 from .row_sample import RowSample, keys_of
-from .schema import Schema
-from .schema_inference import ABSENT
+from .schema import Schema, absent_class_notes
 from .score_set import LargeTableScores
 from .score_table import MOST_CLASSWISE, Scores
 from .score_values import ValueNote
@@ -179,7 +177,7 @@ class ScoreStatistics(LargeTableScores):
             and counts.any()
         ):
             absent = [name for name, count in zip(self.score_names, counts, strict=True) if not count]
-            notes.append(f"{ABSENT} {self.source} has the label {shown(absent)[1:-1]}")
+            notes += absent_class_notes(self.source, absent)
         return *notes, *self._uses
 
     def collected(self) -> Scores:

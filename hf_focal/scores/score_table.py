@@ -17,7 +17,7 @@ from ..utils.column_names import normalized
 from ..validation import InputError
 from .pipeline_outputs import with_score_columns
 from .saved_scores import write_scores
-from .schema import ParsedTable, Schema, read_with_schema
+from .schema import ParsedTable, Schema, absent_class_notes, read_with_schema
 from .schema_inference import infer_schema
 from .score_set import ScoreSet, only_models_have_shards
 from .score_values import ValueNote, as_logits
@@ -302,7 +302,12 @@ def read_scores(
         groups=groups,
         clusters=clusters,
         are_independent=are_independent,
-        notes=parsed_table.notes + tuple(note.text for note in notes) + cluster_notes,
+        notes=(
+            *parsed_table.notes,
+            *absent_class_notes(table.source, parsed_table.absent_classes),
+            *(note.text for note in notes),
+            *cluster_notes,
+        ),
     )
 
 

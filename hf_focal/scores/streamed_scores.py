@@ -18,7 +18,7 @@ from .class_labels import distinct, is_lists
 from .column_names import LABELS, TRUE_LABELS, known_columns
 from .pipeline_outputs import with_score_columns
 from .schema import Schema, read_with_schema, refuse_other_classes
-from .schema_inference import ABSENT, infer_schema
+from .schema_inference import infer_schema
 from .score_set import LargeTableScores
 from .score_statistics import ScoreStatistics
 from .score_table import Scores, cluster_column_of, scores_of
@@ -79,7 +79,7 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
         arguments |= {"score_column": score_column, "label_column": label_column}
         inferred = infer_schema(_with_labels(table, rows, label_column, label_set), **arguments)
         schema, floor = inferred.schema, options.get("floor")
-        notes = tuple(note for note in inferred.notes if not note.startswith(ABSENT))  # the metrics count the labels
+        notes = inferred.notes  # without one on absent classes, as the metrics count the labels
         if schema.kind != "confidence":
             values = inferred.values[: len(rows.table)]
             decimals = decimals_of(values, schema.kind) if floor is None else None

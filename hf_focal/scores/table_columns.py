@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..utils.column_names import column_option, normalized
 from ..validation import InputError
-from .class_labels import ClassNames, distinct, is_lists, is_text_type, label_values, shown
+from .class_labels import ClassNames, distinct, is_lists, is_text_type, label_values, listed, shown
 from .column_names import (
     LABELS,
     PREDICTIONS,
@@ -76,7 +76,7 @@ def find_score_columns(
     if lists:
         (_, _, columns, kind), *others = sorted(lists)
         if others:
-            rest = shown([unread[0] for _, _, unread, _ in others])[1:-1]
+            rest = listed([unread[0] for _, _, unread, _ in others])
             notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {rest}",)
     elif named := _columns_of_labels(rows, label, classes):
         return named, ()
@@ -370,7 +370,7 @@ def without_statistics(
         return score_columns, values, ()
     columns = tuple(score_columns.columns[i] for i in rest)
     without = [score_columns.columns[i] for i in range(len(names)) if i not in rest]
-    note = f"{shown(without)[1:-1]} of {rows.source}, which no label names, is not read as the scores of a class"
+    note = f"{listed(without)} of {rows.source}, which no label names, is not read as the scores of a class"
     class_columns = ScoreColumns(columns, tuple(names[i] for i in rest), score_columns.kind)
     return class_columns, values[:, rest], (note,)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..reports.result_sections import DataSection
-from ..scores.class_labels import is_text_type, shown
+from ..scores.class_labels import is_text_type, listed
 from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.schema import Schema
 from ..scores.score_set import ScoreSet
@@ -91,7 +91,7 @@ class TableSource(Source):
             return ""
         if len(names) == 1:
             return f"To see the texts in {names[0]!r} here, add --text_column {shlex.quote(names[0])}."
-        return f"To see texts here, name their column with --text_column: {shown(names)[1:-1]}."
+        return f"To see texts here, name their column with --text_column: {listed(names)}."
 
     def title(self, scores: ScoreSet) -> str:
         return Path(scores.source).stem
