@@ -3,7 +3,6 @@
 import datetime
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -19,9 +18,8 @@ from ..calibration.calibration_fit import scaling_name, score_trade
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.ranking import auroc
-from ..utils.atomic_write import write_whole
 from ..utils.column_names import normalized
-from ..utils.json_values import FiniteNumber, Share, from_json, key_of, to_json
+from ..utils.json_values import FiniteNumber, Share, from_json, key_of, to_json, write_json
 from ..validation import Array
 from .result_sections import (
     ClassBalance,
@@ -482,14 +480,3 @@ def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, fl
         half = 1.96 * float(values.double().std(correction=0)) / math.sqrt(max(len(values), 1))
         intervals[name] = (float(values.mean()) - half, float(values.mean()) + half)
     return intervals
-
-
-def write_json(path: str | Path, value: Any) -> None:
-    """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
-    text = json.dumps(to_json(value), indent=2)
-    # A list of numbers is one line, in which a reader finds more, and which takes a third of the space.
-    number = r"\n\s+(?:[-+.\deE]+|null)"
-    text = re.sub(
-        rf"\[{number}(?:,{number})*\n\s+\]", lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text
-    )
-    write_whole(path, text + "\n")

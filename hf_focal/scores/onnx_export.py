@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from ..calibration import Correction
-from ..reports.output_folder import check_new_file, file_errors
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .correction_files import read_correction
+from .new_files import check_new_file, file_errors
 
 # All that the graph needs; older runtimes do not read the newest versions.
 _OPSET, _IR_VERSION = 17, 8

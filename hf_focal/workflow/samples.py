@@ -7,7 +7,7 @@ import numpy as np
 
 from ..calibration.prior_shift import class_shares
 from ..calibration.threshold_goal import ThresholdGoal
-from ..reports.output_folder import check_new_file
+from ..scores.new_files import check_new_file
 from ..scores.score_set import ScoreSet
 from ..scores.score_table import check_has_classes
 from ..sources.source import Data, Samples, Source
