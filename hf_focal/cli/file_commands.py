@@ -38,7 +38,7 @@ def run_apply(**arguments: Any) -> None:
     if missing := [name for name in ("scores", "output") if name not in arguments]:
         refuse_arguments("apply", f"the following arguments are required: {', '.join(missing)}")
     rows = correct_file(**arguments)
-    thresholds = read_correction(arguments["correction"]).get("thresholds")
+    thresholds = read_correction(arguments["correction"]).thresholds
     decisions = " and decisions" if thresholds else ""
     print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
     if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):

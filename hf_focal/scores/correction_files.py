@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,40 @@ from .column_names import KINDS
 from .new_files import check_new_file, file_errors
 from .schema import LINKS, Schema
 from .score_set import names_of
-from .score_table import read_scores
-from .table_files import score_batches
+from .score_table import Scores, read_scores
+from .table_files import ScoreRows, score_batches
 from .table_formats import BatchOptions
 
 FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]
 _ROWS = 100_000  # samples in a batch
+
+
+@dataclass(frozen=True)
+class SavedCorrection:
+    """What ``correction.json`` holds.
+
+    Attributes:
+        correction: the correction.
+        link: "softmax" or "sigmoid".
+        classes: the names of the classes or labels in the order of the scores; [] if they have none.
+        kind: the kind of scores that the correction was fitted to, such as "logits".
+        floor: what replaced a probability of 0; 0 if nothing did.
+        schema: of the table that the correction was fitted to; None without one, as in files before version 0.3.
+        thresholds: the record of thresholds, which may not be one of these classes; None without any.
+    """
+
+    correction: Correction
+    link: str
+    classes: list[str]
+    kind: str
+    floor: float
+    schema: Schema | None
+    thresholds: Any
+
+    @property
+    def meaning_without_schema(self) -> dict[str, Any]:
+        """Arguments of `read_scores` for the first rows, if there is no schema."""
+        return {"kind": self.kind, "classes": self.classes, "link": self.link, "floor": self.floor or None}
 
 
 def write_correction(
@@ -89,8 +118,7 @@ def correct_file(
         200
     """
     saved, source, target = read_correction(correction), Path(scores), Path(output)
-    schema = Schema.from_dict(saved["schema"]) if "schema" in saved else None
-    fitted = Correction.from_dict(saved)
+    schema = saved.schema
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
@@ -107,22 +135,10 @@ def correct_file(
                     raise InputError(
                         "output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}"
                     )
-                meaning = _without_schema(saved) if schema is None else {"schema": schema}
+                meaning = saved.meaning_without_schema if schema is None else {"schema": schema}
                 table = read_scores(batch, needs_labels=False, score_column=score_column, **meaning)
                 schema = table.schema
-                if fitted.size not in (None, size := table.logits.shape[1]):
-                    raise InputError(
-                        "correction", f"must be for {size} classes like scores, got one for {fitted.size}"
-                    )
-                if fitted.method in ("vector", "matrix") and (infinite := ~np.isfinite(table.logits).all(1)).any():
-                    where = batch.where(int(infinite.argmax()))
-                    raise InputError("scores", f"must be finite for {fitted.method} scaling, got -inf in {where}")
-                logits = torch.from_numpy(fitted.apply(table.logits))
-                probabilities = (logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)).numpy()
-                corrected = _with_probabilities(batch.table, probabilities, saved["classes"], suffix)
-                if "thresholds" in saved:
-                    thresholds = _checked_thresholds(saved["thresholds"], names_of(table), saved["link"])
-                    corrected = _with_decisions(corrected, probabilities, thresholds, saved["classes"], suffix)
+                corrected = _corrected(batch, table, saved, suffix)
                 with file_errors("output", target):
                     writer = _writer(part, suffix, corrected.schema) if writer is None else writer
                     writer(corrected)
@@ -135,7 +151,24 @@ def correct_file(
     return count
 
 
-def read_correction(path: str | Path) -> dict[str, Any]:
+def _corrected(batch: ScoreRows, scores: Scores, saved: SavedCorrection, suffix: str) -> pa.Table:
+    """Return the rows with the calibrated probabilities of their `scores`, and decisions, if there are thresholds."""
+    correction = saved.correction
+    if correction.size not in (None, size := scores.logits.shape[1]):
+        raise InputError("correction", f"must be for {size} classes like scores, got one for {correction.size}")
+    if correction.method in ("vector", "matrix") and (infinite := ~np.isfinite(scores.logits).all(1)).any():
+        where = batch.where(int(infinite.argmax()))
+        raise InputError("scores", f"must be finite for {correction.method} scaling, got -inf in {where}")
+    logits = torch.from_numpy(correction.apply(scores.logits))
+    probabilities = (logits.sigmoid() if saved.link == "sigmoid" else logits.softmax(1)).numpy()
+    corrected = _with_probabilities(batch.table, probabilities, saved.classes, suffix)
+    if saved.thresholds is None:
+        return corrected
+    thresholds = _checked_thresholds(saved.thresholds, names_of(scores), saved.link)
+    return _with_decisions(corrected, probabilities, thresholds, saved.classes, suffix)
+
+
+def read_correction(path: str | Path) -> SavedCorrection:
     """Read what `write_correction` wrote, or the ``calibration.json`` of Platt scaling by a trainer of version 0.2.
 
     Raises:
@@ -181,17 +214,8 @@ def read_correction(path: str | Path) -> dict[str, Any]:
     is_shared_shift = not isinstance(fitted.b, torch.Tensor) and fitted.b != 0  # which no softmax feels
     if is_shared_shift if saved["link"] == "softmax" else fitted.method in ("vector", "matrix"):
         raise InputError("correction", f"must not have {fitted.method} with a {saved['link']}, got {str(path)!r}")
-    return saved
-
-
-def _without_schema(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of `read_scores` for the first rows, if a correction was saved before version 0.3."""
-    return {
-        "kind": saved["scores"],
-        "classes": saved["classes"],
-        "link": saved["link"],
-        "floor": saved["floor"] or None,
-    }
+    thresholds = (saved["thresholds"] or {}) if "thresholds" in saved else None  # null is a wrong record, not none
+    return SavedCorrection(fitted, saved["link"], classes, saved["scores"], floor, schema, thresholds)
 
 
 def _named_columns(name: str, values: np.ndarray, classes: list[str], suffix: str) -> dict[str, pa.Array]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration import Correction
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 from .correction_files import read_correction
@@ -38,8 +37,8 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
         raise InputError("onnx", f"needs the package onnx, pip install hf_focal[onnx]: {error}") from error
     saved = read_correction(correction)
     check_new_file("onnx", output)
-    fitted, is_softmax = Correction.from_dict(saved), saved["link"] == "softmax"
-    A, b = fitted.dense()
+    is_softmax = saved.link == "softmax"
+    A, b = saved.correction.dense()
     constants = {"factor": A.T, "offset": b}
     nodes: list[Any] = []
 
@@ -48,7 +47,7 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
         nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
 
-    logits = source = saved["scores"]
+    logits = source = saved.kind
     if source == "log-probabilities" and not is_softmax:
         logits = add("Exp", source)
     elif source == "percentages":
@@ -56,7 +55,7 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
         logits = add("Div", source, "total")
     if source in ("probabilities", "percentages") or logits != source:
         probabilities = logits
-        constants["floor"] = np.array(saved["floor"])
+        constants["floor"] = np.array(saved.floor)
         logits = add("Log", add("Max", probabilities, "floor"))
         if not is_softmax:
             constants["certain"] = np.array(1.0)
@@ -66,12 +65,12 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
     corrected = add("Add", add("MatMul" if A.ndim == 2 else "Mul", logits, "factor"), "offset")
     add("Softmax" if is_softmax else "Sigmoid", corrected, output="calibrated")
 
-    shape = ["samples", fitted.size or "scores"]
+    shape = ["samples", saved.correction.size or "scores"]
     first, last = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (source, "calibrated"))
     arrays = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "correction", [first], [last], arrays)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
-    helper.set_model_props(model, {"classes": "\n".join(saved["classes"])})
+    helper.set_model_props(model, {"classes": "\n".join(saved.classes)})
     checker.check_model(model)
     with file_errors("onnx", output):
         write_whole(output, model.SerializeToString())

@@ -60,8 +60,9 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
     torch.testing.assert_close(logits_of(loaded, EVAL).double().softmax(-1), expected, rtol=0, atol=1e-6)
     assert loaded.config.calibration["method"] == "matrix"
     saved = read_correction(tmp_path / "correction.json")
-    assert Correction.from_dict(saved) == fit.correction and saved["num_samples"] == 200
-    assert (saved["link"], saved["classes"]) == ("softmax", [*loaded.config.id2label.values()])
+    assert saved.correction == fit.correction
+    assert json.loads((tmp_path / "correction.json").read_text())["num_samples"] == 200
+    assert (saved.link, saved.classes) == ("softmax", [*loaded.config.id2label.values()])
     trainer.create_model_card(test_dataset=EVAL)
     card = (tmp_path / "README.md").read_text()
     assert "corrected by matrix scaling, which is folded into the weights" in card
@@ -100,7 +101,7 @@ def test_correction_json_names_the_classes_if_there_are_any(model, head, classes
     trainer.fit_temperature()
     assert trainer.head is head and (trainer.fit.curves is not None) == head.generates
     trainer.save_calibrated()
-    assert read_correction(tmp_path / "correction.json")["classes"] == classes
+    assert read_correction(tmp_path / "correction.json").classes == classes
     assert Correction.load(tmp_path / "correction.json") == trainer.fit.correction
 
 
