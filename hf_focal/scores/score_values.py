@@ -260,6 +260,13 @@ def as_logits(
         values, notes = _with_masks(rows, values)
         check_rows(rows, ~np.isfinite(values.max(1)), values, "logits with a finite maximum")
         return values, 0.0, notes
+    return _logits_of_probabilities(rows, values, kind, link, floor)
+
+
+def _logits_of_probabilities(
+    rows: ScoreRows, values: np.ndarray, kind: str, link: str, floor: float | None
+) -> tuple[np.ndarray, float, tuple[ValueNote, ...]]:
+    """Return what `as_logits` does, of probabilities or percentages (N, K)."""
     check_rows(rows, ~np.isfinite(values).all(1), values, "finite numbers")
     values, total = values.astype(np.float64), 100.0 if kind == "percentages" else 1.0
     stated_values, unit = values, _unit(values, total)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,18 @@ class ScoreColumns:
     is_list: bool = False
 
 
+class _Candidate(NamedTuple):
+    """Columns whose names say that they hold scores. The least candidate is read.
+
+    `has_class_name` says whether each name ends with that of a class, as in prob_cat.
+    """
+
+    rank: int
+    has_class_name: bool
+    columns: tuple[str, ...]
+    kind: str
+
+
 def find_score_columns(
     rows: ScoreRows,
     score_column: str | Sequence[str] | None,
@@ -53,55 +66,63 @@ def find_score_columns(
     """Return the columns of scores, and notes on other ones that are not read."""
     if score_column:
         return columns_named_by_user(rows, score_column), ()
-    table = rows.table
-    lists: list[tuple[int, int, tuple[str, ...], str]] = []
-    singles: list[tuple[int, int, tuple[str, ...], str]] = []
-    families: dict[tuple[int, str], list[str]] = {}
-    for name in dict.fromkeys(table.column_names):
-        parsed_name = parse_score_name(name)
-        if parsed_name is None or name == label:
-            continue
-        is_listed = table.column_names.count(name) == 1 and _holds_lists(rows, name)
-        if parsed_name.family:
-            families.setdefault((parsed_name.rank, parsed_name.family), []).append(name)
-        elif is_listed:
-            lists.append((parsed_name.rank, 0, (name,), parsed_name.kind))
-        elif not is_text(name):
-            singles.append((parsed_name.rank, 0, (name,), parsed_name.kind))
-    for (rank, _), family_columns in families.items():
-        members = tuple(name for name in table.column_names if name in family_columns)  # twice if two have one name
-        kind = parse_score_name(members[0]).kind  # type: ignore[union-attr]
-        (lists if len(members) > 1 else singles).append((rank, 1, members, kind))
+    of_classes, singles = _candidates(rows, label)
     notes: tuple[str, ...] = ()
-    if lists:
-        (_, _, columns, kind), *others = sorted(lists)
+    if of_classes:
+        found, *others = sorted(of_classes)
         if others:
-            rest = listed([unread[0] for _, _, unread, _ in others])
-            notes = (f"of the scores of {rows.source}, {columns[0]!r} are read, not {rest}",)
+            rest = listed([other.columns[0] for other in others])
+            notes = (f"of the scores of {rows.source}, {found.columns[0]!r} are read, not {rest}",)
     elif named := _columns_of_labels(rows, label, classes):
         return named, ()
     elif singles:
-        rank, group, columns, kind = min(singles)
-        same = [of_single[0] for *place, of_single, _ in singles if place == [rank, group]]
-        if group == 0 and len(same) > 1:
+        found = min(singles)
+        same = [single.columns[0] for single in singles if single[:2] == found[:2]]
+        if not found.has_class_name and len(same) > 1:
             raise InputError(
                 "score_column",
                 f"must name one of the columns {shown(same)} of {rows.source}: give "
                 f"{column_option('score_column', same[0])}, if these are the scores",
             )
-    elif "predictions" in table.column_names:
+    elif "predictions" in rows.table.column_names:
         raise InputError(
             "score_column",
-            f"must name the scores, since predictions has no lists of them, among {shown_columns(table.column_names)}",
+            "must name the scores, since predictions has no lists of them, among "
+            f"{shown_columns(rows.table.column_names)}",
         )
     else:
         raise _unknown_columns(rows, label, needs_labels)
+    columns = found.columns
     if len({*columns}) < len(columns):
         raise InputError("score_column", f"must have columns with different names, got {list(columns)}")
     names = _class_names(columns)
     if len({*names}) < len(names):
         raise InputError("score_column", f"must have columns of different classes, got {list(columns)}")
-    return ScoreColumns(columns, names, kind), notes
+    return ScoreColumns(columns, names, found.kind), notes
+
+
+def _candidates(rows: ScoreRows, label: str | None) -> tuple[list[_Candidate], list[_Candidate]]:
+    """Return the columns whose names say that they hold the scores of several classes, and those of one score."""
+    table = rows.table
+    of_classes: list[_Candidate] = []
+    singles: list[_Candidate] = []
+    families: dict[tuple[int, str], tuple[list[str], str]] = {}
+    for name in dict.fromkeys(table.column_names):
+        parsed_name = parse_score_name(name)
+        if parsed_name is None or name == label:
+            continue
+        candidate = _Candidate(parsed_name.rank, False, (name,), parsed_name.kind)
+        if parsed_name.family:
+            family_names, _ = families.setdefault((parsed_name.rank, parsed_name.family), ([], parsed_name.kind))
+            family_names.append(name)
+        elif table.column_names.count(name) == 1 and _holds_lists(rows, name):
+            of_classes.append(candidate)
+        elif not is_text(name):
+            singles.append(candidate)
+    for (rank, _), (family_names, kind) in families.items():
+        members = tuple(name for name in table.column_names if name in family_names)  # twice if two have one name
+        (of_classes if len(members) > 1 else singles).append(_Candidate(rank, True, members, kind))
+    return of_classes, singles
 
 
 def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> InputError:
