@@ -255,7 +255,7 @@ class ModelSource(Source):
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
     def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
-        has_choice = self.takes_affine and self.link == "softmax" and objective == "nll" and not per_label
+        has_choice = self.task.takes_affine and objective == "nll" and not per_label
         return default_correction(has_choice, len(scores))
 
     def check_saving(self, new_prior: Any) -> None:
