@@ -46,8 +46,8 @@ def recommend(
 ) -> Recommendation:
     """Recommend a loss and a correction for fine-tuning a pretrained encoder, or a language model.
 
-    No rule that chose by these numbers was better than one fixed loss on tasks that it had not seen. So with held-out
-    samples to fit a correction to, the loss is always the same. The evidence says what was measured.
+    On unseen tasks, no rule based on these numbers beat one fixed loss. So with held-out samples to fit a correction
+    to, the loss is always the same. The evidence says what was measured.
 
     Args:
         task: "text-classification" for an encoder and texts with one label each, or "causal-lm" for a language model
@@ -75,7 +75,9 @@ def recommend(
         return _recommend_for_language_model(held_out_samples)
     if num_classes is None or train_samples is None:
         name = "num_classes" if num_classes is None else "train_samples"
-        raise InputError(name, f"must be given for the task {task}, got None; of language models, it is causal-lm")
+        raise InputError(
+            name, f"must be given for the task {task}, got None; for a language model, use task='causal-lm'"
+        )
     counts = {"num_classes": (num_classes, 2), "train_samples": (train_samples, 1)}
     for name, (value, least) in (counts | {"held_out_samples": (held_out_samples, 0)}).items():
         if value < least:

@@ -183,21 +183,22 @@ def fit_thresholds(
             named as probabilities, so correct the logits first. Scores with more dimensions, such as those of the
             tokens of texts, depend on each other: without `clusters`, they get no guarantee.
         labels: `(N, L)`, each 0 or 1, or `ignore_index` or NaN where it is unknown; with a softmax `(N,)`, classes.
-        precision: the least share of ones among what is above a threshold. The lowest threshold is taken for which
-            this holds with the given confidence.
+        precision: the least share of ones among what is above a threshold. Picks the lowest threshold that reaches it
+            with the given confidence.
         confidence: the probability, over draws of the calibration set, with which the goal holds.
         per_label: choose one threshold per label; otherwise one for all labels together, whose precision is that over
             all labels, with the labels of one sample as a cluster.
-        recall: the least share of the ones that are above a threshold, for which the highest one is taken.
-        coverage: the least share of samples that get an answer, for which the highest threshold is taken; only with a
-            softmax.
-        f1: take the threshold with the largest F1 on the calibration set, without a guarantee.
+        recall: the least share of the ones that are above a threshold. Picks the highest threshold that reaches it
+            with the given confidence.
+        coverage: the least share of samples that get an answer. Picks the highest threshold that reaches it
+            with the given confidence; only with a softmax.
+        f1: picks the threshold with the largest F1 on the calibration set, without a guarantee.
         cost: the costs of a false positive and of a false negative, whose sum over the calibration set is minimized,
             without a guarantee.
         simultaneous: let the guarantees of all labels hold together, rather than each by itself.
         clusters: `(N,)`, numbers or strings: samples with the same one may depend on each other, such as the answers
             to one question, or several rows of one text. By default, each sample is an independent draw. With
-            clusters, the clusters are.
+            clusters, each cluster is one independent draw.
         link: "softmax" for a threshold on the confidence above which to answer ("answer or abstain"), with a precision
             over all answers.
         ignore_index: the label to leave out; with a sigmoid, neither 0 nor 1.

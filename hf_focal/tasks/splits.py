@@ -94,7 +94,7 @@ def load_splits(
             least one of each label), and a hundredth of translations.
         seed: seed of the draw of these samples.
         label_format: "multi_hot" or "ids", what lists of integers in `label_column` are. By default, lists of equal
-            lengths that hold only 0 and 1 are "multi_hot"; an error asks where that leaves the format open.
+            lengths that hold only 0 and 1 are "multi_hot"; if that is ambiguous, an error asks for it.
         **columns: the names of the data's columns: `text_column` ("text") and `text_pair_column` (none),
             `image_column` ("image"), `mask_column` ("mask"), `token_column` ("tokens"), `source_column` ("source") and
             `target_column` ("target"); `label_column` ("label") of texts and images; `tag_column` ("tags") of tokens.
