@@ -12,6 +12,7 @@ from typing import Any
 from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..tasks.file_formats import is_file
 from ..utils.constants import FEWEST_RECOMMENDED
+from ..utils.data_names import DataName
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
@@ -291,6 +292,5 @@ def _recorded(result: RunResult) -> dict[str, Any]:
 
 def _data(source: str) -> tuple[str, str | None]:
     """Return the name and the split in a result's description of data, such as "split 'test' of dataset 'name'"."""
-    if match := re.fullmatch(r"(?:split '(.*?)' of )?\w+ '(.*)'", source, flags=re.DOTALL):
-        return match[2], match[1]
-    return source, None
+    data = DataName.parse(source)
+    return (source, None) if data is None else (data.name, data.split)
