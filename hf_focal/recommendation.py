@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .errors import InputError
 from .utils.constants import FEWEST_RECOMMENDED, WEBSITE
 
-FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
+FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: two for each of its five folds
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
 RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 
@@ -29,8 +29,9 @@ class Recommendation:
 def default_correction(has_choice: bool, held_out_samples: int) -> str:
     """Return the correction of `calibrate_model` if none is given.
 
-    It is "auto" for a model that more than a temperature can correct: it harms more rarely than a temperature
-    (docs/results/text_corrections.md), and leaves the logits alone where few samples do not show that it helps.
+    It is "auto" for a model that more than a temperature can correct: with a softmax, it harms more rarely than a
+    temperature (docs/results/text_corrections.md), and with sigmoids, no temperature corrects a wrong share of ones
+    (docs/results/yes_or_no.md). It leaves the logits alone where few samples do not show that it helps.
     """
     return "auto" if has_choice and held_out_samples >= FEWEST_FOR_AUTO else "temperature"
 
@@ -45,8 +46,8 @@ def recommend(
 ) -> Recommendation:
     """Recommend a loss and a correction for fine-tuning a pretrained encoder, or a language model.
 
-    No rule that chose by these numbers was better than one fixed loss on tasks that it had not seen. So with held-out
-    samples to fit a correction to, the loss is always the same. The evidence says what was measured.
+    On unseen tasks, no rule based on these numbers beat one fixed loss. So with held-out samples to fit a correction
+    to, the loss is always the same. The evidence says what was measured.
 
     Args:
         task: "text-classification" for an encoder and texts with one label each, or "causal-lm" for a language model
@@ -74,7 +75,9 @@ def recommend(
         return _recommend_for_language_model(held_out_samples)
     if num_classes is None or train_samples is None:
         name = "num_classes" if num_classes is None else "train_samples"
-        raise InputError(name, f"must be given for the task {task}, got None; of language models, it is causal-lm")
+        raise InputError(
+            name, f"must be given for the task {task}, got None; for a language model, use task='causal-lm'"
+        )
     counts = {"num_classes": (num_classes, 2), "train_samples": (train_samples, 1)}
     for name, (value, least) in (counts | {"held_out_samples": (held_out_samples, 0)}).items():
         if value < least:

@@ -26,7 +26,7 @@ def test_a_language_model_gets_the_loss_that_was_measured_best(capsys):
     ("options", "message"),
     [
         ({"task": "sft"}, "task must be one of text-classification, causal-lm, got 'sft'"),
-        ({}, "num_classes must be given for the task text-classification, got None; of language models, it is"),
+        ({}, "task text-classification, got None; for a language model, use task='causal-lm'"),
         ({"num_classes": 3}, "train_samples must be given for the task text-classification, got None"),
         ({"task": "causal-lm", "num_classes": 3}, "num_classes must not be given for the task causal-lm, got 3"),
         ({"task": "causal-lm", "held_out_samples": -1}, "held_out_samples must be at least 0, got -1"),

@@ -160,7 +160,8 @@ class AffineFits:
             if not float(A[0]) > 0:
                 raise InputError(
                     "logits",
-                    f"must be larger for the labels, got 1/T = {float(A[0]):.3g} as the best: they rank backwards",
+                    f"must not rank the labels backwards, got {float(A[0]):.3g} as the best 1/T: check the order of "
+                    "the classes",
                 )
             return Correction.bias(1 / float(A[0]), b)
         # The others are fitted among themselves, given that the label is one of them, so nothing drives the absent

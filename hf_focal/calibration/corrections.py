@@ -297,7 +297,7 @@ class Correction:
             A = _as_numbers(factor, parts[factor], 2) / check_positive("temperature", parts["temperature"])
             made = cls(A, parts["bias"], centered=True)
         if made.method != method and (made.method, method) != ("temperature", "platt"):  # an intercept of 0
-            raise InputError("method", f"must be {made.method!r}, that of the numbers, got {method!r}")
+            raise InputError("method", f"must be {made.method!r}, which its numbers imply, got {method!r}")
         return made
 
     def save(self, path: str | Path) -> None:

@@ -51,17 +51,21 @@ def fit_correction(
 ) -> CalibrationFit:
     """Fit a correction by NLL, and measure it by cross-fitting.
 
+    **The rule** of "auto":
+
+    1. It tries the corrections of the link, each at ten strengths (`Correction.shrunk`). Matrix scaling needs 3 to 100
+       classes. If any logit is infinite, only a temperature is tried. With a sigmoid and several labels, a temperature
+       and Platt scaling are also tried per label, whatever `per_label` says.
+    2. It corrects nothing unless the likelihood-ratio test of T shows at a level of 5% that the logits are not
+       calibrated, or a correction lowers the cross-fitted NLL by more than two standard errors of the difference.
+    3. Otherwise, it takes the correction and the strength with the lowest cross-fitted NLL plus its standard error, or
+       plus a quarter of it if the p-value of the test is below 0.001. If this sum is not below the NLL without a
+       correction, it corrects nothing.
+
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
         method: "none", which only measures; "temperature"; or, with a softmax, "bias" (see `fit_bias_correction`),
-            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto", which leaves logits alone
-            unless the likelihood-ratio test of T shows at a level of 5% that they are not calibrated, or a correction
-            lowers their cross-fitted NLL by more than two standard errors of the difference. It tries each correction
-            at ten strengths (`Correction.shrunk`), and takes the one with the lowest NLL plus its standard error, or a
-            quarter of it if the p-value of the test is below 0.001, if this is below the NLL without a correction.
-            Matrix scaling is tried only with 3 to 100 classes, and only a temperature if any logit is infinite. With a
-            sigmoid and several labels, it also tries a temperature and Platt scaling per label, whatever `per_label`
-            says.
+            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto": see *The rule* below.
         num_folds: number of random folds, with whole clusters.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.

@@ -160,7 +160,9 @@ def match_shares(logits: Any, shares: Any, *, max_steps: int = 100) -> Correctio
     error = float(((z + b).softmax(1).mean(0) - target).abs().max())
     if error < 1e-6:
         return Correction(1.0, b)
-    raise InputError("shares", f"must be reached by offsets, got mean probabilities that differ by {error:.2g}")
+    raise InputError(
+        "shares", f"must be reachable by offsets, got mean probabilities that still differ by {error:.2g}"
+    )
 
 
 def check_shares(name: str, values: Any, size: int, link: str) -> Tensor:

@@ -305,7 +305,9 @@ def _fit_sigmoid(
     at_grid_end, values, fallback = False, [], []
     signed = torch.where(one, z, -z)
     if (known & (signed == -math.inf)).any():
-        raise InputError("labels", "must have a probability above 0 at some T, got infinite logits of the wrong sign")
+        raise InputError(
+            "logits", "must not give a label probability 0 at every T, got an infinite logit with the wrong sign"
+        )
     if objective == "ece":
         value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)

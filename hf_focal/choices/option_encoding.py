@@ -76,7 +76,7 @@ def _check_sizes(questions: Sequence[str], choices: Sequence[Sequence[str]], let
     """Raise InputError unless each question has two or more options, and there are letters for these."""
     if len(questions) != len(choices) or not len(questions):
         raise InputError(
-            "choices", f"must be those of each question, got {len(choices)} for {len(questions)} questions"
+            "choices", f"must have one list per question, got {len(choices)} for {len(questions)} questions"
         )
     sizes = [len(options) for options in choices]
     if min(sizes) < 2 or max(sizes) > len(letters):

@@ -115,7 +115,7 @@ class SampleDependentGamma(GammaPolicy):
         require(valid, "thresholds", f"must increase within (0, 1), got {self.thresholds}")
         sizes = f"{len(self.gammas)} gammas for {len(self.thresholds)} thresholds"
         valid = len(self.gammas) == len(self.thresholds) + 1
-        require(valid, "gammas", f"must be one more than thresholds, got {sizes}")
+        require(valid, "gammas", f"must have one more value than thresholds, got {sizes}")
 
     def __call__(self, p: Tensor) -> Tensor:
         return _look_up(p, self.thresholds, self.gammas)

@@ -176,7 +176,7 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
     try:
         loss = LOSSES[config.name](**{key: config.options[key] for key in loss_options})
         state = [name for name, _ in (*loss.named_parameters(), *loss.named_buffers())]
-        require(not state, "must keep its state", f"in get_extra_state, as JSON, got parameters or buffers {state}")
+        require(not state, "state", f"must be in get_extra_state, as JSON, got parameters or buffers {state}")
         return loss if link == "softmax" else SigmoidLoss(loss, **sigmoid_options)
     except ValueError as error:
         raise InputError("loss", f"{config.name}: {error}") from None

@@ -331,7 +331,7 @@ class FLSD(CrossEntropyFamily):
         if self.p0 is not None:
             sizes = f"{len(self.p0)} p0 for {len(self.thresholds)} thresholds"
             valid = len(self.p0) == len(self.thresholds) + 1
-            require(valid, "p0", f"must be one more than thresholds, got {sizes}")
+            require(valid, "p0", f"must have one more value than thresholds, got {sizes}")
             gammas = tuple(gamma_for_threshold(p) for p in self.p0)
         self.policy = SampleDependentGamma(self.thresholds, gammas)
 

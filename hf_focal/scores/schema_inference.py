@@ -226,6 +226,6 @@ def _infer_kind(
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(
         "kind",
-        f"must be given for {names} in {source}, whose values from {low:g} to {high:g} and names leave it open: "
-        f"probabilities, logits, log-probabilities, or percentages{hint}",
+        f"must be given for {names} in {source}: neither the name nor the values ({low:g} to {high:g}) show which "
+        f"of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
     )

@@ -150,7 +150,9 @@ class LargeTableScores:
         """Return None: no page shows samples of so many."""
 
     def save_rows(self, path: str | Path, *, is_main: bool = True) -> None:
-        raise InputError("save_scores", f"must not be given for a large table, got {str(path)!r}: it has the scores")
+        raise InputError(
+            "save_scores", f"must not be given for a large table, got {str(path)!r}: the table already contains them"
+        )
 
     def save_shards(self, folder: str | Path) -> None:
         raise only_models_have_shards(folder)

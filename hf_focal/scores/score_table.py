@@ -256,8 +256,8 @@ def read_scores(
             is named, or as the values show: some are negative, or all rows sum to 1 or 100.
         floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,
             or else 1e-12.
-        link: "softmax" or "sigmoid"; by default, "sigmoid" if there is one score, or if the labels are lists of which
-            some have not one label. Labels of shape (N, 1) are numbers of classes.
+        link: "softmax" or "sigmoid"; by default, "sigmoid" if there is one score, or if some label lists do not
+            contain exactly one label. Labels of shape (N, 1) are numbers of classes.
         needs_labels: whether a table without labels is an error; if False, labels are not read.
         name: the argument's name in errors.
 

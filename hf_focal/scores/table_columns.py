@@ -442,9 +442,7 @@ def _refuse_another_order(names: tuple[str, ...], classes: tuple[str, ...]) -> N
         raise InputError("classes", f"must be different names, got {list(classes)}")
     places = {str(number): number for number in range(len(names))}
     if {*names} == {*places} and [places[name] for name in names] != [*range(len(names))]:
-        raise InputError(
-            "score_column", f"must list columns that are numbered in the order of their numbers, got {list(names)}"
-        )
+        raise InputError("score_column", f"must list numbered columns in ascending order, got {list(names)}")
     for name, label in zip(names, classes, strict=True):
         others = [other for other in names if _mentions(other, label)]
         if others and not _mentions(name, label):

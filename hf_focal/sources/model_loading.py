@@ -41,10 +41,9 @@ def _check_format(model: Path) -> None:
     if model.suffix == ".gguf":
         raise InputError(
             "model",
-            f"must be a folder or a Hub id, got the GGUF file {str(model)!r}: load it with from_pretrained(folder, "
-            "gguf_file=file), which needs `pip install gguf`, copy its weights into a new model, and save that "
-            f"({WEBSITE}guides/language_model_classifier.html#a-gguf-file has the script); or save the scores of the "
-            "server that runs it, and pass --scores",
+            f"must be a folder or a Hub id, got the GGUF file {str(model)!r}, which cannot be corrected directly: "
+            f"convert it first ({WEBSITE}guides/language_model_classifier.html#a-gguf-file), or save the scores of "
+            "the server that runs it, and pass --scores",
         )
     is_whole = any(model.glob("model*.safetensors")) or any(model.glob("pytorch_model*"))
     if (model / "adapter_config.json").is_file() and not is_whole:

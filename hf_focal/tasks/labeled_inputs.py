@@ -139,7 +139,8 @@ def check_choices(source: str, choices: list[list[str]]) -> None:
     sizes = {len(options) for options in choices}
     if len(sizes) > 1 or min(sizes) < 2:
         raise InputError(
-            "choices_column", f"must hold as many options in each row, at least 2, got {some_of(sizes)} in {source}"
+            "choices_column",
+            f"must hold the same number of options in every row, at least 2, got {some_of(sizes)} in {source}",
         )
 
 

@@ -11,6 +11,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from transformers import PreTrainedConfig
 
 from ..utils.constants import MULTI_LABEL
+from ..utils.data_names import DataName
 from ..validation import InputError
 from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .dataset_loading import load_file, load_id_or_folder
@@ -94,7 +95,7 @@ def load_splits(
             least one of each label), and a hundredth of translations.
         seed: seed of the draw of these samples.
         label_format: "multi_hot" or "ids", what lists of integers in `label_column` are. By default, lists of equal
-            lengths that hold only 0 and 1 are "multi_hot"; an error asks where that leaves the format open.
+            lengths that hold only 0 and 1 are "multi_hot"; if that is ambiguous, an error asks for it.
         **columns: the names of the data's columns: `text_column` ("text") and `text_pair_column` (none),
             `image_column` ("image"), `mask_column` ("mask"), `token_column` ("tokens"), `source_column` ("source") and
             `target_column` ("target"); `label_column` ("label") of texts and images; `tag_column` ("tags") of tokens.
@@ -171,7 +172,7 @@ def _read(
     if validation := [name for name in _VALIDATION_NAMES if name in dataset and name != test_split]:
         names["validation"] = validation[0]
     raw = {split: dataset[name] for split, name in names.items()}
-    return raw, {split: f"split {name!r} of dataset_name {dataset_name!r}" for split, name in names.items()}
+    return raw, {split: str(DataName("dataset_name", dataset_name, name)) for split, name in names.items()}
 
 
 def _labeled(

@@ -279,7 +279,7 @@ def test_a_bias_correction_where_no_temperature_is_the_best_one():
     constant = fit_bias_correction(torch.ones(9000, 3), torch.tensor([0, 0, 1] * 2900 + [2] * 300))
     shares = torch.tensor([5800, 2900, 300]) / 9000
     torch.testing.assert_close(constant.apply(torch.zeros(1, 3)).softmax(1)[0], shares, rtol=0, atol=0.01)
-    with pytest.raises(ValueError, match=r"logits must be larger for the labels, got 1/T = -.* backwards"):
+    with pytest.raises(ValueError, match=r"logits must not rank the labels backwards, got -.* as the best 1/T"):
         fit_bias_correction(-5 * torch.nn.functional.one_hot(labels, 3) + logits, labels)
 
 

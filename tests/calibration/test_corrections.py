@@ -173,7 +173,10 @@ def test_a_saved_temperature_is_read_as_a_correction(tmp_path):
         ({"temperature": 1.0, "color": 3}, "the fields of a correction must be temperature, values"),
         ({"method": "platt", "slope": -1.0, "intercept": 0.0}, "A must be positive, got -1.0"),
         ({"method": "platt", "slope": 1.0}, "the fields of a correction must be slope, intercept"),
-        ({"method": "vector", "A": 1.0, "b": [1.0, 2.0]}, "method must be 'bias', that of the numbers, got 'vector'"),
+        (
+            {"method": "vector", "A": 1.0, "b": [1.0, 2.0]},
+            "method must be 'bias', which its numbers imply, got 'vector'",
+        ),
         ({"method": "matrix", "A": [[1.0, 2.0]], "b": 0.0}, "A and b must be for the same number of classes"),
         ({"method": "vector", "A": [1.0, 2.0], "b": [1.0, 2.0, 3.0], "centered": True}, r"\(2,\) and \(3,\)"),
         ({"method": "vector", "A": [1.0, None], "b": 0.0, "centered": True}, "A must be a number or an array"),

@@ -164,5 +164,5 @@ def test_shares_that_cannot_be_matched_are_refused():
     for logits in (np.full((5, 2), -np.inf), np.zeros((0, 2)), np.zeros(5), np.zeros((5, 1))):
         with pytest.raises(InputError, match="logits must"):
             match_shares(logits, [0.5, 0.5])
-    with pytest.raises(InputError, match="shares must be reached by offsets"):
+    with pytest.raises(InputError, match="shares must be reachable by offsets"):
         match_shares(np.array([[1000.0, 0.0], [-1000.0, 0.0], [2000.0, 0.0]]), [0.5, 0.5], max_steps=2)

@@ -76,7 +76,7 @@ def test_logits_of_any_scale_are_fitted():
     sure = torch.cat([z, torch.tensor([[math.inf, -math.inf]]).double()])
     label = torch.tensor([[1, 0]], dtype=torch.int32)
     assert fit_temperature(sure, torch.cat([y, label]), link="sigmoid").value == pytest.approx(value, rel=1e-6)
-    with pytest.raises(ValueError, match="labels must have a probability above 0 at some T"):
+    with pytest.raises(ValueError, match="logits must not give a label probability 0 at every T"):
         fit_temperature(sure, torch.cat([y, 1 - label]), link="sigmoid")
     with pytest.raises(ValueError, match="logits must be floating"):
         fit_temperature(z.long(), y, link="sigmoid")

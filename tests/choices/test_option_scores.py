@@ -241,7 +241,7 @@ def test_scores_of_another_model_are_not_taken(model, tokenizer, tmp_path):
     [
         ({"score": "words"}, "score must be 'letters' or 'text', got 'words'"),
         ({"choices": [["fish"], ["fox"]]}, "choices must have 2 to 26 options.* got 1 for question 0"),
-        ({"choices": [["fish", "fox"]]}, "choices must be those of each question, got 1 for 2"),
+        ({"choices": [["fish", "fox"]]}, "choices must have one list per question, got 1 for 2"),
         ({"letters": "AB", "choices": [["a", "b"], ["a", "b", "c"]]}, "2 to 2 options.* got 3 for question 1"),
         ({"letters": ["A", "zebra"]}, "letters must each be one token of their own after the prompt, got 'zebra'"),
         ({"letters": ["A", "A"]}, "letters must each be one token of their own after the prompt, got 'A'"),

@@ -98,7 +98,7 @@ def test_flsd532_takes_three_gammas():
     ("thresholds", "gammas", "message"),
     [
         ((0.5, 0.2), (5, 3, 2), r"thresholds must increase within \(0, 1\), got \[0.5, 0.2\]"),
-        ((0.2,), (5, 3, 2), "gammas must be one more than thresholds, got 3 gammas for 1"),
+        ((0.2,), (5, 3, 2), "gammas must have one more value than thresholds, got 3 gammas for 1"),
         ((0.2,), (5, -3), "gammas must be at least 0, got -3"),
     ],
 )

@@ -138,8 +138,11 @@ def test_configs_are_equal_where_their_losses_are_and_serve_as_keys():
         ("focal:schedule=5/3", "loss focal: switches must be given unless schedule has 3 gammas .* of 2"),
         ("focal:schedule=5/3/2,switches=0.4/0.2", r"loss focal: switches must increase within \(0, 1\), got 0.4/0.2"),
         ("focal:switches=0.5", "loss focal: switches must come with schedule, got no schedule"),
-        ("flsd:gammas=5/3/2", "loss flsd: gammas must be one more than thresholds, got 3 gammas for 1 thresholds"),
-        ("flsd:p0=0.1", "loss flsd: p0 must be one more than thresholds, got 1 p0 for 1 thresholds"),
+        (
+            "flsd:gammas=5/3/2",
+            "loss flsd: gammas must have one more value than thresholds, got 3 gammas for 1 thresholds",
+        ),
+        ("flsd:p0=0.1", "loss flsd: p0 must have one more value than thresholds, got 1 p0 for 1 thresholds"),
         (
             "label_smoothing:convention=papre",
             "loss label_smoothing: convention must be one of torch, paper, got 'papre': did you mean 'paper'?",

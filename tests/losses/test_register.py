@@ -88,7 +88,7 @@ def test_a_loss_with_tensors_of_its_own_is_refused():
 
     register(WithBuffer)
     try:
-        with pytest.raises(ValueError, match=r"must keep its state in get_extra_state, .* or buffers \['mean'\]"):
+        with pytest.raises(ValueError, match=r"loss .*: state must be in get_extra_state, .* or buffers \['mean'\]"):
             build_loss("outside_buffer")
     finally:
         del LOSSES["outside_buffer"]

@@ -48,7 +48,7 @@ def test_only_scores_in_memory_are_written_again(kind, tmp_path):
     path = tmp_path / "scores.parquet"
     if kind != "in memory":
         with pytest.raises(
-            InputError, match=r"save_scores must not be given for a large table, .*: it has the scores"
+            InputError, match=r"save_scores must not be given for a large table, .*: the table already contains them"
         ):
             scores.save_rows(path)
         return

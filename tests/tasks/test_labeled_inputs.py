@@ -208,7 +208,7 @@ def test_sounds_are_lists_of_numbers():
 def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
     split = Dataset.from_dict({"q": ["one", "two"], "choices": choices, "answer": [0, 0]})
     with pytest.raises(
-        ValueError, match=r"choices_column must hold as many options in each row, at least 2, got .* in"
+        ValueError, match=r"choices_column must hold the same number of options in every row, at least 2, got .* in"
     ):
         select_inputs(TASKS["multiple-choice-head"], "test", split, CONFIG, InputOptions(question_column="q"))
 
