@@ -16,8 +16,8 @@ from ..calibration import CalibrationFit, Correction
 from ..calibration.corrections import FILE_VERSIONS
 from ..calibration.threshold_decisions import are_thresholds, decide
 from ..reports.output_folder import check_new_file, file_errors
-from ..reports.run_results import write_json
 from ..utils.atomic_write import whole_file
+from ..utils.json_values import write_json
 from ..validation import InputError
 from .column_names import KINDS
 from .schema import LINKS, Schema

@@ -20,7 +20,6 @@ from ..errors import NotPublishedError
 from ..hub.model_card import CardModel
 from ..recommendation import default_correction
 from ..reports import RunResult
-from ..reports.run_results import write_json
 from ..scores.correction_files import write_correction
 from ..scores.score_set import ScoreSet
 from ..tasks.input_errors import as_input_errors
@@ -28,6 +27,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import labels_of, select_inputs, with_known_columns
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
+from ..utils.json_values import write_json
 from ..validation import InputError
 from .model import ModelSource
 from .model_folding import save_whole

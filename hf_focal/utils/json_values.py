@@ -1,13 +1,18 @@
 """Dataclasses as JSON: values are checked by the types of their fields when they are read; NaN is null."""
 
 import itertools
+import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import numpy as np
+
+from .atomic_write import write_whole
 
 # Types of fields, with the range of their values: counts and numbers that are printed or drawn. Only the first and the
 # last may be NaN.
@@ -91,3 +96,14 @@ def to_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
+    text = json.dumps(to_json(value), indent=2)
+    # A list of numbers is one line, in which a reader finds more, and which takes a third of the space.
+    number = r"\n\s+(?:[-+.\deE]+|null)"
+    text = re.sub(
+        rf"\[{number}(?:,{number})*\n\s+\]", lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text
+    )
+    write_whole(path, text + "\n")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
-from hf_focal.reports.run_results import write_json
+from hf_focal.utils.json_values import write_json
 
 from ..metrics.ood_metrics import SIDES, DetectionResult
 
