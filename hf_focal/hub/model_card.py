@@ -15,11 +15,12 @@ from markupsafe import Markup
 from ..calibration import Correction
 from ..calibration.calibration_fit import scaling_name
 from ..losses import LOSSES, LossConfig
+from ..losses.loss_config import known_loss
 from ..metrics.metric_table import METRICS
 from ..reports.markdown_tables import escaped, label_table, results_notes
 from ..reports.number_format import format_metric, format_number
 from ..reports.report_folder import diagrams_of
-from ..reports.run_results import RunResult, known_loss
+from ..reports.run_results import RunResult
 from ..reports.text_summary import metrics_table, prior_shift_sentence
 from ..reports.verdicts import (
     correction_verdict,

@@ -237,3 +237,11 @@ def _nearest(word: Any, known: Iterable[str]) -> str:
     initials = {"".join(part[0] for part in name.split("_")): name for name in known if "_" in name}
     matches = [initials[word]] if word in initials else difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f": did you mean {matches[0]!r}?" if matches else ""
+
+
+def known_loss(name: str) -> LossConfig | None:
+    """Parse the `loss` of a result. Return None if it names no loss, as for a model that was trained elsewhere."""
+    try:
+        return None if name.endswith((".yaml", ".yml")) else LossConfig.parse(name)
+    except (TypeError, ValueError):
+        return None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..losses.loss_config import known_loss
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
 from ..utils.data_names import DataName
@@ -16,7 +17,7 @@ from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes
 from .page_parts import diagrams, drawn, environment, picture
 from .run_html_page import axis_titles, run_page
-from .run_results import READ_ERRORS, RunResult, known_loss
+from .run_results import READ_ERRORS, RunResult
 from .text_summary import decision_lines
 from .verdicts import headline_of, warnings_of
 

@@ -13,7 +13,7 @@ from ..calibration import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..validation import Array, InputError, check_positive
 from .figure_style import ACCURACY, GRAY, OVER, UNDER, clean_axes, finished, title_above, wrapped
-from .run_results import scaled
+from .measured_sections import scaled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

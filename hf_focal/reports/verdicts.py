@@ -6,7 +6,7 @@ from here.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 
 import numpy as np
@@ -15,8 +15,9 @@ from ..calibration import Correction
 from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..metrics.metric_table import METRICS
 from ..tasks.task import LABEL_WORDS, TASKS, unit_of
+from .measured_sections import entropy_terms
 from .number_format import format_metric, metric_interval
-from .run_results import RunResult, entropy_terms, gap_beyond_noise, is_miscalibrated
+from .run_results import RunResult
 
 _LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
@@ -25,6 +26,7 @@ _SHARE, _ERRORS = 0.25, 3.0
 _ONE_SIDED = 1.645  # standard errors of a one-sided test at 5%
 # A factor of the logits above this one says that they barely vary; published models need 0.2 to 3.
 _LARGEST_FACTOR = 20.0
+_SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
 # An NLL is above that of the frequencies if it exceeds it by this share over the square root of the number of samples:
 # about three standard errors of a mean NLL, which is roughly as large as its deviation over samples.
 _NLL_ERRORS = 3.0
@@ -429,3 +431,14 @@ def samples_of(result: RunResult) -> str:
 def _count(result: RunResult) -> str:
     count = result.pre.get("num_samples", nan)
     return "" if isnan(count) else f"{int(count):,}"
+
+
+def gap_beyond_noise(mean: float, share: float, size: float) -> float:
+    """Return the mean probability minus the share of ones among `size` samples, or 0 if chance may explain it."""
+    error = 1.96 * math.sqrt(max(share * (1 - share), 0) / max(size, 1))
+    return 0.0 if abs(mean - share) <= error else mean - share
+
+
+def is_miscalibrated(intervals: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether the interval of the ECE shows that the ECE is larger than one that hardly matters."""
+    return intervals.get("ece", (0.0, 1.0))[0] > _SMALL_ECE

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from ..losses import LossConfig
-from ..reports.run_results import known_loss
+from ..losses.loss_config import known_loss
 from ..validation import InputError, one_line
 
 

@@ -1,6 +1,6 @@
 """What reports call a model."""
 
-from hf_focal.reports.run_results import known_loss
+from hf_focal.losses.loss_config import known_loss
 from hf_focal.sources.model_names import loss_of, public_name
 
 

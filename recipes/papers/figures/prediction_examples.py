@@ -14,7 +14,7 @@ from hf_focal.calibration import Temperature
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import ACCURACY, finished, wrapped
 from hf_focal.reports.markdown_tables import columns_table, format_number
-from hf_focal.reports.run_results import scaled
+from hf_focal.reports.measured_sections import scaled
 from hf_focal.validation import Array
 
 _RIGHT, _WRONG = ACCURACY, "#A84300"  # colors of predictions
