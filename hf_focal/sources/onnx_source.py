@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration import Correction
-from ..calibration.corrections import record_fold
+from ..calibration.calibration_record import record_fold
 from ..reports import RunResult
 from ..validation import InputError
 from .model import ModelSource
