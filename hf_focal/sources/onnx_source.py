@@ -9,7 +9,7 @@ from ..reports import RunResult
 from ..validation import InputError
 from .model import ModelSource
 from .model_names import public_name
-from .onnx import OnnxClassifier
+from .onnx_classifier import OnnxClassifier
 from .source import Samples
 
 
