@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .errors import InputError
 from .utils.constants import FEWEST_RECOMMENDED, WEBSITE
 
-FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
+FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: two for each of its five folds
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
 RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 
