@@ -180,7 +180,7 @@ class AffineFits:
 
     @cached_property
     def _features(self) -> tuple[Tensor, float]:
-        """The centered logits (K, N), float64, in the order of the folds, divided by their deviation; and this."""
+        """The centered logits (K, N), float64, in the order of the folds, over their deviation; and the deviation."""
         z = self._samples.logits()[self._order].T.double().contiguous()
         z = z - z.mean(0)
         largest = float(z.abs().max()) or 1.0  # its square may be infinite

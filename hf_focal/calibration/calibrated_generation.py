@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..utils.model_wrappers import unwrap
 from ..validation import check_positive
-from .corrections import Temperature, as_correction, calibration_record, is_folded, recorded_calibration
+from .calibration_record import calibration_record, is_folded, recorded_calibration
+from .fitted_temperature import Temperature, as_correction
 
 if TYPE_CHECKING:  # fitting and folding do not need Transformers
     from transformers import LogitsProcessor, PreTrainedModel

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..utils.constants import FEWEST_RECOMMENDED
 from .correction_methods import CORRECTION_METHODS, PER_LABEL
-from .corrections import Correction, Temperature
+from .corrections import Correction
+from .fitted_temperature import Temperature
 from .temperature_scaling import NO_INFORMATION
 from .temperature_stream import TemperatureCurves
 from .thresholds import Thresholds, ThresholdSamples, fit_thresholds, threshold_samples

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
-from .corrections import Correction, Temperature
+from .corrections import Correction
+from .fitted_temperature import Temperature
 from .platt_scaling import fit_platt_scaling
 from .temperature_scaling import fit_temperature
 

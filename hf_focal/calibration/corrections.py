@@ -1,10 +1,9 @@
-"""Corrections of logits: what they compute, how they are saved, and what a model's configuration records of them."""
+"""Corrections of logits: what they compute, and how they are saved."""
 
 import json
 import math
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -15,7 +14,6 @@ from torch import Tensor
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError, check_positive
-from .calibration_config import drop_calibration_entries
 from .folding import can_generate, fold
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
@@ -190,6 +188,8 @@ class Correction:
 
     def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
         """Fold the correction into a model's weights, and return the model; see `fold_correction`."""
+        from .calibration_record import record_fold  # which reads corrections
+
         model = unwrap(model)
         folded = fold(model, self, example)
         record_fold(model.config, folded, can_generate(model))
@@ -363,244 +363,3 @@ def _fields(stored: Mapping[str, Any], needed: tuple[str, ...], optional: tuple[
     if not {*needed} <= stored.keys() <= {*needed, *optional}:
         raise ValueError(f"the fields of a correction must be {', '.join(needed + optional)}, got {', '.join(stored)}")
     return dict(stored)
-
-
-@dataclass(frozen=True)
-class Temperature:
-    """The fit of one T, or of one T a label, with the calibration set's ECE (fraction) and NLL (nats per sample).
-
-    Attributes:
-        value: T, fitted to all labels together.
-        objective: what T minimizes, or "none" if it was given rather than fitted; there are no scores then.
-        ece_before, ece_after, nll_before, nll_after: the scores at T = 1 and at T.
-        num_samples, num_bins: how many samples there were, and how many bins of the ECE.
-        at_grid_end: whether T is the smallest or largest temperature that was tried, so the best may lie beyond it.
-        values: one T for each label, or ().
-        fallback: the indices of the labels that use `value`, because they have too few positives, or because no T
-            maximizes their likelihood.
-
-    Examples:
-        >>> import torch
-        >>> from hf_focal import Temperature
-        >>> T = Temperature(2.0)
-        >>> T.correction.apply(torch.tensor([[2.0, 0.0]]))
-        tensor([[1., 0.]])
-    """
-
-    value: float
-    objective: str = "none"
-    ece_before: float = math.nan
-    ece_after: float = math.nan
-    nll_before: float = math.nan
-    nll_after: float = math.nan
-    num_samples: int = 0
-    num_bins: int = 0
-    at_grid_end: bool = False
-    values: tuple[float, ...] = ()
-    fallback: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "value", check_positive("value", self.value))
-        object.__setattr__(self, "values", tuple(check_positive("values", value) for value in self.values))
-        object.__setattr__(self, "fallback", tuple(map(int, self.fallback)))  # lists when read from JSON
-
-    @property
-    def correction(self) -> Correction:
-        return Correction.temperature(self.values or self.value)
-
-    @property
-    def is_fitted(self) -> bool:
-        return self.objective != "none"
-
-    @classmethod
-    def unfitted(cls, metrics: Mapping[str, float], num_bins: int) -> Self:
-        """Return T = 1 for uncorrected logits, whose ECE and NLL are in `metrics` (`CalibrationMetrics.compute()`)."""
-        ece, nll = metrics["ece"], metrics["nll"]
-        return cls(1.0, "none", ece, ece, nll, nll, int(metrics["num_samples"]), num_bins)
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        return (
-            " to ".join(format(bound(self.values), spec) for bound in (min, max))
-            if self.values
-            else format(self.value, spec)
-        )
-
-    def __str__(self) -> str:
-        text = f"T = {self.value:.4g}"
-        if self.num_samples:
-            text += (
-                f" ({self.objective}{', the end of its grid' if self.at_grid_end else ''}): "
-                f"ECE {100 * self.ece_before:.1f}% -> {100 * self.ece_after:.1f}%, "
-                f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
-            )
-        if self.values:
-            text += f"; one T for each label, from {self:.4g}"
-        if self.fallback:
-            labels = f"{len(self.fallback)} label{'s have' if len(self.fallback) > 1 else ' has'}"
-            text += f"; {labels} T = {self.value:.4g}, for want of positives"
-        return text
-
-    def to_dict(self) -> dict[str, Any]:
-        values = {name: value for name, value in asdict(self).items() if value != ()}
-        if not self.num_samples:
-            values = {name: values[name] for name in ("value", "values", "fallback") if name in values}
-        return {"method": "temperature"} | values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned; raise `ValueError` if it is anything else."""
-        stored = {name: value for name, value in values.items() if name != "method"}
-        if values.get("method", "temperature") != "temperature" or not {"value"} <= stored.keys() <= {*_NAMES}:
-            raise ValueError(f"the fields of a temperature must be {', '.join(_NAMES)}, got {', '.join(values)}")
-        Correction.from_dict(values)
-        return cls(**stored)
-
-    def save(self, path: str | Path) -> None:
-        write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-
-
-_NAMES = tuple(part.name for part in fields(Temperature))
-
-
-def fold_correction(
-    model: ModelT, correction: Correction | Temperature | float, example: Mapping[str, Any] | None = None
-) -> ModelT:
-    """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.
-
-    The last layers are found by running the model on a small batch. After the fold, the model runs on it again: if its
-    logits are not the correction of those before, within the precision of the weights, the weights are restored.
-
-    In a classifier, the last layer's weight W becomes A W and its bias c becomes A c + b, computed in float64 unless
-    the correction is one T. Some heads, such as Llama's, have no bias: then the b of vector and matrix scaling is left
-    out with a warning, and it is better to fit with `bias=False`. In a language model, T divides the weights of the
-    head, and `final_logits_bias`. If the head is tied to the embeddings, the norm before the head is divided instead
-    of the head's weight, so that head and embeddings stay tied.
-
-    With a T, predictions change only in near-ties, by rounding: hardly ever in float32, but up to about 1% of all
-    predictions in half precision with 1,000 classes. If predictions on random inputs change, a warning reports their
-    share.
-
-    The correction is recorded in `model.config.calibration`, combined with those folded before it. If the model
-    generates, `"folded": True` is also recorded, so `calibrated_generation` does not apply T again. T replaces a
-    temperature recorded by `apply_calibrated_generation`, which is not in the weights.
-
-    The entries of the configuration that held for the earlier probabilities (`config.thresholds`,
-    `config.prior_shift`, and `config.option_calibration`) are removed, with a warning.
-
-    Args:
-        model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a
-            Linear or Conv2d layer, or the sum of two; or a causal, sequence-to-sequence, or masked language model,
-            for one T. Changed in place and returned, without `torch.compile` or `DataParallel` around it. In a PEFT
-            classifier, the adapter's own copy of the head is changed; the base model does not change.
-        correction: a `Correction`, or what `fit_temperature` returned, or a number T.
-        example: inputs of a classifier for the trial, such as one batch of data. By default, random ones are made from
-            the model's config, which is not possible for every model.
-
-    Raises:
-        InputError: a temperature that is not finite and positive; a correction that makes weights infinite in their
-            dtype, or that is for another number of classes; a model for regression.
-        TypeError: no config; logits that are not those of the last layers, or no batch to try; weights that are
-            shared, quantized, offloaded, or sharded; a head without a bias, which Platt scaling or an offset needs; a
-            PEFT classifier without its own copy of the head, or a language model with unmerged adapters. The model is
-            then unchanged. For a language model, use `apply_calibrated_generation` instead.
-
-    Examples:
-        >>> from hf_focal import Temperature, fold_correction
-        >>> from transformers import BertConfig, BertForSequenceClassification
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-        >>> model = BertForSequenceClassification(BertConfig(vocab_size=10, **sizes))
-        >>> fold_correction(model, Temperature(1.5)).config.calibration["temperature"]
-        1.5
-    """
-    return as_correction(correction).fold_into(model, example)
-
-
-def as_correction(correction: Correction | Temperature | float) -> Correction:
-    if isinstance(correction, Temperature):
-        return correction.correction
-    return correction if isinstance(correction, Correction) else Correction.temperature(correction)
-
-
-# The correction that a model's configuration records: `config.calibration`.
-
-
-def calibration_record(correction: Correction, folded: bool | None = None) -> dict[str, Any]:
-    """Return what `config.calibration` records of a correction: `{"temperature": T}`, or its method, A, and b.
-
-    "folded" is recorded only where it says something: False, or, for models that generate, True.
-    """
-    record = correction.to_dict()
-    if "temperature" in record:
-        del record["method"]
-    return record if folded is None else record | {"folded": folded}
-
-
-def record_fold(config: Any, folded: Correction, generates: bool) -> None:
-    """Record a correction that was folded into a model in its configuration, combined with what was folded before.
-
-    The entries of the configuration that held for the earlier probabilities are removed.
-    """
-    earlier = recorded_calibration(config)
-    on_top = is_folded(earlier, generates)
-    if folded.is_identity and (on_top or not earlier):
-        return
-    drop_calibration_entries(config)
-    if not on_top:
-        record = calibration_record(folded)
-    elif _has_numbers(earlier):
-        record = calibration_record(Correction.from_dict(earlier).then(folded))
-    else:  # version 0.2 did not record A and b of vector and matrix scaling
-        record = {"method": earlier["method"]}
-    config.calibration = record | ({"folded": True} if generates else {})
-
-
-def recorded_calibration(config: Any) -> dict[str, Any]:
-    """Return a copy of `config.calibration`, or an empty dict if there is none.
-
-    Anyone can write this field of a downloaded model. If it records no correction that could be real, it is removed
-    from `config`, with a warning that quotes it.
-    """
-    record = getattr(config, "calibration", None)
-    if not record and isinstance(record, dict | None):
-        return {}
-    try:
-        if not isinstance(record, Mapping):
-            raise ValueError("it is not a mapping")
-        if not isinstance(record.get("folded", True), bool):
-            raise ValueError(f"folded must be true or false, got {record['folded']!r}")
-        if _has_numbers(record):
-            Correction.from_dict(record)
-        return dict(record)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        quoted = repr(record)
-        quoted = quoted if len(quoted) < 200 else quoted[:200] + "..."
-        warnings.warn(f"config.calibration is ignored, {quoted}: {error}", stacklevel=2)
-        del config.calibration
-        return {}
-
-
-def _has_numbers(record: Mapping[str, Any]) -> bool:
-    """Return False for folded vector or matrix scaling of version 0.2, which did not record its A and b."""
-    return record.get("method") not in ("vector", "matrix") or "A" in record or record.get("folded") is False
-
-
-def folded_temperature(record: Mapping[str, Any] | None, generates: bool) -> float | None:
-    """Return the temperature that is in a model's weights according to its `recorded_calibration`, or None."""
-    return record.get("temperature") if record and is_folded(record, generates) else None
-
-
-def is_folded(record: Mapping[str, Any] | None, generates: bool) -> bool:
-    """Return whether a correction that a model's `recorded_calibration` describes is in the weights.
-
-    In a model that generates, it is only if "folded" is recorded as True; in any other, unless "folded" is False.
-    """
-    return bool(record and record.get("folded", not generates))

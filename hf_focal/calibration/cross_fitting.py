@@ -17,7 +17,8 @@ from .affine_scaling import AFFINE_METHODS, AffineFits, absent_classes
 from .calibration_fit import CalibrationFit, scaling_name
 from .clusters import are_clustered, cluster_keys, random_folds
 from .correction_methods import CORRECTION_METHODS, METHODS, METHODS_OF_LINK, PER_LABEL
-from .corrections import Correction, Temperature, as_correction
+from .corrections import Correction
+from .fitted_temperature import Temperature, as_correction
 from .temperature_grid import CalibrationSamples
 from .temperature_scaling import NoInformationWarning
 
@@ -165,7 +166,7 @@ class _Samples:
         return self.labels.double().masked_fill(~self.is_known, torch.nan) if self.link == "sigmoid" else self.labels
 
     def absent_classes(self) -> tuple[int, ...]:
-        """Return the classes of a softmax that no label names."""
+        """Return the classes of a softmax with too few samples for parameters of their own; () for a sigmoid."""
         return () if self.link == "sigmoid" else tuple(absent_classes(self.labels, self.logits.shape[1]))
 
     def without(self, held_out: Tensor) -> "_Samples":

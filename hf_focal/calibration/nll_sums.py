@@ -46,7 +46,8 @@ class NLLSums:
             z, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
             z, one = z[known], one[known]
             gaps = torch.stack([torch.zeros_like(z), z.abs()])  # of softmax([0, z])
-            return self._add(gaps.float(), z.abs().masked_fill(one == (z >= 0), 0))
+            self._add(gaps.float(), z.abs().masked_fill(one == (z >= 0), 0))
+            return
         z, classes = check_scores("logits", logits, labels, ignore_index)
         for part in range(0, len(z), step := max(1, _BLOCK // z.shape[1])):
             block, y = z[part : part + step].cpu(), classes[part : part + step].cpu()
@@ -56,7 +57,6 @@ class NLLSums:
             check_largest(top)
             label_gaps = top.double() - block.gather(1, y[:, None]).squeeze(1)
             self._add((top[:, None] - block).float().t().contiguous(), label_gaps)
-        return None
 
     def _add(self, gaps: torch.Tensor, label_gaps: torch.Tensor) -> None:
         """Add gaps, float32 (K, n), and those of the labels, float64 (n,)."""

@@ -215,7 +215,7 @@ class PenalizedNLL:
         return torch.addcmul(b, x, A)
 
     def _probabilities(self, x: Tensor, weights: Tensor, matrices: Tensor) -> Tensor:
-        """Return those of one problem, (K, B), times its weights."""
+        """Return the probabilities of one problem, (K, B), times its weights."""
         return self._logits(x, matrices).softmax(1).squeeze(0) * weights
 
     def _sums(self, terms: Tensor, x: Tensor) -> Tensor:

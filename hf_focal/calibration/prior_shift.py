@@ -18,9 +18,11 @@ from ..utils.constants import MULTI_LABEL
 from ..validation import InputError, as_scores, as_tensor
 from .calibration_config import drop_calibration_entries
 from .calibration_fit import CalibrationFit
-from .corrections import Correction, calibration_record, fold_correction, is_folded, recorded_calibration
+from .calibration_record import calibration_record, is_folded, recorded_calibration
+from .corrections import Correction
 from .folding import check_whole, has_bias
 from .threshold_goal import ThresholdGoal
+from .weight_folding import fold_correction
 
 
 def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link: str = "sigmoid") -> Any:

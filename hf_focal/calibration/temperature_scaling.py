@@ -17,7 +17,7 @@ from torch import Tensor
 from ..metrics import CalibrationMetrics, adaptive_calibration_error
 from ..metrics.bins import bin_index, binned_error
 from ..validation import Array, InputError, check_count, check_sigmoid_scores
-from .corrections import Temperature
+from .fitted_temperature import Temperature
 from .temperature_grid import (
     LOG2E,
     OBJECTIVES,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..metrics.batch_buffer import BatchBuffer
 from ..validation import Array, InputError, ProbabilityEvidence, check_count, check_shapes
-from .corrections import Temperature
+from .fitted_temperature import Temperature
 from .temperature_grid import (
     STREAM_OBJECTIVES,
     CalibrationSamples,

@@ -10,7 +10,7 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from ..calibration import Correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.corrections import calibration_record
+from ..calibration.calibration_record import calibration_record
 from ..calibration.trial_runs import close
 from ..utils.model_wrappers import unwrap
 from ..validation import InputError

@@ -347,7 +347,8 @@ def values_and_gradient(
     """Compute losses (...) and their gradient (..., K) with respect to the logits (..., K), with plain operations."""
     z, index, num_classes = logits.to(accumulation_dtype(logits)), index.unsqueeze(-1), logits.shape[-1]
     limits = torch.finfo(z.dtype)
-    shifted = z - z.detach().amax(-1, keepdim=True)
+    top = z.detach().amax(-1, keepdim=True)
+    shifted = z - top
     label = shifted.gather(-1, index)
     e = shifted.exp().scatter(-1, index, 0.0)
     others = e.sum(-1, keepdim=True).clamp_min(limits.tiny)
@@ -366,7 +367,7 @@ def values_and_gradient(
     # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
     outputs: Any = tuple(form(u, statistic, num_classes))
     value, grad_margin, grad_statistic = outputs
-    sample = Statistics(label, others, u, statistic, needed)
+    sample = Statistics(top, others, u, statistic, needed)
     coefficients = _coefficients(sample, grad_margin, grad_statistic, statistic_kind, num_classes)
     linear, at_label, constant, quadratic, pivot, j, grad_j = coefficients
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))

@@ -47,6 +47,7 @@ SHARES = Frame(44, 252, 270, 50)
 _SIZE = (322, 348)
 _SMALL = Frame(30, 20, 130, 110)
 _SMALL_SIZE = (168, 150)
+_LINES = Frame(48, 12, 400, 250, (0, 0), (100, 100.0))
 
 
 def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool = False) -> Markup:
@@ -140,51 +141,21 @@ def line_chart(
     horizontal: str,
     vertical: str,
     label: str,
-    *,
-    bins: Mapping[str, ReliabilityBins] | None = None,
     point: tuple[float, float, str] | None = None,
 ) -> Markup:
-    """Draw lines of percentages, 0 to 100, or the accuracy of `bins` against their confidence, with a legend.
-
-    `point` marks a place: x, y, and what it means.
-    """
-    size = (460, 312 + 18 * len(lines or bins or {}))
-    most = 100.0
-    if not bins:
-        largest = max((max(values, default=0) for _, values in lines.values()), default=0)
-        most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
+    """Draw lines of percentages, 0 to 100, with a legend. `point` marks a place: x, y, and what it means."""
+    largest = max((max(values, default=0) for _, values in lines.values()), default=0)
+    most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
     x_name, y_name = (title.partition(":")[0].lower() for title in (horizontal, vertical))
-    frame = Frame(48, 12, 400, 250, (0, 0), (100, most))
-    parts = [_axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)], False)]
-    if bins:
-        parts.append(_line(frame, [(0, 0), (100, 100)], "diagonal"))
-    for number, name in enumerate(bins or lines):
-        style = f"line c{number % 7}"
-        if bins:
-            filled = bins[name].count > 0
-            count = bins[name].count[filled]
-            confidence, accuracy = 100 * bins[name].confidence[filled], 100 * bins[name].accuracy[filled]
-            solid = count >= _SOLID
-            parts.append(_line(frame, [*zip(confidence[solid], accuracy[solid], strict=True)], style))
-            low, high = (100 * end for end in wilson_interval(accuracy / 100, count))
-            for x, y, below, above, size_of in zip(confidence, accuracy, low, high, count, strict=True):
-                tip = f"{name}: confidence {x:.1f}%, accuracy {y:.1f}% of {size_of:,} samples"
-                interval = _vertical(frame.x(x), frame.y(below), frame.y(above), f"{style} thin")
-                dot = Markup('<circle class="{} dot" cx="{}" cy="{}" r="3.5"/>').format(style, frame.x(x), frame.y(y))
-                kind = "" if size_of >= _SOLID else "pale"
-                parts.append(Markup('<g class="{}"><title>{}</title>{}{}</g>').format(kind, tip, interval, dot))
-        else:
-            xs, ys = lines[name]
-            parts.append(_line(frame, [*zip(xs, ys, strict=True)], style))
-            for x, y in zip(xs, ys, strict=True):
-                tip = f"{name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
-                dot = Markup('<circle class="tip" cx="{}" cy="{}" r="5"/>').format(frame.x(x), frame.y(y))
-                parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
-        y = 318 + 18 * number
-        parts += [
-            Markup('<path class="{}" d="M48 {}h24"/>').format(style, y - 4),
-            _text(78, y, wrapped_line(name), ""),
-        ]
+    frame = _LINES._replace(high=(100, most))
+    parts = []
+    for number, (name, (xs, ys)) in enumerate(lines.items()):
+        parts.append(_line(frame, [*zip(xs, ys, strict=True)], _line_style(number)))
+        for x, y in zip(xs, ys, strict=True):
+            tip = f"{name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
+            dot = Markup('<circle class="tip" cx="{}" cy="{}" r="5"/>').format(frame.x(x), frame.y(y))
+            parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
+        parts.append(_legend_entry(number, name))
     if point is not None:
         x, y, text = point
         title = Markup("<title>{}</title>").format(text)
@@ -192,11 +163,50 @@ def line_chart(
             Markup('<g><circle class="mark" cx="{}" cy="{}" r="4"/>{}</g>').format(frame.x(x), frame.y(y), title)
         )
         parts.append(_text(frame.x(x) - 6, frame.y(y) - 8, text, "end note"))
-    if not bins:  # the script moves it to the chosen threshold
-        parts.append(Markup('<circle class="mark moving" r="5" visibility="hidden"/>'))
-    parts += [_title(horizontal, frame, frame, size), _upright(vertical, frame)]
-    data = Markup(' data-most="{}"').format(most)
-    return _svg(size, label, parts, data)
+    # The script moves it to the chosen threshold.
+    parts.append(Markup('<circle class="mark moving" r="5" visibility="hidden"/>'))
+    return _framed(frame, parts, horizontal, vertical, label, len(lines))
+
+
+def reliability_lines(bins: Mapping[str, ReliabilityBins], horizontal: str, vertical: str, label: str) -> Markup:
+    """Draw the accuracy of several bins against their confidence, in percent, with a legend."""
+    frame = _LINES
+    parts = [_line(frame, [(0, 0), (100, 100)], "diagonal")]
+    for number, (name, side) in enumerate(bins.items()):
+        style, filled = _line_style(number), side.count > 0
+        count, confidence, accuracy = side.count[filled], 100 * side.confidence[filled], 100 * side.accuracy[filled]
+        solid = count >= _SOLID
+        parts.append(_line(frame, [*zip(confidence[solid], accuracy[solid], strict=True)], style))
+        low, high = (100 * end for end in wilson_interval(accuracy / 100, count))
+        for x, y, below, above, size in zip(confidence, accuracy, low, high, count, strict=True):
+            tip = f"{name}: confidence {x:.1f}%, accuracy {y:.1f}% of {size:,} samples"
+            interval = _vertical(frame.x(x), frame.y(below), frame.y(above), f"{style} thin")
+            dot = Markup('<circle class="{} dot" cx="{}" cy="{}" r="3.5"/>').format(style, frame.x(x), frame.y(y))
+            kind = "" if size >= _SOLID else "pale"
+            parts.append(Markup('<g class="{}"><title>{}</title>{}{}</g>').format(kind, tip, interval, dot))
+        parts.append(_legend_entry(number, name))
+    return _framed(frame, parts, horizontal, vertical, label, len(bins))
+
+
+def _line_style(number: int) -> str:
+    return f"line c{number % 7}"
+
+
+def _legend_entry(number: int, name: str) -> Markup:
+    y = 318 + 18 * number
+    return Markup('<path class="{}" d="M48 {}h24"/>').format(_line_style(number), y - 4) + _text(
+        78, y, wrapped_line(name), ""
+    )
+
+
+def _framed(
+    frame: Frame, parts: Sequence[Markup], horizontal: str, vertical: str, label: str, num_lines: int
+) -> Markup:
+    """Draw axes in percent around the parts of a chart with a legend of `num_lines`."""
+    size, most = (460, 312 + 18 * num_lines), frame.high[1]
+    axes = _axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)], False)
+    titles = [_title(horizontal, frame, frame, size), _upright(vertical, frame)]
+    return _svg(size, label, [axes, *parts, *titles], Markup(' data-most="{}"').format(most))
 
 
 def group_chart(groups: Groups) -> Markup:

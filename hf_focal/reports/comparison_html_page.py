@@ -11,7 +11,7 @@ from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
 from ..utils.data_names import DataName
 from ..validation import InputError
-from .charts import line_chart
+from .charts import reliability_lines
 from .examples import Examples
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import results_columns, results_notes
@@ -101,7 +101,7 @@ def _overlays(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
         caption = when.capitalize() if corrected else ""
         alt = f"Reliability of all runs {when if corrected else ''}".strip()
         if bins:
-            pictures.append(drawn(line_chart({}, *titles, alt, bins=bins), alt, caption))
+            pictures.append(drawn(reliability_lines(bins, *titles, alt), alt, caption))
     return pictures
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..metrics import ReliabilityBins
 from ..metrics.metric_table import METRICS
-from .charts import group_chart, line_chart, reliability_chart
+from .charts import group_chart, line_chart, reliability_chart, reliability_lines
 from .examples import Examples
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import Cell, label_columns
@@ -305,7 +305,7 @@ def _drift(run: RunResult) -> dict[str, Any] | None:
     name, now, earlier = run.drift.reference, run.data.measured_on or "now", run.drift.bins
     label = f"Reliability diagram of {name} and of {now}"
     bins = {f"before: {name}": earlier, f"now: {now}": run.pre_bins}
-    return drawn(line_chart({}, *axis_titles(run.link), label, bins=bins), label)
+    return drawn(reliability_lines(bins, *axis_titles(run.link), label), label)
 
 
 def axis_titles(link: str) -> tuple[str, str]:

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 
 from ..calibration import CalibrationFit, Correction, fold_correction
 from ..calibration.calibration_config import drop_calibration_entries
+from ..calibration.calibration_record import recorded_calibration
 from ..calibration.correction_methods import METHODS_OF_LINK
-from ..calibration.corrections import recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal

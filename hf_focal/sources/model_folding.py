@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..calibration import Correction, Temperature, apply_calibrated_generation
-from ..calibration.corrections import calibration_record, is_folded
+from ..calibration.calibration_record import calibration_record, is_folded
 from ..calibration.folding import RoundingWarning, fold
 from ..validation import InputError, one_line
 

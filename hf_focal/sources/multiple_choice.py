@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.corrections import calibration_record
+from ..calibration.calibration_record import calibration_record
 from ..choices.option_encoding import SCORES, EncodedQuestions, encode_choices
 from ..choices.option_scores import option_settings, option_temperature, score_encoded
 from ..reports import RunResult

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration import Correction
-from ..calibration.corrections import record_fold
+from ..calibration.calibration_record import record_fold
 from ..reports import RunResult
 from ..validation import InputError
 from .model import ModelSource
 from .model_names import public_name
-from .onnx import OnnxClassifier
+from .onnx_classifier import OnnxClassifier
 from .source import Samples
 
 

@@ -30,8 +30,8 @@ from transformers.trainer_utils import (
 
 from ..calibration import CalibrationFit, Temperature, TemperatureStream, fit_correction, fit_temperature
 from ..calibration.calibration_config import drop_calibration_entries
+from ..calibration.calibration_record import folded_temperature, is_folded, recorded_calibration
 from ..calibration.clusters import cluster_keys
-from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
@@ -48,7 +48,8 @@ from ..reports.output_folder import write_results
 from ..reports.verdicts import warnings_of
 from ..scores.correction_files import write_correction
 from ..scores.examples import find_examples
-from ..tasks.heads import Head, check_correction, check_model, head_of, label_names_of, task_of_model, without_adapter
+from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
+from ..tasks.model_checks import check_correction, check_model
 from ..tasks.shown_inputs import shown_inputs
 from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap

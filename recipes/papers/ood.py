@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForImageClassification, Trainer, T
 
 import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
-from hf_focal.calibration.corrections import folded_temperature
+from hf_focal.calibration.calibration_record import folded_temperature
 from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.sources.model_names import loss_of
 from hf_focal.tasks.column_selection import Column, select_columns

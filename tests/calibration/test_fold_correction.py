@@ -7,7 +7,7 @@ from test_folding import IMAGE, TINY, build, logits_of
 
 from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
-from hf_focal.calibration.corrections import folded_temperature
+from hf_focal.calibration.calibration_record import folded_temperature
 
 MODELS = {
     "BertForSequenceClassification": TINY,

@@ -13,7 +13,7 @@ import transformers
 from torch import nn
 
 from hf_focal.calibration import Correction, Temperature, fold_correction
-from hf_focal.calibration.corrections import folded_temperature
+from hf_focal.calibration.calibration_record import folded_temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
 IMAGE = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from hf_focal import build_loss, loss_func
-from hf_focal.tasks.heads import check_model
+from hf_focal.tasks.model_checks import check_model
 from hf_focal.trainer.loss_and_normalization import AuxiliaryLoss, LossFunction
 
 

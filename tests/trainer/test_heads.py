@@ -13,7 +13,8 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics
-from hf_focal.tasks.heads import Head, check_model, head_of
+from hf_focal.tasks.heads import Head, head_of
+from hf_focal.tasks.model_checks import check_model
 from hf_focal.trainer import FocalSeq2SeqTrainer, loss_func
 
 WORKS = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8")

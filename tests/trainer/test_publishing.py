@@ -32,7 +32,7 @@ from transformers import (
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, Temperature, calibrated_generation, fold_correction
 from hf_focal.calibration import CalibrationFit, Correction, apply_calibrated_generation
-from hf_focal.calibration.corrections import recorded_calibration
+from hf_focal.calibration.calibration_record import recorded_calibration
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import saved_model_folding

@@ -32,7 +32,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_focal import FocalTrainer
 from hf_focal.calibration.folding import is_masked_language_model
-from hf_focal.tasks import heads
+from hf_focal.tasks import heads, model_checks
 from hf_focal.tasks.input_errors import as_input_errors
 
 
@@ -92,7 +92,7 @@ def classes_of(pattern: str) -> list[str]:
 
 
 def test_classes_whose_labels_are_not_shifted_still_have_these_names():
-    names = classes_of(heads._UNSHIFTED)
+    names = classes_of(model_checks._UNSHIFTED)
     assert len(names) == 17 and {"MarianForCausalLM", "XLNetLMHeadModel", "WhisperForCausalLM"} <= {*names}
     assert all(hasattr(transformers, name) for name in heads._TO_TEXT)
 
@@ -106,7 +106,7 @@ ENDINGS = (
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_heads_without_a_softmax_still_have_these_names(ending):
-    assert any(name.endswith(f"For{ending}") for name in classes_of(heads._WITHOUT_SOFTMAX))
+    assert any(name.endswith(f"For{ending}") for name in classes_of(model_checks._WITHOUT_SOFTMAX))
 
 
 @pytest.mark.parametrize(
