@@ -91,7 +91,7 @@ def test_ctrl_c_leaves_no_new_folder(table, tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(table, tmp_path, monkeypatch):
     monkeypatch.setattr(output_folder.os, "access", lambda path, mode: Path(path) != tmp_path)  # tests may run as root
-    monkeypatch.setattr(evaluate_calibrate, "read_samples", None)
+    monkeypatch.setattr(evaluate_calibrate, "samples_of_evaluation", None)
     with pytest.raises(
         InputError, match=r"save_scores must be in a folder that can be written to, got '.*s\.parquet'"
     ):
