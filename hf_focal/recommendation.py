@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .errors import InputError
 from .utils.constants import FEWEST_RECOMMENDED, WEBSITE
 
-FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: its ten folds need one each
+FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: two for each of its five folds
 LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
 RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 
@@ -29,8 +29,9 @@ class Recommendation:
 def default_correction(has_choice: bool, held_out_samples: int) -> str:
     """Return the correction of `calibrate_model` if none is given.
 
-    It is "auto" for a model that more than a temperature can correct: it harms more rarely than a temperature
-    (docs/results/text_corrections.md), and leaves the logits alone where few samples do not show that it helps.
+    It is "auto" for a model that more than a temperature can correct: with a softmax, it harms more rarely than a
+    temperature (docs/results/text_corrections.md), and with sigmoids, no temperature corrects a wrong share of ones
+    (docs/results/yes_or_no.md). It leaves the logits alone where few samples do not show that it helps.
     """
     return "auto" if has_choice and held_out_samples >= FEWEST_FOR_AUTO else "temperature"
 

@@ -1,7 +1,6 @@
 """What thresholds must reach, or make best, as the arguments of `evaluate` and `calibrate` say it."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +9,12 @@ from ..validation import check_fraction
 from .thresholds import (
     DEFAULT_CONFIDENCE,
     GUARANTEED,
-    TARGETS,
     Thresholds,
     ThresholdSamples,
     check_cost,
     check_guarantee,
     search_thresholds,
 )
-
-
-def threshold_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a function's local variables that `ThresholdGoal.checked` takes, to check or to pass on."""
-    return {name: values[name] for name in (*TARGETS, "confidence", "simultaneous") if name in values}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ docs/research/thresholds.md simulates all of this.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which imports its parts on first use
@@ -34,6 +34,23 @@ _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 _PRIOR_ERRORS = 2
 _POWER = 0.9  # how often as many more samples as a reason names shall be enough
 _STEP, _MOST_STEPS = 1.05, 94  # a reason names at most about 100 times as many samples; more would be a guess
+
+
+class SearchResult(NamedTuple):
+    """What the search for the threshold of one label found.
+
+    Attributes:
+        log_odds: the threshold, or None if none reaches the goal.
+        reason: why there is none, or "".
+        provable_precision: without a threshold of the precision that was asked for, the one that the samples can show,
+            a fraction; None if that is below ½.
+        no_costs_least: whether there is no threshold because a no to each sample costs least.
+    """
+
+    log_odds: float | None
+    reason: str = ""
+    provable_precision: float | None = None
+    no_costs_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,19 +159,23 @@ class Candidates:
 
 def threshold_for_precision(
     scores: np.ndarray, hits: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
-) -> tuple[float | None, str]:
-    """Return the lowest threshold whose precision is shown to be at least `goal`, or None and the reason."""
+) -> SearchResult:
+    """Return the lowest threshold whose precision is shown to be at least `goal`."""
     candidates = Candidates.from_scores(scores, hits, clusters)
     index = candidates.lowest(goal, risk)
     if index is not None:
-        return float(candidates.scores[index]), ""
+        return SearchResult(float(candidates.scores[index]))
     if not len(scores):
-        return None, f"needs at least {_least_samples(0, goal, risk):,} more {unit}"
+        return SearchResult(None, f"needs at least {_least_samples(0, goal, risk):,} more {unit}")
     order = np.argsort(-scores, kind="stable")
     design_effect = candidates.counts[-1] / candidates.effective_sizes(risk)[-1]
     error_shares = error_draws(scores[order], hits[order], candidates.counts, float(design_effect))
     present = int(hits.sum()) if unit == "positives" else len(hits)
-    return None, _reason_without_threshold(candidates, error_shares, goal, risk, present, unit)
+    reason = _reason_without_threshold(candidates, error_shares, goal, risk, present, unit)
+    provable = _provable_precision(candidates, risk)
+    if provable is not None:
+        reason += f"; a precision of {100 * provable:g}% can be shown"
+    return SearchResult(None, reason, provable)
 
 
 def _reason_without_threshold(
@@ -168,33 +189,32 @@ def _reason_without_threshold(
             is_enough = candidates.power(goal, risk, _STEP**middle, error_shares) >= _POWER
             few, many = (few, middle) if is_enough else (middle, many)
         more = max(math.ceil(present * (_STEP**many - 1)), 1)
-        return f"needs about {more:,} more {unit} (enough 9 times in 10){_provable_precision(candidates, risk)}"
+        return f"needs about {more:,} more {unit} (enough 9 times in 10)"
     least, wrong = _least_samples(0, goal, risk), candidates.errors / candidates.counts
     most = candidates.sizes[-1]
     if most < least:
         more = max(math.ceil(present * (least / most - 1)), 1)
-        return f"needs at least {more:,} more {unit}{_provable_precision(candidates, risk)}"
+        return f"needs at least {more:,} more {unit}"
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
     place = "below the goal" if right < goal - 1e-9 else "too close to the goal to promise it"
-    provable = _provable_precision(candidates, risk)
-    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}{provable}"
+    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}"
 
 
-def _provable_precision(candidates: Candidates, risk: float) -> str:
-    """Say which precision can be shown; "" if that is below ½."""
+def _provable_precision(candidates: Candidates, risk: float) -> float | None:
+    """Return the precision that can be shown, rounded down to 0.001; None if that is below ½."""
     low, high = 0.5, 1.0
     if candidates.lowest(low, risk) is None:
-        return ""
+        return None
     while high - low > 1e-3:
         middle = (low + high) / 2
         low, high = (low, middle) if candidates.lowest(middle, risk) is None else (middle, high)
-    return f"; a precision of {math.floor(1000 * low) / 10:g}% can be shown"
+    return math.floor(1000 * low) / 1000
 
 
 def threshold_for_recall(
     positive: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
-) -> tuple[float | None, str]:
+) -> SearchResult:
     """Return the highest threshold that at least a share of `goal` of the scores `positive` is shown to reach.
 
     The search ends at one of these scores.
@@ -216,10 +236,10 @@ def threshold_for_recall(
     p_values = _binomial_tail(missed / max(size, 1) * effective, effective, 1 - goal)
     num_rejected = int(np.append(p_values <= risk, False).argmin())
     if num_rejected:
-        return float(positive[num_rejected - 1]), ""
+        return SearchResult(float(positive[num_rejected - 1]))
     factor = _least_samples(0, goal, risk) / max(np.max(effective, initial=0.0), 1e-9)
     more = _least_samples(0, goal, risk) if not size else math.ceil(size * (factor - 1) - 1e-6)
-    return None, f"needs about {max(more, 1):,} more {unit}"
+    return SearchResult(None, f"needs about {max(more, 1):,} more {unit}")
 
 
 def _binomial_tail(errors: Any, size: Any, share: Any) -> np.ndarray:
@@ -291,12 +311,12 @@ def _effective_size(counts: Any, design_effects: Any, num_clusters: Any, risk: f
     return counts / design_effects * (sample_quantile / scipy.special.stdtrit(freedom, 1 - risk)) ** 2
 
 
-def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, float] | None) -> tuple[float | None, str]:
+def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, float] | None) -> SearchResult:
     """Return the threshold with the smallest cost or, without costs, with the largest F1."""
     order = np.argsort(-scores, kind="stable")
     scores, hits, ones = scores[order], hits[order], int(hits.sum())
     if not ones:
-        return None, "needs positives"
+        return SearchResult(None, "needs positives")
     num_hits, count = np.cumsum(hits), np.arange(1, len(scores) + 1)
     last = np.append(scores[:-1] != scores[1:], True)  # a threshold cannot split ties
     if cost is None:
@@ -305,5 +325,5 @@ def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, floa
         false_positive, false_negative = (part / max(cost) for part in cost)  # sums of huge costs overflow
         value = -(false_positive * (count - num_hits) + false_negative * (ones - num_hits))
         if value[last].max() < -false_negative * ones:
-            return None, "no to each sample costs least"
-    return float(scores[np.where(last, value, -np.inf).argmax()]), ""
+            return SearchResult(None, "no to each sample costs least", no_costs_least=True)
+    return SearchResult(float(scores[np.where(last, value, -np.inf).argmax()]))

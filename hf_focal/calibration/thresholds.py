@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..validation import Array, InputError, as_scores, check_fraction, check_scores, check_sigmoid_scores
 from .clusters import cluster_keys
-from .threshold_search import best_threshold, threshold_for_precision, threshold_for_recall
+from .threshold_search import SearchResult, best_threshold, threshold_for_precision, threshold_for_recall
 
 TARGETS = ("precision", "recall", "coverage", "f1", "cost")
 GUARANTEED = TARGETS[:3]
@@ -47,6 +47,9 @@ class Thresholds:
         num_clusters: the number of clusters in which the samples come, whose draws the guarantee is over; None if each
             sample is a draw of its own.
         cost: for the target "cost", the costs of a false positive and of a false negative.
+        provable_precisions: for labels without a threshold of the precision, the one that the calibration data can
+            show, or None.
+        no_costs_least: which labels have no threshold because a no to each sample costs least.
     """
 
     target: str
@@ -62,6 +65,8 @@ class Thresholds:
     simultaneous: bool = False
     num_clusters: int | None = None
     cost: tuple[float, float] | None = None
+    provable_precisions: tuple[float | None, ...] = ()
+    no_costs_least: tuple[bool, ...] = ()
 
     def __str__(self) -> str:
         lines = []
@@ -275,22 +280,13 @@ def search_thresholds(
 ) -> Thresholds:
     """Choose thresholds as `fit_thresholds` does."""
     risk = (1 - confidence) / (len(samples.scores) if simultaneous else 1)
-    log_odds, reasons = [], []
-    no_clusters: Sequence[Any] = [None] * len(samples.scores)
-    clusters = no_clusters if samples.clusters is None else samples.clusters
     unit = "samples" if link == "softmax" else "positives"
-    for label_scores, hit, cluster in zip(samples.scores, samples.hits, clusters, strict=True):
-        if target == "precision":
-            value, reason = threshold_for_precision(label_scores, hit, cluster, goal, risk, unit)
-        elif target in ("recall", "coverage"):
-            positive = hit if target == "recall" else np.ones_like(hit)
-            value, reason = threshold_for_recall(
-                label_scores[positive], None if cluster is None else cluster[positive], goal, risk, unit
-            )
-        else:
-            value, reason = best_threshold(label_scores, hit, cost)
-        log_odds.append(value)
-        reasons.append(reason)
+    clusters: Sequence[Any] = [None] * len(samples.scores) if samples.clusters is None else samples.clusters
+    found = [
+        _search_label(*label, target, goal, risk, cost, unit)
+        for label in zip(samples.scores, samples.hits, clusters, strict=True)
+    ]
+    log_odds, reasons, provable_precisions, no_costs_least = zip(*found, strict=True)
     measured = [
         _precision_and_recall(label_scores >= bound, hit, link)
         for label_scores, hit, bound in zip(samples.scores, samples.hits, _bounds(log_odds), strict=True)
@@ -302,15 +298,36 @@ def search_thresholds(
         confidence if guaranteed else math.nan,
         link,
         tuple(None if value is None else _probability(value) for value in log_odds),
-        tuple(log_odds),
-        tuple(reasons),
+        log_odds,
+        reasons,
         tuple(pair[0] for pair in measured),
         tuple(pair[1] for pair in measured),
         tuple(len(label_scores) for label_scores in samples.scores),
         simultaneous,
         None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
         None if cost is None else (float(cost[0]), float(cost[1])),
+        provable_precisions,
+        no_costs_least,
     )
+
+
+def _search_label(
+    scores: np.ndarray,
+    hits: np.ndarray,
+    clusters: np.ndarray | None,
+    target: str,
+    goal: float,
+    risk: float,
+    cost: tuple[float, float] | None,
+    unit: str,
+) -> SearchResult:
+    if target == "precision":
+        return threshold_for_precision(scores, hits, clusters, goal, risk, unit)
+    if target in ("f1", "cost"):
+        return best_threshold(scores, hits, cost)
+    positive = hits if target == "recall" else np.ones_like(hits)
+    positive_clusters = None if clusters is None else clusters[positive]
+    return threshold_for_recall(scores[positive], positive_clusters, goal, risk, unit)
 
 
 def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Sequence[str], kind: str) -> list[str]:
@@ -336,7 +353,7 @@ def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Seque
         elif not yes:
             ends["none"].append(name)
             advice = _ADVICE_OF_NONE.get(thresholds.target, "check the costs, and that these data are like those")
-            said = f"none of {kind}, {positives}: {_ADVICE_OF_NONE.get(thresholds.target, advice)}"
+            said = f"none of {kind}, {positives}: {advice}"
         else:
             continue
         notes.append(f"the threshold of {name!r} says yes to {said}")
@@ -419,6 +436,7 @@ def threshold_details(
     names = names if len(names) == len(thresholds.values) else ["confidence"]
     columns = {"name": names, "value": thresholds.values, "reason": thresholds.reasons}
     columns |= {"precision": precision.tolist(), "recall": recall.tolist(), "num_samples": thresholds.num_samples}
+    columns |= {"provable_precision": thresholds.provable_precisions, "no_costs_least": thresholds.no_costs_least}
     if thresholds.cost is not None:
         costs = [
             _mean_costs(scores >= bound, hits, thresholds.cost)

@@ -64,7 +64,7 @@ class ReliabilityBins:
 
     def means(self) -> tuple[float, float]:
         """Return the mean confidence and the accuracy of all samples, NaN without samples."""
-        total = self.count.sum() or np.nan
+        total = float(self.count.sum()) or np.nan
         confidence, accuracy = (float(np.nansum(self.count * side)) for side in (self.confidence, self.accuracy))
         return confidence / total, accuracy / total
 

@@ -1,6 +1,5 @@
 """Self-contained HTML page that compares the reports of several runs."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +8,7 @@ from typing import Any
 
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
+from ..utils.data_names import DataName
 from ..validation import InputError
 from .charts import line_chart
 from .examples import Examples
@@ -165,8 +165,10 @@ def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
 
 
 def _data_name(name: str | None) -> str:
-    """Return the name of data, or "", without the leading word "dataset" or "test_dataset"."""
-    return re.sub("^(test_)?dataset ", "", name or "")
+    """Return the name of data, or "", without the argument "dataset" or "test_dataset" of a file."""
+    data = DataName.parse(name or "")
+    is_file = data is not None and data.split is None and data.argument in ("dataset", "test_dataset")
+    return repr(data.name) if data is not None and is_file else name or ""
 
 
 def _test_set(run: RunResult) -> str:

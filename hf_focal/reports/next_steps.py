@@ -12,6 +12,7 @@ from typing import Any
 from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..tasks.file_formats import is_file
 from ..utils.constants import FEWEST_RECOMMENDED
+from ..utils.data_names import DataName
 from .run_results import RunResult
 from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
 
@@ -21,8 +22,6 @@ _OF_EVALUATE = (
     *("output", "save_scores"),
 )
 _CLASSIFIERS = ("text-classification", "image-classification", "audio-classification", "label-words")
-# What a threshold's reason says of the precision that the data can show.
-_PROVABLE = re.compile(r"a precision of ([\d.]+)% can be shown")
 _COST_HINT = "`--cost 1,5` in its place, if a miss costs five times as much as a false alarm"
 _NUMBERS = ("cost", "new_prior")  # arguments that are numbers with commas between them
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
@@ -121,12 +120,12 @@ def _steps_without_threshold(result: RunResult, rerun: dict[str, Any]) -> list[s
     """Return what to do if no label got a threshold; [] if one did, or if none was asked for."""
     if result.thresholds is None or not result.thresholds.is_empty:
         return []
-    reasons = [label.reason or "" for label in result.thresholds.labels]
-    shown = [float(found[1]) for reason in reasons if (found := _PROVABLE.search(reason))]
-    if shown:
-        lower = command("calibrate", rerun | {"precision": math.floor(max(shown)) / 100})
+    labels = result.thresholds.labels
+    if provable := [label.provable_precision for label in labels if label.provable_precision is not None]:
+        percent = math.floor(round(100 * max(provable), 1))  # 100 * 0.57 is 56.99...
+        lower = command("calibrate", rerun | {"precision": percent / 100})
         return [f"no threshold reaches the goal; ask for a precision that these data can show: `{lower}`"]
-    if any("cost" in reason for reason in reasons):
+    if any(label.no_costs_least for label in labels):
         return ["at these costs, no threshold is better than always no: check the costs"]
     return ["no threshold reaches the goal: choose it on more labeled data, or ask for less"]
 
@@ -293,6 +292,5 @@ def _recorded(result: RunResult) -> dict[str, Any]:
 
 def _data(source: str) -> tuple[str, str | None]:
     """Return the name and the split in a result's description of data, such as "split 'test' of dataset 'name'"."""
-    if match := re.fullmatch(r"(?:split '(.*?)' of )?\w+ '(.*)'", source, flags=re.DOTALL):
-        return match[2], match[1]
-    return source, None
+    data = DataName.parse(source)
+    return (source, None) if data is None else (data.name, data.split)

@@ -323,7 +323,8 @@ class LabelThreshold:
     """The threshold `value` of a label, None for a `reason`; precision and recall (or coverage) on the test data.
 
     For thresholds of the least cost, also the mean `cost` of a test sample, and what it would be if the answer were
-    always yes, or always no.
+    always yes, or always no. Without a threshold, `provable_precision` is the precision that the data can show, and
+    `no_costs_least` says that a no to each sample costs least.
     """
 
     name: str
@@ -335,6 +336,8 @@ class LabelThreshold:
     cost: float | None = None
     cost_of_yes: float | None = None
     cost_of_no: float | None = None
+    provable_precision: Share | None = None
+    no_costs_least: bool | None = None
 
 
 @dataclass(frozen=True)

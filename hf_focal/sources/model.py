@@ -38,6 +38,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
+from ..utils.data_names import DataName
 from ..validation import InputError
 from .model_folding import check_foldable, earlier_correction, keep_in_config, rounding_notes, save_whole
 from .model_loading import load_config, load_model, match_padding
@@ -186,8 +187,7 @@ class ModelSource(Source):
         argument, name = data.argument, str(data.value)
         with as_input_errors():
             path, config, part = dataset_location(argument, name, data.split, data.default_split)
-        source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
-        source = f"split {part!r} of {source}" if part else source
+        source = str(DataName(argument, ":".join(filter(None, (public_name(path), config))), part or None))
         with self.args.main_process_first(desc="loading the data"):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
@@ -255,7 +255,7 @@ class ModelSource(Source):
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
     def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
-        has_choice = self.takes_affine and self.link == "softmax" and objective == "nll" and not per_label
+        has_choice = self.task.takes_affine and objective == "nll" and not per_label
         return default_correction(has_choice, len(scores))
 
     def check_saving(self, new_prior: Any) -> None:

@@ -27,7 +27,7 @@ class Data(NamedTuple):
 
     Attributes:
         argument: the name of the user's argument in errors.
-        value: a file, the name of a dataset, or whatever the source takes.
+        value: a file, the name of a dataset, or whatever the source takes; None if the user gave none.
         split, default_split: of a dataset.
         groups, clusters: whether the column of groups, or of clusters, is needed.
     """
@@ -38,6 +38,10 @@ class Data(NamedTuple):
     default_split: str = "test"
     groups: bool = True
     clusters: bool = True
+
+    @property
+    def is_given(self) -> bool:
+        return self.value is not None
 
     @classmethod
     def named(cls, argument: str, value: Any, default_split: str = "test") -> "Data":

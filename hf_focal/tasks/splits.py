@@ -11,6 +11,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from transformers import PreTrainedConfig
 
 from ..utils.constants import MULTI_LABEL
+from ..utils.data_names import DataName
 from ..validation import InputError
 from .column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns, some_of
 from .dataset_loading import load_file, load_id_or_folder
@@ -171,7 +172,7 @@ def _read(
     if validation := [name for name in _VALIDATION_NAMES if name in dataset and name != test_split]:
         names["validation"] = validation[0]
     raw = {split: dataset[name] for split, name in names.items()}
-    return raw, {split: f"split {name!r} of dataset_name {dataset_name!r}" for split, name in names.items()}
+    return raw, {split: str(DataName("dataset_name", dataset_name, name)) for split, name in names.items()}
 
 
 def _labeled(

@@ -583,7 +583,7 @@ class FocalTrainer(Trainer):
             dataset: see `held_out_dataset`. The logits are kept in memory.
             method: "none", "temperature", "auto", or, with one softmax, "bias", "vector" or "matrix", or, with
                 sigmoids, "platt"; see `hf_focal.fit_correction`. By default, that of `calibrate_model`: "auto" with
-                one softmax and at least 10 rows of `dataset`; otherwise "temperature".
+                at least 10 rows of `dataset`; "temperature" with fewer, or with `per_label`.
             per_label: fit values for each label; only with sigmoids.
             clusters: a value for each row of `dataset`, such as its text; rows with equal ones may depend on each
                 other (see `hf_focal.fit_correction`). Tokens of one row always may.
@@ -604,7 +604,7 @@ class FocalTrainer(Trainer):
         require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options |= {"bias": has_bias(self.model, self._example), "clusters": clusters}
-        method = method or self._default_method(int(rows[-1]) + 1)
+        method = method or self._default_method(int(rows[-1]) + 1, per_label)
         self.fit = fit = replace(fit_correction(logits, labels, method, **options), dataset=dataset)
         return fit
 
@@ -650,16 +650,17 @@ class FocalTrainer(Trainer):
     def _fit_default(self, method: str | None, per_label: bool | None) -> None:
         """Fit a correction to the held-out data, as `finish` does."""
         held_out = self.held_out_dataset()
+        method = method or self._default_method(len(held_out), bool(per_label))
         per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
-        method = method or self._default_method(len(held_out))
         if method == "temperature":
             self.fit_temperature(held_out, per_label=per_label)
         else:
             self.fit_correction(held_out, method, per_label)
 
-    def _default_method(self, num_samples: int) -> str:
+    def _default_method(self, num_samples: int, per_label: bool) -> str:
         """Return the method of `fit_correction` for this number of held-out samples."""
-        return default_correction(self.head is Head.CLASSES and not self._is_multiple_choice, num_samples)
+        has_choice = self.head in (Head.CLASSES, Head.LABELS) and not self._is_multiple_choice and not per_label
+        return default_correction(has_choice, num_samples)
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.

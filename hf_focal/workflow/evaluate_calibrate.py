@@ -12,7 +12,7 @@ from ..calibration import CalibrationFit, Correction
 from ..calibration.correction_methods import METHODS
 from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
-from ..calibration.threshold_goal import ThresholdGoal, threshold_arguments
+from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds
 from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
@@ -27,14 +27,7 @@ from ..sources.source import Data, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
-from .samples import (
-    check_new_scores,
-    labeled_shares,
-    overlap_notes,
-    read_samples,
-    samples_of_fit,
-    write_rows_or_shards,
-)
+from .samples import check_new_scores, labeled_shares, samples_of_evaluation, samples_of_fit, write_rows_or_shards
 
 
 def evaluate(
@@ -88,61 +81,70 @@ def evaluate(
         >>> round(result.pre["accuracy"], 2), result.pre["ece"] > 0.05
         (0.81, True)
     """
-    goal = ThresholdGoal.checked(**threshold_arguments(locals()))
+    goal = ThresholdGoal.checked(
+        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+    )
+    reference = Data.named("reference", reference)
+    threshold_data = Data.named("threshold_data", threshold_data, "validation")
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
         check_new_scores(save_scores, opened)
-        measured_on = read_samples(opened, data, goal)
-        measured = measured_on.scores
-        notes: list[str] = []
-        if goal is not None:
-            source_data = Data.named("threshold_data", threshold_data, "validation")._replace(groups=False)
-            chosen_on = read_samples(opened, source_data)
-            notes += overlap_notes(measured_on, chosen_on, "threshold", "test")
+        measured_on, chosen_on, notes = samples_of_evaluation(opened, data, threshold_data, goal)
         if save_scores is not None:
-            write_rows_or_shards(save_scores, measured, opened)
+            write_rows_or_shards(save_scores, measured_on.scores, opened)
         shows_examples = output is not None and not no_examples and _can_show_examples(opened, measured_on)
-
-        sections: dict[str, Any] = {"subsets": group_section(measured, num_bins)}
-        earlier = None
-        if reference is not None:
-            earlier, sections["drift"] = compared_with(reference, opened, measured, num_bins)
-        before, _ = measured.measure(num_bins)
-        if goal is not None:
-            samples, names = chosen_on.scores.threshold_samples(), names_of(measured)
-            metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
-            thresholds, sections["thresholds"], threshold_notes = choose_thresholds(
-                goal, samples, chosen_on, names, metrics
-            )
-            notes += [*chosen_on.scores.notes, *threshold_notes]
-
-        notes = [*measured.notes, *opened.notes(None, {}), *notes]
-        result = run_result(opened, measured, None, before, None, notes, **sections)
+        result, earlier = _measure(opened, measured_on, chosen_on, reference, goal, num_bins, notes)
         if on_result is not None:
             on_result(result)
         if output is not None and opened.is_main:
             examples = _examples(opened, measured_on) if shows_examples else None
             write_results(output, result, earlier, arguments, examples, pictures=False)
-        if goal is not None and measured.link == "softmax":
-            _check_reached(goal, thresholds, chosen_on, result)
+        _check_reached(goal, result)
     return result
 
 
-def _check_threshold_data(goal: ThresholdGoal | None, threshold_data: Any) -> None:
+def _check_threshold_data(goal: ThresholdGoal | None, data: Data) -> None:
     """Raise `InputError` for a goal without data to choose thresholds on, and for such data without a goal."""
-    data = Data.named("threshold_data", threshold_data)
-    if goal is not None and data.value is None:
+    if goal is not None and not data.is_given:
         raise InputError(data.argument, f"must be given with {goal.target}, got None")
-    if goal is None and data.value is not None:
+    if goal is None and data.is_given:
         raise InputError(data.argument, "needs precision, recall, coverage, f1, or cost, got none of them")
 
 
-def _check_reached(goal: ThresholdGoal, thresholds: Thresholds, chosen_on: Samples, result: RunResult) -> None:
+def _measure(
+    source: Source,
+    measured_on: Samples,
+    chosen_on: Samples,
+    reference: Data,
+    goal: ThresholdGoal | None,
+    num_bins: int,
+    notes: list[str],
+) -> tuple[RunResult, RunResult | None]:
+    """Measure samples, and choose thresholds on `chosen_on`. Return the result, and that of earlier data, if given."""
+    measured = measured_on.scores
+    sections: dict[str, Any] = {"subsets": group_section(measured, num_bins)}
+    earlier = None
+    if reference.is_given:
+        earlier, sections["drift"] = compared_with(reference, source, measured, num_bins)
+    before, _ = measured.measure(num_bins)
+    if goal is not None:
+        samples, names = chosen_on.scores.threshold_samples(), names_of(measured)
+        metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
+        _, sections["thresholds"], threshold_notes = choose_thresholds(goal, samples, chosen_on, names, metrics)
+        notes = [*notes, *chosen_on.scores.notes, *threshold_notes]
+    notes = [*measured.notes, *source.notes(None, {}), *notes]
+    return run_result(source, measured, None, before, None, notes, **sections), earlier
+
+
+def _check_reached(goal: ThresholdGoal | None, result: RunResult) -> None:
     """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
-    if thresholds.values[0] is None:
-        shows = f"must be one that {chosen_on.scores.source} shows with {100 * goal.confidence:g}% confidence"
-        raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {thresholds.reasons[0]}", result)
+    thresholds = result.thresholds
+    if goal is None or thresholds is None or result.link == "sigmoid" or not thresholds.is_empty:
+        return
+    shows = f"must be one that {thresholds.chosen_on} shows with {100 * goal.confidence:g}% confidence"
+    reason = thresholds.labels[0].reason
+    raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {reason}", result)
 
 
 def calibrate(
@@ -198,7 +200,7 @@ def calibrate(
         >>> result.post["ece"] < result.pre["ece"]
         True
     """
-    goal = ThresholdGoal.checked(**threshold_arguments(locals()))
+    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost)
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
@@ -209,7 +211,7 @@ def calibrate(
         opened, data = open_source(source, data, scores, num_bins, options)
         check_new_scores(save_scores, opened)
         opened.check_fit(method, per_label, goal, new_prior)
-        fitted_on, measured_on, notes = samples_of_fit(opened, data, test, goal)
+        fitted_on, measured_on, notes = samples_of_fit(opened, data, Data.named("test", test), goal)
         method = method or opened.default_method(fitted_on.scores, objective, per_label)
         train_prior = None if new_prior is None else labeled_shares(opened, fitted_on, new_prior)
         if saves:
@@ -221,7 +223,7 @@ def calibrate(
         fit_options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
         fit, prior = _fit(opened, fitted_on.scores, method, goal, train_prior, new_prior, fit_options)
         shows_examples = saves and not no_examples and _can_show_examples(opened, measured_on)
-        result, config_entries = _measure(opened, fitted_on, measured_on, fit, prior, goal, num_bins, notes)
+        result, config_entries = _measure_fit(opened, fitted_on, measured_on, fit, prior, goal, num_bins, notes)
         saves_here = saves and opened.is_main
         try:
             if saves_here:
@@ -278,7 +280,7 @@ def _fit(
     return fit, PriorSection(**shift)
 
 
-def _measure(
+def _measure_fit(
     source: Source,
     fitted_on: Samples,
     measured_on: Samples,
@@ -293,22 +295,30 @@ def _measure(
     Return the result, and the entries of the config that hold for the corrected probabilities.
     """
     fitted, measured = fitted_on.scores, measured_on.scores
-    before, after = measured.measure(num_bins, fit.correction)
+    metrics = measured.measure(num_bins, fit.correction)
     sections: dict[str, Any] = {"subsets": group_section(measured, num_bins, fit.correction), "prior": prior}
     sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
     notes = notes + (fit.notes(fitted.score_names) if fit.is_cross_fitted else [])
-    config_entries: dict[str, Any] = {}
-    if prior is not None:
-        config_entries["prior_shift"] = {"train_prior": prior.train_prior, "new_prior": prior.new_prior}
+    thresholds = None
     if goal is not None:
         on_test = None
         if measured_on is not fitted_on:
-            on_test = metrics_with_samples(measured, (before, after), num_bins, fit.correction)
+            on_test = metrics_with_samples(measured, metrics, num_bins, fit.correction)
         thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted_on, on_test)
-        config_entries["thresholds"] = thresholds.record(names_of(fitted))
         notes += threshold_notes
+    config_entries = _config_entries(prior, thresholds, names_of(fitted))
     notes = [*fitted.notes, *measured.notes, *notes, *source.notes(fit, config_entries)]
-    return run_result(source, measured, fit.temperature, before, after, notes, **sections), config_entries
+    return run_result(source, measured, fit.temperature, *metrics, notes, **sections), config_entries
+
+
+def _config_entries(prior: PriorSection | None, thresholds: Thresholds | None, names: list[str]) -> dict[str, Any]:
+    """Return the entries of the config that hold for the corrected probabilities."""
+    entries: dict[str, Any] = {}
+    if prior is not None:
+        entries["prior_shift"] = {"train_prior": prior.train_prior, "new_prior": prior.new_prior}
+    if thresholds is not None:
+        entries["thresholds"] = thresholds.record(names)
+    return entries
 
 
 def _thresholds_of_fit(

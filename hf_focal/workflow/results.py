@@ -25,9 +25,9 @@ def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None
     return SubsetSection(groups=Groups(**group_metrics(scores.collected(), num_bins, correction)))
 
 
-def compared_with(reference: Any, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:
+def compared_with(reference: Data, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:
     """Return the result of earlier data, and how the calibration has changed since."""
-    earlier = source.read(Data.named("reference", reference)._replace(groups=False, clusters=False))
+    earlier = source.read(reference._replace(groups=False, clusters=False))
     changes = drift(scores.collected(), earlier.collected())
     result = run_result(source, earlier, None, earlier.measure(num_bins)[0], None, earlier.notes)
     return result, DriftSection(**changes, bins=result.pre_bins)

@@ -21,18 +21,32 @@ def read_samples(source: Source, data: Data, goal: ThresholdGoal | None = None) 
     return samples
 
 
+def samples_of_evaluation(
+    source: Source, data: Data, threshold_data: Data, goal: ThresholdGoal | None
+) -> tuple[Samples, Samples, list[str]]:
+    """Return the samples to measure, those to choose thresholds on, and notes on what both have in common.
+
+    They are the same ones without a goal.
+    """
+    measured_on = read_samples(source, data, goal)
+    if goal is None:
+        return measured_on, measured_on, []
+    chosen_on = read_samples(source, threshold_data._replace(groups=False))
+    return measured_on, chosen_on, overlap_notes(measured_on, chosen_on, "threshold", "test")
+
+
 def samples_of_fit(
-    source: Source, data: Data, test: Any, goal: ThresholdGoal | None
+    source: Source, data: Data, test: Data, goal: ThresholdGoal | None
 ) -> tuple[Samples, Samples, list[str]]:
     """Return the samples to fit a correction to, those to measure it on, and notes on what both have in common.
 
     They are the same ones without `test`. Groups are measured, not fitted.
     """
-    fitted_on = read_samples(source, data._replace(groups=test is None))
+    fitted_on = read_samples(source, data._replace(groups=not test.is_given))
     check_has_classes(data.argument, fitted_on.scores)
     measured_on, notes = fitted_on, []
-    if test is not None:
-        measured_on = read_samples(source, Data.named("test", test)._replace(clusters=False))
+    if test.is_given:
+        measured_on = read_samples(source, test._replace(clusters=False))
         notes = overlap_notes(fitted_on, measured_on, "test", "calibration")
     _check_goal(source, fitted_on, goal)
     return fitted_on, measured_on, notes

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..calibration.threshold_goal import threshold_arguments
 from ..reports import RunResult
 from ..reports.output_folder import arguments_of
 from ..sources.source import Data
@@ -59,12 +58,18 @@ def evaluate_scores(
     return evaluate(
         scores=scores,
         reference=reference,
+        precision=precision,
+        coverage=coverage,
+        recall=recall,
+        f1=f1,
+        cost=cost,
+        confidence=confidence,
+        simultaneous=simultaneous,
         threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
         on_result=on_result,
         arguments=arguments,
-        **threshold_arguments(locals()),
         **columns,
     )
 
@@ -115,14 +120,19 @@ def calibrate_scores(
     arguments = arguments_of(calibrate_scores, locals())
     return calibrate(
         scores=scores,
-        test=None if test_scores is None else Data("test_scores", test_scores),
+        test=Data("test_scores", test_scores),
         method=method,
         per_label=per_label,
+        precision=precision,
+        recall=recall,
+        f1=f1,
+        cost=cost,
+        confidence=confidence,
+        simultaneous=simultaneous,
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
         on_result=on_result,
         arguments=arguments,
-        **threshold_arguments(locals()),
         **columns,
     )

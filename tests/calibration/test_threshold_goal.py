@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hf_focal import InputError, fit_thresholds
-from hf_focal.calibration.threshold_goal import ThresholdGoal, threshold_arguments
+from hf_focal.calibration.threshold_goal import ThresholdGoal
 from hf_focal.calibration.thresholds import threshold_samples
 
 
@@ -13,15 +13,6 @@ def test_the_target_that_is_given():
     assert goal == ThresholdGoal("recall", 0.8, 0.9, True)
     assert ThresholdGoal.checked(0.95, False, precision=None, recall=None, f1=False, cost=None) is None
     assert ThresholdGoal.checked(0.95, False, recall=None, f1=True, cost=None) == ThresholdGoal("f1", True)
-
-
-def test_the_arguments_of_a_goal_among_those_of_a_function():
-    def calibrated(data, precision=None, cost=None, confidence=0.9, simultaneous=False):
-        return threshold_arguments(locals())
-
-    arguments = calibrated("a.csv", precision=0.8)
-    assert arguments == {"precision": 0.8, "cost": None, "confidence": 0.9, "simultaneous": False}
-    assert ThresholdGoal.checked(**arguments) == ThresholdGoal("precision", 0.8, 0.9)
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,7 @@ def test_too_few_positives_are_told():
     assert found.values == (None,) and "needs at least" in found.reasons[0] and "more positives" in str(found)
     confident = fit_thresholds(np.full((20, 2), [3.0, 0.0]), np.zeros(20, int), precision=0.9, link="softmax")
     assert confident.reasons == ("needs at least 9 more samples; a precision of 86% can be shown",)
+    assert confident.provable_precisions == (0.86,) and found.provable_precisions == (None,)
     assert not found.decide(z).any()
     assert "needs about 26 more positives" in fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9).reasons
     bad = fit_thresholds(np.arange(100.0)[:, None], np.arange(100)[:, None] % 2, precision=0.9)

@@ -31,6 +31,7 @@ class Interrupt:
         if name == MODULE:
             signal.raise_signal(signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore Ctrl-C
 sys.meta_path.insert(0, Interrupt())
 import hf_focal.__main__
 {setup}

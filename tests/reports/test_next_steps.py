@@ -238,6 +238,19 @@ def test_too_few_samples_are_not_called_calibrated(capsys, tmp_path):
     assert "Next: fit a correction to at least 50 samples" in printed
 
 
+@pytest.mark.parametrize("provable", [0.57, 0.579, None])
+@pytest.mark.parametrize("no_costs_least", [False, True])
+def test_without_a_threshold_the_fields_and_no_words_say_what_to_do(provable, no_costs_least):
+    outcome = {"provable_precision": provable, "no_costs_least": no_costs_least}
+    labels = [{"name": "cost", "value": None, "reason": "a cost", "precision": None, "recall": None} | outcome]
+    section = {"for": "a goal", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    (step,) = [step for step in next_steps(evaluated(thresholds=section), GIVEN) if "threshold" in step]
+    if provable:
+        assert "ask for a precision that these data can show" in step and "--precision 0.57 " in step.replace("`", " ")
+    else:
+        assert ("at these costs, no threshold is better than always no" in step) == no_costs_least
+
+
 def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
     labels = [{"name": "a", "value": 0.4, "reason": "", "precision": 0.9, "recall": 0.5}]
     thresholds = {"for": "precision >= 90%", "conditions": "", "link": "softmax", "chosen_on": "d", "labels": labels}

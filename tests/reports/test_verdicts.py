@@ -243,6 +243,8 @@ def test_what_a_correction_leaves_is_told_only_as_far_as_the_interval_shows_it()
     labels = verdict(corrected_by(5.0, "sigmoid"))[-1]
     assert "After T, its probabilities are right on average, but not for each score: the ECE is still" in labels
     assert "than these 90, and" in labels
+    half = measured(torch.full((2000, 1), 0.6), (torch.arange(2000) % 20 < 11).float()[:, None], "sigmoid", FITTED)
+    assert "After T, its probabilities are still too high on average, with an ECE of 4.87%" in " ".join(verdict(half))
     only_t = verdict(corrected_by(6.0, task="multiple-choice"))[-1]
     assert only_t.endswith("and like those in use, may help.")
     logits, wrong = torch.full((500, 1), -2.0), torch.ones(500, 1)

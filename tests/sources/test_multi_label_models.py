@@ -57,7 +57,7 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     before = evaluate_model(model, data, label_column=column)
     assert before.pre["num_entries"] == 120 * num_labels and "micro_f1" in before.pre
     assert before.notes == []
-    result = calibrate_model(model, data, label_column=column, output=tmp_path / "out")
+    result = calibrate_model(model, data, label_column=column, method="temperature", output=tmp_path / "out")
     assert result.temperature.value > 1.2 and result.post["nll"] < before.pre["nll"]
     saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())
     assert saved["pre"]["ece"] == pytest.approx(before.pre["ece"], rel=1e-12)
@@ -68,6 +68,16 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     expected = torch.sigmoid(logits / result.temperature.value)
     scores = {item["label"]: item["score"] for item in calibrated}
     assert [scores[word] for word in WORDS[:num_labels]] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_the_default_is_auto_as_for_tables(tmp_path):
+    model, data = made(tmp_path, 4)
+    chosen = calibrate_model(model, data, label_column="labels").fit.cross_fit
+    expected = calibrate_model(model, data, label_column="labels", method="auto").fit.cross_fit
+    assert chosen == expected and set(chosen.scores) > {"none", "temperature", "platt", "platt per label"}
+    for options in ({"per_label": True}, {"max_samples": 9}):
+        result = calibrate_model(model, data, label_column="labels", **options)
+        assert result.fit.cross_fit is None and result.temperature is not None
 
 
 def test_columns_without_the_names_of_labels_are_said(tmp_path):

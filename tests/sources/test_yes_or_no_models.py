@@ -118,7 +118,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
 def test_a_temperature_on_such_a_model_is_told_to_be_wrong(tmp_path, capsys):
     model, fit, test = biased_model(tmp_path)
     options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0", "--output", str(tmp_path / "out")]
-    assert main(["calibrate", str(model), *options]) == 0
+    assert main(["calibrate", str(model), *options, "--method", "temperature"]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     advice = "no temperature corrects that, so fit a slope and an intercept (method 'platt' or 'auto')"
     assert any(advice in line for line in told)

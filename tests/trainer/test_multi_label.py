@@ -100,3 +100,12 @@ def test_each_known_label_counts_for_adafocals_bins(num_labels, count, bins, tmp
     message = f"at least one labeled sample for each of the {bins + 1} bins, got {bins}"
     with pytest.raises(ValueError, match=message):
         trainer_of(tmp_path, num_labels, loss=f"adafocal:bins={bins + 1}", **options).train()
+
+
+def test_the_default_of_fit_and_finish_is_auto(tmp_path):
+    trainer = trainer_of(tmp_path)
+    assert trainer.fit_correction().reason.endswith(trainer.fit_correction(method="auto").reason)
+    assert trainer.fit_correction(per_label=True).method == "temperature"
+    trainer.fit = None
+    trainer.finish(data(40, 2))
+    assert trainer.fit.reason == trainer.fit_correction(method="auto").reason != ""

@@ -10,6 +10,7 @@ from hf_focal import InputError, NotPublishedError, calibrate, evaluate
     ("options", "message"),
     [
         ({"precision": 0.9}, "threshold_data must be given with precision"),
+        ({"confidence": 0.9}, "confidence needs precision or recall or coverage, got none of them"),
         ({"threshold_data": sampled()}, "threshold_data needs precision, .* f1, or cost, got none of them"),
         ({"recall": 0.9, "threshold_data": sampled()}, "recall must not be given for scores with a softmax, got 0.9"),
         ({"f1": True, "threshold_data": sampled()}, "f1 must not be given for scores with a softmax, got True: it is"),
