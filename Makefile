@@ -4,8 +4,9 @@ PYTHON ?= python3
 # The version that the tests and figures last ran with. Any torch >= 2.7 works: make demo TORCH=torch
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
 
-.PHONY: demo test test-slow test-all test-full test-llama test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs clean
+.PHONY: demo test test-slow test-all test-full test-llama test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs clean clean-environments
 
 # What a user does with the text recipe, on generated messages: two minutes at most on one idle core. One thread: the
 # network is small, and on busy cores several threads spend most of their time waiting for each other.
@@ -41,9 +42,7 @@ test-full: $(FULL_VENV)/.installed
 # A real language model behind llama.cpp's server, which is compiled first: about 10 minutes of one core. It is compiled
 # for any processor, because a virtual machine may lack instructions that its processor has, and pip's cache may have it
 # compiled for this one.
-test-llama: $(FULL_VENV)/.installed
-	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/python -m pip install --quiet --no-cache-dir \
-		"llama-cpp-python[server]>=0.3.16"
+test-llama: $(FULL_VENV)/.installed-llama
 	$(FULL_VENV)/bin/python -m pytest -m full tests/choices/test_real_language_model.py
 
 # The lines of hf_focal that the tests run, including in the processes that they start.
@@ -57,11 +56,9 @@ fuzz: $(VENV)/.installed-test
 
 # The tests with the oldest versions that pyproject.toml allows, resolved by uv, in a separate environment.
 # The oldest Transformers needs torchvision for its image processors.
-test-lowest:
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.22" -e recipes/papers
-	.venv-lowest/bin/python -m pytest $(PARALLEL)
+LOWEST_VENV ?= .venv-lowest
+test-lowest: $(LOWEST_VENV)/.installed
+	$(LOWEST_VENV)/bin/python -m pytest $(PARALLEL)
 
 # The files of a release, in dist/.
 dist: $(VENV)/.installed-test
@@ -116,15 +113,15 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e .
+	$(INSTALL) -e .
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[test]" -e recipes/papers
+	$(INSTALL) -e ".[test]" -e recipes/papers
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: pyproject.toml $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	touch $@ $(VENV)/.installed
 
 $(PEERS_VENV)/.installed: pyproject.toml
@@ -139,5 +136,22 @@ $(FULL_VENV)/.installed: pyproject.toml
 		-e recipes/papers
 	touch $@
 
+$(FULL_VENV)/.installed-llama: $(FULL_VENV)/.installed
+	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(FULL_VENV)/bin/python -m pip install --quiet --no-cache-dir \
+		"llama-cpp-python[server]>=0.3.16"
+	touch $@
+
+$(LOWEST_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST_VENV)
+	$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST_VENV)/bin/uv pip install --quiet --python $(LOWEST_VENV) --resolution lowest-direct -e ".[test]" \
+		"torchvision>=0.22" -e recipes/papers
+	touch $@
+
+# What a build leaves; out/ stays, which may hold hours of experiments.
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(FULL_VENV) .venv-lowest out site build dist *.egg-info .coverage
+	rm -rf site build dist *.egg-info recipes/papers/*.egg-info .coverage .coverage.*
+
+# The environments with the names that this file gives them; one that was passed as a variable stays.
+clean-environments:
+	rm -rf .venv .venv-full .venv-lowest .venv-peers

@@ -32,7 +32,7 @@ class RecipeArguments(DataArguments):
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})
     method: str | None = field(
         default=None,
-        metadata={"help": "none, temperature, bias, vector, matrix, platt, auto; default: auto from 10 samples on"},
+        metadata={"help": "none, temperature, bias, vector, matrix, platt, auto [auto; temperature below 10 samples]"},
     )
 
 

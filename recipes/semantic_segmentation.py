@@ -12,9 +12,10 @@ launch.
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
-from datasets import Image
+from datasets import DatasetDict, Image
 from PIL import ImageOps
 from transformers import (
     AutoConfig,
@@ -24,7 +25,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal import FocalTrainer, FocalTrainingArguments, InputError, load_splits, parse_recipe
 from hf_focal.tasks import DataArguments
 
 
@@ -42,13 +43,47 @@ class RecipeArguments(DataArguments):
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     mask_column: str = field(default="mask", metadata={"help": "the column of masks"})
 
+    def __post_init__(self) -> None:
+        if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) < 1):
+            raise InputError("image_size", f"must be a height and a width of at least 1, got {self.image_size}")
+
+
+def check_masks(splits: DatasetDict, num_classes: int) -> None:
+    """Refuse wrong masks before training, which one in the test set would waste."""
+    for part, split in splits.items():
+        for row, mask in enumerate(split["mask"]):
+            values = {value for value, count in enumerate(mask.histogram()) if count} if mask.mode in "LP" else {-1}
+            if wrong := values - {*range(num_classes), 255}:
+                raise InputError(
+                    "mask_column",
+                    f"must hold images with one channel of 8 bits, of class numbers below {num_classes} or 255, "
+                    f"got {mask.mode if -1 in wrong else min(wrong)!r} in row {row} of {part}",
+                )
+
+
+def augment(image, mask, flip: bool, smallest_crop: float):
+    """Cut the same random window from an image and its mask, and mirror both half of the time."""
+    width, height = (round(side * random.uniform(smallest_crop, 1)) for side in image.size)
+    left, top = random.randint(0, image.width - width), random.randint(0, image.height - height)
+    both = [part.crop((left, top, left + width, top + height)) for part in (image, mask)]
+    if flip and random.random() < 0.5:
+        both = [ImageOps.mirror(part) for part in both]
+    return both
+
+
+def encode(rows: dict, processor, augmentation: dict | None = None) -> dict:
+    """Return the inputs of the model, from images and masks as they are, or augmented with these options."""
+    pairs = [(image.convert("RGB"), mask) for image, mask in zip(rows["image"], rows["mask"], strict=True)]
+    if augmentation is not None:
+        pairs = [augment(image, mask, **augmentation) for image, mask in pairs]
+    images, masks = map(list, zip(*pairs, strict=True))
+    return dict(processor(images, segmentation_maps=masks, return_tensors="pt"))
+
 
 def main() -> None:
     recipe, runs = parse_recipe(RecipeArguments, FocalTrainingArguments, __doc__)
     name, classes = recipe.model_name_or_path, [label.strip() for label in recipe.class_names.split(",")]
     source = {"revision": recipe.revision, "trust_remote_code": recipe.trust_remote_code}
-    if recipe.image_size is not None and (len(recipe.image_size) != 2 or min(recipe.image_size) < 1):
-        raise ValueError(f"image_size must be a height and a width of at least 1, got {recipe.image_size}")
 
     with runs[0].main_process_first(desc="loading the data"):
         splits, _ = load_splits(
@@ -59,14 +94,7 @@ def main() -> None:
             seed=runs[0].seed,
         )
     splits = splits.cast_column("image", Image()).cast_column("mask", Image())  # decoded when read
-    for part, split in splits.items():  # before training, which a wrong mask in the test set would waste
-        for row, mask in enumerate(split["mask"]):
-            values = {value for value, count in enumerate(mask.histogram()) if count} if mask.mode in "LP" else {-1}
-            if wrong := values - {*range(len(classes)), 255}:
-                raise ValueError(
-                    f"mask_column must hold images with one channel of 8 bits, of class numbers below {len(classes)} "
-                    f"or 255, got {mask.mode if -1 in wrong else min(wrong)!r} in row {row} of {part}"
-                )
+    check_masks(splits, len(classes))
 
     config = AutoConfig.from_pretrained(
         name, id2label=dict(enumerate(classes)), label2id={label: i for i, label in enumerate(classes)}, **source
@@ -78,24 +106,11 @@ def main() -> None:
         size = {"do_resize": True, "size": dict(zip(("height", "width"), recipe.image_size, strict=True))}
     processor = AutoImageProcessor.from_pretrained(name, do_reduce_labels=False, **size, **source)
 
-    def augment(image, mask):
-        """Cut the same random window from an image and its mask, and mirror both half of the time."""
-        width, height = (round(side * random.uniform(recipe.smallest_crop, 1)) for side in image.size)
-        left, top = random.randint(0, image.width - width), random.randint(0, image.height - height)
-        both = [part.crop((left, top, left + width, top + height)) for part in (image, mask)]
-        if recipe.flip and random.random() < 0.5:
-            both = [ImageOps.mirror(part) for part in both]
-        return both
-
-    def transform(rows: dict, training: bool = False) -> dict:
-        pairs = [(image.convert("RGB"), mask) for image, mask in zip(rows["image"], rows["mask"], strict=True)]
-        if training:
-            pairs = [augment(image, mask) for image, mask in pairs]
-        images, masks = map(list, zip(*pairs, strict=True))
-        return dict(processor(images, segmentation_maps=masks, return_tensors="pt"))
-
-    train = splits["train"].with_transform(lambda rows: transform(rows, training=True))
-    validation, test = (splits[part].with_transform(transform) for part in ("validation", "test"))
+    augmentation = {"flip": recipe.flip, "smallest_crop": recipe.smallest_crop}
+    train = splits["train"].with_transform(partial(encode, processor=processor, augmentation=augmentation))
+    validation, test = (
+        splits[part].with_transform(partial(encode, processor=processor)) for part in ("validation", "test")
+    )
 
     for args in runs:
         args.remove_unused_columns = False  # the transforms need them

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, DataCollatorForTokenClassification, set_seed
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+from hf_focal import FocalTrainer, FocalTrainingArguments, InputError, load_splits, parse_recipe
 from hf_focal.tasks import DataArguments, input_length
 
 
@@ -48,7 +48,7 @@ def main() -> None:
         if getattr(tokenizer, "add_prefix_space", True) is False:  # GPT-2's and RoBERTa's reject words without it
             tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **source)
         if not tokenizer.is_fast:
-            raise ValueError(f"model_name_or_path must have a fast tokenizer, which knows words, got {name!r}")
+            raise InputError("model_name_or_path", f"must have a fast tokenizer, which knows words, got {name!r}")
         max_length = input_length(name, tokenizer, recipe.max_length, **source)
 
         def encode(rows: dict) -> dict:
@@ -97,7 +97,7 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_state()
 
-        # Fits T to the validation data, writes report.html, and saves or publishes the model with its card.
+        # Fits a correction to the validation data, writes report.html, and saves or publishes the model with its card.
         trainer.finish(encoded["test"], dataset=recipe.data_name)
         for tag, accuracy in zip(tags, trainer.confusion.by_class()["accuracy"].tolist(), strict=True):
             trainer.accelerator.print(f"{tag}: accuracy {100 * accuracy:.1f}%")

@@ -57,7 +57,7 @@ def main() -> None:
     name = recipe.model_name_or_path
     source = {"revision": recipe.revision, "trust_remote_code": recipe.trust_remote_code}
     languages = {"src_lang": recipe.source_lang, "tgt_lang": recipe.target_lang}
-    languages = {name: code for name, code in languages.items() if code}  # other tokenizers do not take them
+    languages = {side: code for side, code in languages.items() if code}  # other tokenizers do not take them
 
     with runs[0].main_process_first(desc="loading the data"):
         splits, _ = load_splits(

@@ -48,6 +48,8 @@ def folder(gguf, tmp_path_factory):
     folder = tmp_path_factory.mktemp("guide")
     env = os.environ | {"PYTHONPATH": f"{gguf.parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     subprocess.run([sys.executable, "-c", CONVERT, gguf, folder / NAME], check=True, env=env)
+    # With this, Transformers would refuse to save the model again.
+    assert "quantization_config" not in (folder / NAME / "config.json").read_text(encoding="utf-8")
     words = {"positive": ("wonderful", "moving", "funny", "fine"), "negative": ("dull", "awful", "boring", "weak")}
     things = ("plot", "acting", "music", "ending", "dialogue", "camera work", "story")
     forms = ("The {} is {}.", "I found the {} {}.", "A film whose {} is rather {}.")

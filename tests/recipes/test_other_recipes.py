@@ -133,13 +133,13 @@ def test_pixels_of_another_size(monkeypatch, tmp_path, segformer):
 
 def test_a_wrong_size_is_one_error(monkeypatch, tmp_path, segformer):
     options = {"class_names": "road,sky", "model_name_or_path": segformer, "output_dir": tmp_path / "out"}
-    with pytest.raises(ValueError, match=r"image_size must be a height and a width of at least 1, got \[64\]"):
+    with pytest.raises(InputError, match=r"image_size must be a height and a width of at least 1, got \[64\]"):
         run(monkeypatch, "semantic_segmentation", **options, **masks(tmp_path, 2), image_size=64)
 
 
 def test_a_wrong_mask_is_found_before_training(monkeypatch, tmp_path, segformer):
     options = {"class_names": "road,sky", "model_name_or_path": segformer, "output_dir": tmp_path / "out"}
-    with pytest.raises(ValueError, match=r"mask_column must hold .* class numbers below 2 or 255, got 2 in row 0"):
+    with pytest.raises(InputError, match=r"mask_column must hold .* class numbers below 2 or 255, got 2 in row 0"):
         run(monkeypatch, "semantic_segmentation", **options, **masks(tmp_path, 3))
     assert not (tmp_path / "out").exists()
 

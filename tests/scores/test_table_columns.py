@@ -65,11 +65,7 @@ def test_listed_columns_that_are_called_as_the_classes_are_matched_by_name(frame
         (("P(y=joy)!", "P(y=anger)!"), ("anger", "joy"), r"classes must be .* got 'anger' for 'P\(y=joy\)!', not for"),
         (("Joy", "Anger"), ("anger", "joy"), "classes must be in the order of the columns .* got 'anger' for 'Joy'"),
         (("joy", "x", "anger"), ("anger", "joy", "fear"), "got 'anger' for 'joy', not for 'anger'"),
-        (
-            ("prob_1", "prob_0"),
-            ("anger", "joy"),
-            r"score_column must list numbered columns in ascending order, got \['1', '0",
-        ),
+        (("prob_1", "prob_0"), ("anger", "joy"), "score_column must list numbered columns in ascending order"),
         (("u", "v"), ("joy", "joy"), "classes must be different names"),
         (("u", "v"), ("anger", "joy", "fear"), "classes must name the 2 scores of each sample"),
     ],
