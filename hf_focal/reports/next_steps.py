@@ -196,12 +196,17 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _threshold_of_rarer_class(result: RunResult, recall_command: str, data_note: str) -> str:
-    """Say how to choose a threshold for the rarer one of two classes; `data_note` says what the command's data are."""
+    """Say how to choose a threshold for the rarer one of two classes, or for each of several labels.
+
+    `data_note` says what the command's data are.
+    """
     balance, confusion = result.subsets.class_balance, result.subsets.confusion
     names = confusion.names if confusion else None
-    reason = "to find the rarer class, choose a threshold by what its errors cost"
+    has_labels = result.link == "sigmoid" and balance is None
+    sought = "rare labels, choose a threshold for each" if has_labels else "the rarer class, choose a threshold"
+    reason = f"to find {sought} by what its errors cost"
     # Of a model with one logit, the command's threshold is for the second class.
-    if result.link == "sigmoid" and balance and names and names[0] == balance.majority:
+    if has_labels or (result.link == "sigmoid" and balance and names and names[0] == balance.majority):
         # A precision would not hold after a prior shift.
         alternative = "" if result.prior else f"; or `--precision 0.9`, or {_COST_HINT}"
         return f"{reason}: `{recall_command}`{data_note}{alternative}"

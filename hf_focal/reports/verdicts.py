@@ -116,13 +116,22 @@ def _ranking(result: RunResult) -> list[str]:
 
 
 def ranks_classes(result: RunResult) -> bool:
-    """Return whether the AUROC of two classes exceeds that of guessing by two of its standard errors."""
-    balance, area = result.subsets.class_balance, result.post.get("auroc", nan)
-    if balance is None or balance.classes != 2:
-        return False
+    """Return whether the AUROC exceeds that of guessing by two standard errors.
+
+    It is that of two classes, or the mean over labels, whose standard errors are averaged, as if the labels depended
+    on each other.
+    """
+    balance, labels = result.subsets.class_balance, result.subsets.labels
     size = result.pre.get("num_samples", 0)
-    pairs = balance.smallest * (size - balance.smallest)
-    return pairs > 0 and area > 0.5 + 2 * math.sqrt((size + 1) / (12 * pairs))
+    ones = np.zeros(0)
+    if balance is not None and balance.classes == 2:
+        ones = np.array([balance.smallest])
+    elif balance is None and labels is not None:
+        ones = np.array(labels.frequency, float) * size
+    pairs = ones * (size - ones)
+    pairs = pairs[pairs > 0]
+    errors = np.sqrt((size + 1) / (12 * pairs))
+    return bool(len(pairs) and result.post.get("auroc", nan) > 0.5 + 2 * errors.mean())
 
 
 def _never_predicted(result: RunResult) -> list[str]:

@@ -14,6 +14,7 @@ from hf_focal import CalibrationMetrics, fit_thresholds
 from hf_focal.cli.main import command_parser, main
 from hf_focal.reports import RunResult
 from hf_focal.reports.next_steps import next_steps
+from hf_focal.reports.verdicts import warnings_of
 
 GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
 
@@ -131,6 +132,23 @@ def rare(is_one_logit, positives_are_rare=True, **details):
     metrics = CalibrationMetrics(link="sigmoid" if is_one_logit else "softmax")
     metrics.update(logits, labels[:, None] if is_one_logit else labels)
     return RunResult.from_metrics("m", None, metrics, None, details=DETAILS | details), logits, labels[:, None]
+
+
+@pytest.mark.parametrize("informative", [True, False])
+def test_rare_labels_that_a_model_ranks_get_thresholds(informative):
+    random = torch.Generator().manual_seed(0)
+    labels = (torch.rand(2000, 4, generator=random) < 0.07).float()
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update(informative * labels + torch.randn(2000, 4, generator=random) - 6, labels)
+    result = RunResult.from_metrics("m", None, metrics, None, details=DETAILS)
+    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    (warning,) = [text for text in warnings_of(result) if "not shown to be right" in text]
+    assert ("so it ranks: choose a threshold" in warning) == informative
+    if informative:
+        (command,) = commands([first])
+        assert command["command"] == "calibrate" and command["recall"] == 0.8 and "rare labels" in first
+    else:
+        assert first.startswith("look at the model before its calibration")
 
 
 @pytest.mark.parametrize("fitted_on", [None, "dataset 'other.csv'"])
