@@ -113,7 +113,7 @@ def correct_file(
         InputError: a file or a row is wrong, or does not fit the schema in ``correction.json``.
 
     Examples:
-        >>> from hf_focal import correct_file
+        >>> from hf_focal.scores import correct_file
         >>> correct_file("correction.json", "test_scores.csv", "with_probabilities.csv")
         200
     """

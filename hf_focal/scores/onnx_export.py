@@ -28,7 +28,7 @@ def export_correction(correction: str | Path, output: str | Path) -> None:
         InputError: a file is wrong, or the package onnx is missing.
 
     Examples:
-        >>> from hf_focal import export_correction
+        >>> from hf_focal.scores import export_correction
         >>> export_correction("correction.json", "correction.onnx")
     """
     try:

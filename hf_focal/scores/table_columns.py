@@ -139,7 +139,7 @@ def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> 
                     f"{column_option('label_column', name)}, whose values are the names of columns of scores",
                 )
     floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
-    command = column_option("score_column", _shortest_name(floats, names) if floats else "a,b,c")
+    command = column_option("score_column", _shortest_name(floats, names) if floats else "NAME,NAME")
     if needs_labels:
         label = label or suggested_label(label_candidates(rows))
         command += f" {column_option('label_column', label or 'NAME')}"

@@ -51,7 +51,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     `max_length` exceeds the number of the model's positions.
 
     Examples:
-        >>> from hf_focal import input_length
+        >>> from hf_focal.tasks import input_length
         >>> from transformers import AutoTokenizer
         >>> input_length("model", AutoTokenizer.from_pretrained("model"), max_length=16)
         16

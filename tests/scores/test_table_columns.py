@@ -136,7 +136,7 @@ def test_the_error_for_unknown_columns_shows_the_command(frame):
         read_scores(frame, needs_labels=False)
     with pytest.raises(InputError, match=r"give --score_column 'P, Q,Q' --label_column NAME$"):
         read_scores({"text": ["x"], "P, Q": [0.5], "Q": [0.5]})
-    with pytest.raises(InputError, match=r"give --score_column a,b,c --label_column NAME$"):
+    with pytest.raises(InputError, match=r"give --score_column NAME,NAME --label_column NAME$"):
         read_scores({"text": ["x"]})
 
 
