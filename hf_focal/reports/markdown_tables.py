@@ -11,7 +11,7 @@ from ..metrics.metric_table import METRICS
 from ..validation import InputError
 from .number_format import MISSING, format_metric, format_number, metric_interval
 from .run_results import RunResult
-from .verdicts import has_comparable_error, warnings_of
+from .verdicts import has_comparable_error, increases_both, warnings_of
 
 RESULTS_LEGEND = (
     "Before → after the correction, on the test set; [95% bootstrap interval]; "
@@ -129,7 +129,7 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
     fits = dict.fromkeys((run.temperature.objective, run.temperature.num_samples) for run in results)
     notes = [note for fit in fits if (note := few_samples(*fit))]
     for run in results:
-        if all(run.post.get(name, 0) > run.pre.get(name, 0) for name in ("ece", "nll")):
+        if increases_both(run):
             notes.append(
                 f"{run.correction.capitalize()} increases both ECE and NLL of {run.loss}: fit it on more samples, or "
                 "do without"

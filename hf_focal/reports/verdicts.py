@@ -285,7 +285,7 @@ def verdict(result: RunResult) -> list[str]:
             *_remaining(result),
         ]
     lines = [headline, correction_verdict(result, samples_of(result), unit)]
-    if all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED):
+    if increases_both(result):
         lines.append(
             f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
             f"{unit} unlike these, or on {unit} that the model was trained on."
@@ -406,6 +406,12 @@ def is_unchanged(result: RunResult) -> bool:
     return bool(result.post) and all(
         format_metric(key, result.pre) == format_metric(key, result.post) for key in _LOWERED
     )
+
+
+def increases_both(result: RunResult) -> bool:
+    """Return whether the correction increases both ECE and NLL, as they are printed."""
+    increased = all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED)
+    return increased and not is_unchanged(result)
 
 
 def is_better_calibrated(result: RunResult) -> bool:

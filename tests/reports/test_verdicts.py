@@ -156,6 +156,8 @@ def test_what_does_not_change_is_not_better():
         "Its temperature makes no measurable change: on the 2,000 samples of dataset 'rows.csv', the ECE stays 4.37% "
         "and the NLL 0.523."
     )
+    larger = changed({"ece": 0.04369, "nll": 0.52299}, {"ece": 0.04371, "nll": 0.52301})
+    assert "no measurable change" in verdict(larger)[1] and "increases both" not in " ".join(verdict(larger))
     slightly = changed({"ece": 0.0437, "nll": 0.524}, {"ece": 0.0436, "nll": 0.523})
     assert not is_better_calibrated(slightly) and "It" in verdict(slightly)[1]
     clearly = changed({"ece": 0.0437, "nll": 0.524}, {"ece": 0.0136, "nll": 0.503})
