@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from ..utils.model_wrappers import unwrap
-from .loss_and_normalization import check_same_rows, labels_of
+from .batch_labels import check_same_rows, labels_of
 from .training_callbacks import BUILT_IN
 
 _logger = logging.getLogger(__name__)

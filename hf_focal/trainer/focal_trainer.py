@@ -63,22 +63,15 @@ from .accumulators import (
     TopConfidences,
     kept_samples,
 )
+from .auxiliary_loss import AuxiliaryLoss
+from .batch_labels import counted_labels, padded_positions, warn_of_labels, without_ignored
 from .checkpoints import FocalCheckpoint, check_step_size, read_state, write_state
 from .class_counts import class_counts
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_pass import EvaluationPass, add_metrics
 from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, first_sample, same_data, set_name
-from .loss_and_normalization import (
-    AuxiliaryLoss,
-    LoggedLoss,
-    LossFunction,
-    counted_labels,
-    loss_of_head,
-    padded_positions,
-    warn_of_labels,
-    without_ignored,
-    without_loss,
-)
+from .logged_loss import LoggedLoss
+from .loss_function import LossFunction, loss_of_head, without_loss
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
 from .trained_result import trained_result
