@@ -14,13 +14,14 @@ from ..validation import InputError
 from .charts import reliability_lines
 from .examples import Examples
 from .gamma_figure import gamma_heatmap
+from .headlines import headline_of
 from .markdown_tables import results_columns, results_notes
+from .model_warnings import warnings_of
 from .page_parts import PageFigure, ResultsTable, environment, matplotlib_page_figure, reliability_figures
 from .reliability_figures import LINK_WORDS
 from .run_html_page import run_page
 from .run_results import READ_ERRORS, RunResult
 from .text_summary import decision_lines
-from .verdicts import headline_of, warnings_of
 
 
 def comparison_page(
