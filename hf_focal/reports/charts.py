@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..metrics import ReliabilityBins
-from .reliability_figures import WORDS, wilson_interval
+from .reliability_figures import LINK_WORDS, wilson_interval
 from .result_sections import Groups
 
 _SOLID = 30  # bins with fewer samples are paler
@@ -66,15 +66,14 @@ def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool 
         frame = frame._replace(low=(bins.edges[1] / 3, bins.edges[1] / 3), log=True)
     elif small and (most := math.ceil(10 * _last_edge(bins) - 1e-6) / 10) <= 0.5:  # so that numbers are short
         frame = frame._replace(high=(most, most))
-    ticks = (
-        [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
-        if log
-        else [frame.high[0] * part for part in _parts(small)]
-    )
-    parts = [_axes(frame, ticks, ticks, small or log)]
+    if log:
+        ticks = [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
+    else:
+        ticks = [frame.high[0] * share for share in ((0, 0.5, 1) if small else (0, 0.2, 0.4, 0.6, 0.8, 1))]
+    parts = [_axes(frame, ticks, ticks, numbers_below=frame if small or log else SHARES)]
     if not small:
-        horizontal, vertical, *_ = WORDS[link]
-        parts += [_title(horizontal, frame, SHARES, size), _upright(vertical, frame)]
+        words = LINK_WORDS[link]
+        parts += [_title(words.horizontal, frame, SHARES, size), _upright(words.vertical, frame)]
         if not log:
             parts += [_shares(bins, SHARES)]
     parts += [_line(frame, [(frame.low[0], frame.low[1]), frame.high], "diagonal")]
@@ -88,19 +87,15 @@ def _last_edge(bins: ReliabilityBins) -> float:
     return float(bins.edges[int(np.flatnonzero(bins.count)[-1]) + 1])
 
 
-def _parts(small: bool) -> tuple[float, ...]:
-    return (0, 0.5, 1) if small else (0, 0.2, 0.4, 0.6, 0.8, 1)
-
-
 def _bin(bins: ReliabilityBins, index: int, frame: Frame, link: str, log: bool) -> Markup:
     """Draw a bin: its bar, or its point, with its gap, its interval, and its values as a title."""
     left, right = (float(edge) for edge in bins.edges[index : index + 2])
     count, confidence, accuracy = (values[index] for values in (bins.count, bins.confidence, bins.accuracy))
     low, high = (float(end) for end in wilson_interval(np.array(accuracy), np.array(count)))
-    horizontal, vertical, *_ = WORDS[link]
+    words = LINK_WORDS[link]
     tip = (
-        f"{horizontal} {left:.3g} to {right:.3g}: {count:,} predictions, mean {confidence:.1%}, "
-        f"{vertical.lower()} {accuracy:.1%} [{low:.1%}, {high:.1%}]"
+        f"{words.horizontal} {left:.3g} to {right:.3g}: {count:,} predictions, mean {confidence:.1%}, "
+        f"{words.vertical.lower()} {accuracy:.1%} [{low:.1%}, {high:.1%}]"
     )
     marks = []
     if log:
@@ -136,33 +131,42 @@ def _shares(bins: ReliabilityBins, frame: Frame) -> Markup:
     return Markup("").join([*bars, *marks, bottom, most])
 
 
+class Line(NamedTuple):
+    """A line of a chart, in percent; the legend has its name."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+class MarkedPoint(NamedTuple):
+    """A marked place of a chart, in percent, and what it means."""
+
+    x: float
+    y: float
+    text: str
+
+
 def line_chart(
-    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    horizontal: str,
-    vertical: str,
-    label: str,
-    point: tuple[float, float, str] | None = None,
+    lines: Sequence[Line], horizontal: str, vertical: str, label: str, point: MarkedPoint | None = None
 ) -> Markup:
-    """Draw lines of percentages, 0 to 100, with a legend. `point` marks a place: x, y, and what it means."""
-    largest = max((max(values, default=0) for _, values in lines.values()), default=0)
-    most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
+    """Draw lines of percentages, 0 to 100, with a legend and, if given, a marked point."""
+    most = _axis_end(max((max(line.y, default=0) for line in lines), default=0))
     x_name, y_name = (title.partition(":")[0].lower() for title in (horizontal, vertical))
     frame = _LINES._replace(high=(100, most))
     parts = []
-    for number, (name, (xs, ys)) in enumerate(lines.items()):
-        parts.append(_line(frame, [*zip(xs, ys, strict=True)], _line_style(number)))
-        for x, y in zip(xs, ys, strict=True):
-            tip = f"{name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
+    for number, line in enumerate(lines):
+        parts.append(_line(frame, [*zip(line.x, line.y, strict=True)], _line_style(number)))
+        for x, y in zip(line.x, line.y, strict=True):
+            tip = f"{line.name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
             dot = Markup('<circle class="tip" cx="{}" cy="{}" r="5"/>').format(frame.x(x), frame.y(y))
             parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
-        parts.append(_legend_entry(number, name))
+        parts.append(_legend_entry(number, line.name))
     if point is not None:
-        x, y, text = point
-        title = Markup("<title>{}</title>").format(text)
-        parts.append(
-            Markup('<g><circle class="mark" cx="{}" cy="{}" r="4"/>{}</g>').format(frame.x(x), frame.y(y), title)
-        )
-        parts.append(_text(frame.x(x) - 6, frame.y(y) - 8, text, "end note"))
+        x, y = frame.x(point.x), frame.y(point.y)
+        title = Markup("<title>{}</title>").format(point.text)
+        parts.append(Markup('<g><circle class="mark" cx="{}" cy="{}" r="4"/>{}</g>').format(x, y, title))
+        parts.append(_text(x - 6, y - 8, point.text, "end note"))
     # The script moves it to the chosen threshold.
     parts.append(Markup('<circle class="mark moving" r="5" visibility="hidden"/>'))
     return _framed(frame, parts, horizontal, vertical, label, len(lines))
@@ -188,6 +192,11 @@ def reliability_lines(bins: Mapping[str, ReliabilityBins], horizontal: str, vert
     return _framed(frame, parts, horizontal, vertical, label, len(bins))
 
 
+def _axis_end(largest: float) -> float:
+    """Return the end of an axis in percent that has room for this value."""
+    return next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
+
+
 def _line_style(number: int) -> str:
     return f"line c{number % 7}"
 
@@ -204,7 +213,7 @@ def _framed(
 ) -> Markup:
     """Draw axes in percent around the parts of a chart with a legend of `num_lines`."""
     size, most = (460, 312 + 18 * num_lines), frame.high[1]
-    axes = _axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)], False)
+    axes = _axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)])
     titles = [_title(horizontal, frame, frame, size), _upright(vertical, frame)]
     return _svg(size, label, [axes, *parts, *titles], Markup(' data-most="{}"').format(most))
 
@@ -212,10 +221,10 @@ def _framed(
 def group_chart(groups: Groups) -> Markup:
     """Draw the ECE of each group with its interval and, in gray, the ECE before the correction."""
     size = (460, 50 + 22 * len(groups.name))
-    largest = max([0.01, *(end for end in (*groups.ece_high, *(groups.ece_before or ())) if not math.isnan(end))])
-    most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= 100 * largest)
+    ends = [end for end in (*groups.ece_high, *(groups.ece_before or ())) if not math.isnan(end)]
+    most = _axis_end(100 * max([0.01, *ends]))
     frame = Frame(150, 4, 300, 22 * len(groups.name), (0, 0), (most, 1))
-    parts = [_axes(frame, [most * part / 5 for part in range(6)], [], False)]
+    parts = [_axes(frame, [most * part / 5 for part in range(6)], [])]
     for number, (name, ece, low, high) in enumerate(
         zip(groups.name, groups.ece, groups.ece_low, groups.ece_high, strict=True)
     ):
@@ -264,15 +273,18 @@ def _upright(text: str, frame: Frame) -> Markup:
     return Markup('<text class="middle" transform="translate(12 {}) rotate(-90)">{}</text>').format(y, text)
 
 
-def _axes(frame: Frame, horizontal: Sequence[float], vertical: Sequence[float], has_numbers_below: bool) -> Markup:
-    """Draw a grid with numbers; those below a reliability diagram belong below its histogram."""
+def _axes(
+    frame: Frame, horizontal: Sequence[float], vertical: Sequence[float], numbers_below: Frame | None = None
+) -> Markup:
+    """Draw a grid with numbers; those of the horizontal axis are below the frame, or below another one."""
     bottom, right = frame.top + frame.height, frame.left + frame.width
     parts = [Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(frame.left, frame.top, bottom, right)]
     ends = [tick for tick in vertical if frame.low[1] <= tick <= frame.high[1] * 1.001]
     for tick in ends:
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(frame.left, frame.y(tick), right))
         parts.append(_text(frame.left - 4, frame.y(tick) + 4, _number(tick), "tick end"))
-    below = bottom if has_numbers_below or frame is not RELIABILITY else SHARES.top + SHARES.height
+    lowest = numbers_below or frame
+    below = lowest.top + lowest.height
     for tick in horizontal:
         if frame.low[0] <= tick <= frame.high[0] * 1.001:
             parts.append(_text(frame.x(tick), below + 14, _number(tick), "tick middle"))

@@ -13,8 +13,9 @@ from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..tasks.file_formats import is_file
 from ..utils.constants import FEWEST_RECOMMENDED
 from ..utils.data_names import DataName
+from .model_warnings import is_no_better_than_majority, ranks_classes
 from .run_results import RunResult
-from .verdicts import is_no_better_than_majority, not_lowered, ranks_classes
+from .verdicts import not_lowered
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
 _OF_EVALUATE = (

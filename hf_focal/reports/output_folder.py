@@ -2,9 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +79,6 @@ def writing(folder: str | Path, result: RunResult) -> Iterator[None]:
         raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
 
 
-def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of a call as the command takes them, without defaults; None if one is not a name or number.
-
-    `values` are the function's local variables at its start. The page names the files of the next steps from them.
-    """
-    arguments: dict[str, Any] = {}
-    for name, parameter in signature(function).parameters.items():
-        if parameter.kind is Parameter.VAR_KEYWORD:
-            arguments |= values[name]
-        elif name != "on_result" and values[name] is not parameter.default:
-            arguments[name] = values[name]
-    plain = str | Path | int | float | tuple | list | Mapping | None
-    return arguments if all(isinstance(value, plain) for value in arguments.values()) else None
-
-
 def write_results(
     output: str | Path,
     result: RunResult,
@@ -107,9 +91,9 @@ def write_results(
 ) -> None:
     """Write the report of a result and, if given, that of an earlier one, and the page that shows them.
 
-    `arguments` are those of the command, from `arguments_of`. `examples` are samples that the page shows; with
-    `publish_examples`, ``report/examples.html``, which is published and names no local files, shows them, too.
-    `pictures` are PNG files for a card.
+    `arguments` are those of the command, from which the page names the next steps. `examples` are samples that the
+    page shows; with `publish_examples`, ``report/examples.html``, which is published and names no local files, shows
+    them, too. `pictures` are PNG files for a card.
     """
     folder = Path(output)
     with writing(folder, result):

@@ -195,6 +195,11 @@ class RiskCoverage:
     before: Curve | None = None
     after: Curve | None = None
 
+    @property
+    def last(self) -> Curve | None:
+        """The curve after the correction, or before it without one."""
+        return self.after or self.before
+
 
 @dataclass(frozen=True)
 class Groups:

@@ -122,7 +122,7 @@ class RunResult:
 
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
-        from .text_summary import description
+        from .headlines import description
 
         return description(self)
 

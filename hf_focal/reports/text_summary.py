@@ -2,14 +2,15 @@
 
 import math
 
-from ..calibration.calibration_fit import reason_for_none, scaling_name, score_trade
+from ..calibration.calibration_fit import reason_for_none, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table
+from .model_warnings import warnings_of
 from .number_format import MISSING, format_interval, format_metric, format_number, metric_interval
 from .result_sections import DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
 from .run_results import RunResult
-from .verdicts import gap_beyond_noise, is_miscalibrated, samples_of, verdict, warnings_of
+from .verdicts import samples_of, verdict
 
 _MOST_SHARES = 5  # labels or classes whose share a sentence names
 _MOST_LABELS = 5  # labels with a threshold, and without, that are listed if there are more than twice as many
@@ -31,51 +32,6 @@ def summary(result: RunResult) -> str:
     if result.subsets.groups:
         lines += ["", group_table(result.subsets.groups).rstrip()]
     return "\n".join(lines)
-
-
-def description(result: RunResult) -> str:
-    """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
-    corrected = f"T = {result.temperature:.3g}" if result.temperature.is_fitted else result.correction
-    if result.link == "sigmoid":
-        (mean, share), (mean_after, _) = result.pre_bins.means(), result.post_bins.means()
-        gap = gap_beyond_noise(mean, share, result.pre_bins.count.sum())
-        verdict = "too high" if gap > 0 else "too low"
-        if not gap:
-            verdict = "right on average"
-            verdict += ", but not for each score" if is_miscalibrated(result.pre_intervals) else ""
-        text = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% {result.outcome}"
-        text = f"{result.loss}: {text}" + (f"; after {corrected}: {100 * mean_after:.1f}%" if result.method else "")
-        return text + _trade(result)
-    if "confidence" not in result.pre or "accuracy" not in result.pre:
-        ece = [f"{100 * side.get('ece', math.nan):.1f}%" for side in (result.pre, result.post)]
-        return (
-            f"{result.loss}: ECE {ece[0]}"
-            + (f"; after {corrected}: {ece[1]}" if result.method else "")
-            + _trade(result)
-        )
-    confidence, accuracy = result.pre["confidence"], result.pre["accuracy"]
-    gap = gap_beyond_noise(confidence, accuracy, result.pre.get("num_samples", 1))
-    verdict = "overconfident" if gap > 0 else "underconfident"
-    if not gap:
-        verdict = "neither over- nor underconfident on average"
-        verdict += ", but not calibrated for each score" if is_miscalibrated(result.pre_intervals) else ""
-    text = f"{result.loss}: {verdict}: says {100 * confidence:.0f}%, right {100 * accuracy:.0f}%"
-    if result.method is None:
-        return text
-    corrected_confidence, corrected_accuracy = (result.post.get(name, math.nan) for name in ("confidence", "accuracy"))
-    changed = f", right {100 * corrected_accuracy:.0f}%" if corrected_accuracy != accuracy else ""
-    return f"{text}; after {corrected}: says {100 * corrected_confidence:.0f}%{changed}{_trade(result)}"
-
-
-def _trade(result: RunResult) -> str:
-    """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
-    if result.method is None:
-        return ""
-    if result.fit.cross_fit and not result.has_own_test_data:  # where `post` is optimistic
-        text = score_trade(result.fit.cross_fit.before, result.fit.cross_fit.after)
-        return f"; cross-fitted, {text}" if text else ""
-    text = score_trade(result.pre, result.post)
-    return f"; {text}" if text else ""
 
 
 def decision_lines(result: RunResult) -> list[str]:

@@ -13,8 +13,8 @@ from test_text_summary import DETAILS, result_of
 from hf_focal import CalibrationMetrics, fit_thresholds
 from hf_focal.cli.main import command_parser, main
 from hf_focal.reports import RunResult
+from hf_focal.reports.model_warnings import warnings_of
 from hf_focal.reports.next_steps import next_steps
-from hf_focal.reports.verdicts import warnings_of
 
 GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
 

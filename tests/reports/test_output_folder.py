@@ -8,7 +8,6 @@ import pytest
 
 from hf_focal import InputError, calibrate_scores, evaluate, evaluate_scores
 from hf_focal.reports import output_folder
-from hf_focal.reports.output_folder import arguments_of
 from hf_focal.workflow import evaluate_calibrate
 
 
@@ -51,15 +50,6 @@ def test_a_folder_that_this_process_writes_to_is_refused(table, tmp_path):
 
     calibrate_scores(str(table / "fit.npz"), output=tmp_path / "out", on_result=again)
     assert (tmp_path / "out" / "correction.json").is_file()
-
-
-def test_tables_in_memory_have_no_names():
-    def call(scores, *, num_bins=15, on_result=None, **columns):
-        return arguments_of(call, locals())
-
-    assert call("a.csv") == {"scores": "a.csv"}
-    assert call("a.csv", num_bins=3, group="g") == {"scores": "a.csv", "num_bins": 3, "group": "g"}
-    assert call(np.zeros(3)) is None and call("a.csv", on_result=print) == {"scores": "a.csv"}
 
 
 @pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])

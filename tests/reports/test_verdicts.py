@@ -10,17 +10,12 @@ from test_text_summary import DETAILS, result_of
 from hf_focal import CalibrationMetrics, Correction, Temperature, evaluate_scores
 from hf_focal.hub.model_card import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
+from hf_focal.reports.headlines import headline_of
 from hf_focal.reports.markdown_tables import Best, parts, results_columns
+from hf_focal.reports.model_warnings import is_no_better_than_majority, warnings_of
 from hf_focal.reports.next_steps import next_steps
 from hf_focal.reports.text_summary import summary
-from hf_focal.reports.verdicts import (
-    correction_verdict,
-    headline_of,
-    is_better_calibrated,
-    is_no_better_than_majority,
-    verdict,
-    warnings_of,
-)
+from hf_focal.reports.verdicts import correction_verdict, is_better_calibrated, verdict
 from hf_focal.scores.column_names import CORRECT
 
 FITTED = Temperature(1.5, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=500, num_bins=15)
