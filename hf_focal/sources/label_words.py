@@ -154,6 +154,9 @@ class LabelWordsSource(ModelSource):
         if self.options.save_as is not None:
             sequence_classifier(self.model, Correction(), self._tried)
 
+    def saved_bytes(self) -> int:
+        return 0 if self.options.save_as is None else super().saved_bytes()
+
     def can_fold(self, correction: Correction) -> bool:
         """``correction.json`` holds the whole correction."""
         return True

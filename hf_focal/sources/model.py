@@ -264,6 +264,9 @@ class ModelSource(Source):
         if new_prior is not None and self.link == "softmax" and not self.has_bias:
             raise InputError("new_prior", f"must not be given for {self.name!r}, whose head has no bias for the shift")
 
+    def saved_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self.model.parameters())
+
     @property
     def has_bias(self) -> bool:
         """Whether offsets of a correction can be kept: in the head or, for another kind of source, elsewhere."""
