@@ -143,7 +143,7 @@ def test_rare_labels_that_a_model_ranks_get_thresholds(informative):
     result = RunResult.from_metrics("m", None, metrics, None, details=DETAILS)
     first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
     (warning,) = [text for text in warnings_of(result) if "not shown to be right" in text]
-    assert ("so it ranks: choose a threshold" in warning) == informative
+    assert ("so its ranking is useful: choose a threshold" in warning) == informative
     if informative:
         (command,) = commands([first])
         assert command["command"] == "calibrate" and command["recall"] == 0.8 and "rare labels" in first
@@ -162,15 +162,19 @@ def test_the_threshold_of_a_rare_positive_class_has_a_command(fitted_on):
 
 
 @pytest.mark.parametrize(("is_one_logit", "positives_are_rare"), [(False, True), (False, False), (True, False)])
-def test_the_threshold_of_another_rare_class_has_a_call(is_one_logit, positives_are_rare):
+def test_the_threshold_of_another_rare_class_has_a_command_for_its_probability(
+    is_one_logit, positives_are_rare, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     result, logits, labels = rare(is_one_logit, positives_are_rare)
     first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
-    assert commands([first]) == []
-    (call,) = re.findall("`(fit_thresholds.*?)`", first)
     p = logits.sigmoid() if is_one_logit else logits.softmax(1)[:, [1]]
     p, y = (p, labels) if positives_are_rare else (1 - p, 1 - labels)
-    thresholds = eval(call, {"fit_thresholds": fit_thresholds, "p": p, "y": y})
-    assert thresholds.recall[0] >= 0.8 and thresholds.values[0] < 0.5
+    pd.DataFrame({"p": p[:, 0].double(), "label": y[:, 0]}).to_csv("held_out.csv", index=False)
+    (found,) = re.findall("`(hf-focal .*?)`", first)
+    assert main(shlex.split(found)[1:]) == 0
+    (threshold,) = RunResult.load("calibrated/report/metrics.json").thresholds.labels
+    assert threshold.recall >= 0.8 and threshold.value < 0.5
 
 
 def table(kind, size=400, sharpness=3.0, seed=0):
