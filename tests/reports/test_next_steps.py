@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_text_summary import DETAILS, result_of
 
-from hf_focal import CalibrationMetrics, fit_thresholds
+from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
 from hf_focal.reports import RunResult
 from hf_focal.reports.model_warnings import warnings_of

@@ -148,8 +148,8 @@ def changed(pre, post, intervals=None):
 def test_what_does_not_change_is_not_better():
     same = changed({"ece": 0.04371, "nll": 0.52301}, {"ece": 0.04369, "nll": 0.52299})
     assert verdict(same)[1] == (
-        "Temperature scaling makes no measurable difference: on the 2,000 samples of dataset 'rows.csv', the ECE stays at 4.37% "
-        "and the NLL at 0.523."
+        "Temperature scaling makes no measurable difference: on the 2,000 samples of dataset 'rows.csv', the ECE "
+        "stays at 4.37% and the NLL at 0.523."
     )
     larger = changed({"ece": 0.04369, "nll": 0.52299}, {"ece": 0.04371, "nll": 0.52301})
     assert "no measurable difference" in verdict(larger)[1] and "increases both" not in " ".join(verdict(larger))
