@@ -59,7 +59,9 @@ def _cross_fit_lines(fit: CrossFit, has_prior: bool) -> list[str]:
         return lines
     top = f" (and {fit.changed_top_labels:,} top labels)" if fit.changed_top_labels is not None else ""
     # A prior shift changes more.
-    changed = "" if has_prior else f"; {fit.changed_predictions:,} predictions{top} change"
+    count = f"{fit.changed_predictions:,} prediction{'' if fit.changed_predictions == 1 else 's'}"
+    verb = "changes" if fit.changed_predictions == 1 and not top else "change"
+    changed = "" if has_prior else f"; {count}{top} {verb}"
     lines = [
         f"{scaling_name(chosen, fit.strength or 1.0)}, cross-fitted on {fit.num_samples:,} samples: "
         f"NLL {before['nll']:.4f} -> {after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, "
