@@ -273,6 +273,15 @@ def test_without_a_threshold_the_fields_and_no_words_say_what_to_do(provable, no
         assert ("at these costs, no threshold is better than always no" in step) == no_costs_least
 
 
+def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():
+    labels = [{"name": "a", "value": None, "reason": "no positives", "precision": None, "recall": None}]
+    section = {"for": "the largest F1", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=section)
+    (step,) = [step for step in next_steps(result, GIVEN | {"f1": True, "split": "dev"}) if "no threshold" in step]
+    (command,) = commands([step])
+    assert command["f1"] and command["dataset"] == "held_out.csv" and "split" not in command
+
+
 def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
     labels = [{"name": "a", "value": 0.4, "reason": "", "precision": 0.9, "recall": 0.5}]
     thresholds = {"for": "precision >= 90%", "conditions": "", "link": "softmax", "chosen_on": "d", "labels": labels}

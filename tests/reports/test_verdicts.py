@@ -288,3 +288,12 @@ def test_answers_are_right_where_labels_apply(column):
     warnings = warnings_of(evaluate_scores({"prob": scores / 3, column: outcomes}, **options))
     assert "of the answers are right: " in " ".join(warnings)
     assert headline_of(evaluate_scores({"prob": scores, "label": outcomes})).endswith("of the labels apply.")
+
+
+def test_the_model_of_a_table_has_no_name_but_where_runs_are_compared(tmp_path):
+    table = {"logits": np.tile([[3.0, 0.0]], (100, 1)), "label": np.arange(100) % 10 // 9}
+    result = evaluate_scores(table)
+    assert warnings_of(result)[0].startswith("The model is not shown to be right more often than")
+    assert warnings_of(result, "run 1")[0].startswith("run 1 is not shown")
+    assert "Warning: The model" in results_table([result])
+    assert f"Warning: {result.loss} is not shown" in results_table([result, result])
