@@ -248,7 +248,7 @@ class ModelSource(Source):
         if goal is not None and goal.target == "precision" and not self.task.takes_affine:
             raise InputError("precision", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if new_prior is not None:
-            if not self.task.takes_affine or self.task.unit.is_part:
+            if not self.task.takes_affine or self.task.unit.is_part_of_sample:
                 raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
@@ -279,7 +279,7 @@ class ModelSource(Source):
 
     @property
     def has_independent_samples(self) -> bool:  # type: ignore[override]
-        return not self.task.unit.is_part
+        return not self.task.unit.is_part_of_sample
 
     def can_fold(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""

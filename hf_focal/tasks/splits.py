@@ -124,33 +124,32 @@ def load_splits(
         raise InputError("task", f"must be one of {', '.join(_TASK_WITH_SPLITS)}, got {task!r}")
     if unknown := columns.keys() - _DEFAULT_COLUMNS.keys():
         raise TypeError(f"load_splits got an unexpected keyword argument {min(unknown)!r}")
-    described, named = _TASK_WITH_SPLITS[task], _DEFAULT_COLUMNS | columns
+    entry, column_names = _TASK_WITH_SPLITS[task], _DEFAULT_COLUMNS | columns
     paths = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {split: file for split, file in paths.items() if file is not None}
     if dataset_name is not None and files:
         named_files = ", ".join(f"{split}_file" for split in files)
         raise InputError("dataset_name", f"must be given without files, got {dataset_name!r} and {named_files}")
-    loaded = (
-        _load_files(files) if dataset_name is None else _load_dataset(dataset_name, dataset_config_name, test_split)
-    )
-    if described.takes_translations:
-        source_column = str(named["source_column"])
+    if dataset_name is None:
+        loaded = _load_files(files)
+    else:
+        loaded = _load_dataset(dataset_name, dataset_config_name, test_split)
+    if entry.takes_translations:
+        column = str(column_names["source_column"])
         loaded = {
-            name: LoadedSplit(source, flatten_translations(rows, source_column))
-            for name, (source, rows) in loaded.items()
+            name: LoadedSplit(source, flatten_translations(rows, column)) for name, (source, rows) in loaded.items()
         }
-    inputs = input_columns(described, lambda argument: named[argument] or None)
+    inputs = input_columns(entry, lambda argument: column_names[argument] or None)
     splits = DatasetDict({name: select_columns(*split, *inputs) for name, split in loaded.items()})
-    names: list[str] = []
-    if described.labels is not None:
-        label_column = str(named[described.labels.value])
-        splits, names = add_labels(described.labels, splits, loaded, label_column, label_format)
-    sources = {name: split.source for name, split in loaded.items()}
-    _check_disjoint(splits, sources)
+    label_names: list[str] = []
+    if entry.labels is not None:
+        column = str(column_names[entry.labels.value])
+        splits, label_names = add_labels(entry.labels, splits, loaded, column, label_format)
+    _check_disjoint(splits, loaded)
     if "validation" not in splits:
-        part = 100 if described.takes_translations else 10
-        splits = _cut(splits, sources["train"], validation_size, part, seed)
-    return DatasetDict({name: splits[name] for name in ("train", "validation", "test")}), names
+        part = 100 if entry.takes_translations else 10
+        splits = _cut(splits, loaded["train"].source, validation_size, part, seed)
+    return DatasetDict({name: splits[name] for name in ("train", "validation", "test")}), label_names
 
 
 def _load_files(files: Mapping[str, str | Path | Dataset]) -> dict[str, LoadedSplit]:
@@ -177,14 +176,16 @@ def _load_dataset(name: str, config: str | None, test_split: str) -> dict[str, L
     return {split: LoadedSplit(sources[part], dataset[part]) for split, part in parts.items()}
 
 
-def _check_disjoint(splits: DatasetDict, sources: Mapping[str, str]) -> None:
+def _check_disjoint(splits: DatasetDict, loaded: Mapping[str, LoadedSplit]) -> None:
     """Raise `InputError` if two splits have the same samples, in any order."""
     for first, second in itertools.combinations(splits, 2):
         if len(splits[first]) == len(splits[second]):
             names = [name for name in splits[first].column_names if name != "mask"]
             first_keys, keys = (sorted(map(repr, sample_keys(splits[name], *names))) for name in (first, second))
             if first_keys == keys:
-                raise InputError(sources[second], f"must hold samples of its own, got those of {sources[first]}")
+                raise InputError(
+                    loaded[second].source, f"must hold samples of its own, got those of {loaded[first].source}"
+                )
 
 
 def _cut(splits: DatasetDict, source: str, size: int | None, part: int, seed: int) -> DatasetDict:

@@ -54,8 +54,8 @@ class Unit(StrEnum):
     PIXELS = "pixels"
 
     @property
-    def is_part(self) -> bool:
-        """Whether a sample has several, whose predictions are not independent: bootstrap intervals are wrong."""
+    def is_part_of_sample(self) -> bool:
+        """Whether a sample has several. Their predictions are not independent, as bootstrap intervals assume."""
         return self in (Unit.WORDS, Unit.TOKENS, Unit.PIXELS)
 
 
