@@ -7,21 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .correction_files import correct_file
-    from .onnx_export import export_correction
-    from .schema import Schema
-    from .score_statistics import ScoreStatistics
-    from .score_table import Scores, read_scores
-    from .streamed_scores import measure
+    from .correction_files.corrected_files import correct_file
+    from .correction_files.onnx_export import export_correction
+    from .schema.schema import Schema
+    from .sets.measuring import measure
+    from .sets.score_statistics import ScoreStatistics
+    from .sets.scores_in_memory import Scores
+    from .sets.table_scores import read_scores
 
 _MODULES = {
-    "Schema": "schema",
-    "ScoreStatistics": "score_statistics",
-    "Scores": "score_table",
-    "measure": "streamed_scores",
-    "read_scores": "score_table",
-    "correct_file": "correction_files",
-    "export_correction": "onnx_export",
+    "Schema": "schema.schema",
+    "ScoreStatistics": "sets.score_statistics",
+    "Scores": "sets.scores_in_memory",
+    "measure": "sets.measuring",
+    "read_scores": "sets.table_scores",
+    "correct_file": "correction_files.corrected_files",
+    "export_correction": "correction_files.onnx_export",
 }
 
 __all__ = ["Schema", "ScoreStatistics", "Scores", "correct_file", "export_correction", "measure", "read_scores"]
