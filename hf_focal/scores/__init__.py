@@ -1,5 +1,15 @@
 """Scores of samples, whatever model they come from: reading, measuring, and correcting files of them.
 
+A table goes through these parts, each of which imports only those above it:
+
+- `reading`: files, objects in memory, and streams as rows of Arrow, whole or in batches.
+- `values`: what cells hold: labels as numbers of classes, scores as numbers and logits.
+- `columns`: which columns hold scores and labels.
+- `schema`: what the columns of the first table mean, and how others are read by it.
+- `sets`: `read_scores`, `measure`, and what keeps scores: memory, batches, or statistics.
+- `correction_files`: ``correction.json``, corrected files, and ONNX graphs.
+- `analysis`: what reports show beside metrics.
+
 Names are imported on first use, so that reading a table imports no Transformers.
 """
 

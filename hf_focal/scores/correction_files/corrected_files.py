@@ -117,7 +117,7 @@ def _named_columns(name: str, values: np.ndarray, classes: list[str], suffix: st
     """Return a column for each class, or one of lists or of single values, with what values (N, K) hold."""
     if values.shape[1] == 1:
         return {name: pa.array(values[:, 0])}
-    if not classes and suffix in (".parquet", ".jsonl"):
+    if not classes and not is_flat_format(suffix):
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
         return {name: pa.FixedSizeListArray.from_arrays(flat, values.shape[1]).cast(pa.list_(flat.type))}
     names = classes or range(values.shape[1])

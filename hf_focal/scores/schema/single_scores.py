@@ -42,15 +42,25 @@ class SingleScores:
 
     def are_confidences(self) -> bool:
         """Return whether the scores are those of predicted classes, by name, by kind, or by their values."""
-        kind, named_kind = self.kind, self.score_columns.kind
-        if kind == "confidence" or (kind is None and named_kind == "confidence"):
-            return True
-        if kind in (None, *CONFIDENCE_KINDS) and self.needs_labels and self.label is None and self.correct is not None:
-            return True
+        return self._are_called_confidences() or self._have_hits_only() or self._fit_predictions()
+
+    def _are_called_confidences(self) -> bool:
+        """Return whether the kind or the name says it; another kind then says what a column of confidences holds."""
+        if self.kind is not None and self.kind not in ("percentages", "log-probabilities"):
+            return self.kind == "confidence"
+        if self.score_columns.kind != "confidence":
+            return False
         is_correct_known = self._compared_prediction is not None or self.correct not in (None, self.label)
-        if named_kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
-            return True
-        if kind is not None or named_kind == "logits" or self._labels_and_predictions is None:
+        return self.kind is None or is_correct_known
+
+    def _have_hits_only(self) -> bool:
+        """Return whether a column says which predictions are correct, and none has labels."""
+        is_possible = self.kind in (None, *CONFIDENCE_KINDS) and self.needs_labels
+        return is_possible and self.label is None and self.correct is not None
+
+    def _fit_predictions(self) -> bool:
+        """Return whether all scores are from 1/K to 1 beside labels and predictions, as those of predictions are."""
+        if self.kind is not None or self.score_columns.kind == "logits" or self._labels_and_predictions is None:
             return False
         is_fraction = bool((self.values >= 0).all() and (self.values <= 1).all())
         return is_fraction and self.values.min() >= 1 / self._num_classes - 1e-6
