@@ -81,6 +81,8 @@ def _types_of_batches(
     if options.others == "text":
         return dict.fromkeys(names, pa.string()) | numbers
     others = [name for name in names if name not in numbers]
+    if not others:
+        return numbers
     as_text = csv.ConvertOptions(column_types=dict.fromkeys(others, pa.string()), include_columns=others)
     return exact_types(_open_csv(delimiter, path, as_text)) | numbers
 

@@ -297,6 +297,13 @@ def test_other_columns_keep_their_values_and_types(correction_text, source, targ
         assert isinstance(found[0], allowed) and not (name == "number" and isinstance(found[0], bool)), name
 
 
+def test_a_table_may_have_nothing_but_scores(correction_text, tmp_path):
+    (tmp_path / "correction.json").write_text(correction_text[1], encoding="utf-8")
+    pd.DataFrame({f"logit_{name}": [1.5, 0.0] for name in "abc"}).to_csv(tmp_path / "s.csv", index=False)
+    for suffix in ("csv", "jsonl", "parquet"):
+        assert correct_file(tmp_path / "correction.json", tmp_path / "s.csv", tmp_path / f"c.{suffix}") == 2
+
+
 def test_a_code_in_a_later_block_makes_texts_of_all_codes(correction_text, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_focal.scores.reading.csv_files._BLOCK", 2_000)
     (tmp_path / "correction.json").write_text(correction_text[1], encoding="utf-8")
