@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 
-def is_lists(column: pa.Array | pa.ChunkedArray) -> bool:
+def is_lists(column: pa.Array | pa.ChunkedArray | pa.Field) -> bool:
     """Return whether a column holds lists, of the same length or not."""
     kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(is_kind(column.type) for is_kind in kinds)

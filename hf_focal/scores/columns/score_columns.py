@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from ...utils.arrow_values import is_text_type
+from ...utils.arrow_values import is_lists, is_number_type, is_text_type
 from ..column_names import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 
@@ -36,16 +34,13 @@ def numeric_columns(rows: ScoreRows) -> list[str]:
     return [
         field.name
         for field in rows.table.schema
-        if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
-        and not is_text(field.name)
-        and parse_score_name(field.name) is None
+        if is_number_type(field.type) and not is_text(field.name) and parse_score_name(field.name) is None
     ]
 
 
 def holds_lists(rows: ScoreRows, name: str) -> bool:
-    kind = rows.table.schema.field(name).type
-    if is_text_type(kind) and len(rows.table):
+    """Return whether a column holds lists, or texts of lists, as its first row shows."""
+    field = rows.table.schema.field(name)
+    if is_text_type(field.type) and len(rows.table):
         return str(rows.table.column(name)[0].as_py()).lstrip().startswith(("[", "array(", "tensor("))
-    return any(
-        is_list_type(kind) for is_list_type in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    )
+    return is_lists(field)

@@ -59,7 +59,7 @@ def measure(
         raise InputError("sample_size", f"must be an integer of at least 0, got {sample_size!r}")
     if unknown := sorted(columns.keys() - _COLUMNS):
         raise InputError(unknown[0], f"must not be given to measure, got {columns[unknown[0]]!r}")
-    key = None if cache is None else _key(scores, (schema, correction, num_bins, sample_size, columns))
+    key = None if cache is None else _key(scores, schema, correction, [num_bins, sample_size, columns])
     if cache is not None and Path(cache).is_file():
         statistics = load_statistics("cache", cache, "measure")
         if statistics.key == key:
@@ -88,11 +88,10 @@ _COLUMNS = {
 }
 
 
-def _key(scores: Any, arguments: Any) -> str:
+def _key(scores: Any, schema: Schema | None, correction: Correction | None, others: list[Any]) -> str:
     """Return what tells files of statistics apart: the files that are measured, and the arguments."""
     if not isinstance(scores, str | Path):
         raise InputError("cache", f"must come with scores in files, got a {type(scores).__name__}")
-    schema, correction, *others = arguments
     _, paths = files_of("scores", scores)
     parts = [
         (str(path.resolve()), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in paths if path.is_file()
