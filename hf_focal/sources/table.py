@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ..reports.result_sections import DataSection
 from ..scores.column_names import PREDICTIONS, known_columns
+from ..scores.columns.cluster_columns import cluster_column_of
 from ..scores.reading.large_tables import open_table
 from ..scores.reading.score_rows import ScoreRows, load
 from ..scores.reading.table_batches import TableBatches
@@ -20,7 +21,7 @@ from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.score_statistics import ScoreStatistics, check_same_schema
 from ..scores.sets.scores_in_memory import Scores
 from ..scores.sets.streamed_scores import StreamedScores
-from ..scores.sets.table_scores import cluster_column_of, read_scores
+from ..scores.sets.table_scores import read_scores
 from ..utils.arrow_values import is_text_type
 from ..utils.shown_names import listed
 from ..validation import InputError

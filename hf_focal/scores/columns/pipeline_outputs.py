@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...utils.arrow_values import is_lists, is_text_type
+from ...utils.arrow_values import is_lists, is_number_type, is_text_type
 from ...utils.shown_names import shown
 from ...validation import InputError
 from ..column_names import parse_score_name
@@ -81,9 +81,7 @@ def _with_columns_of_zero_shot(rows: ScoreRows) -> ScoreRows:
 
 def _is_mapping(kind: pa.DataType) -> bool:
     """Return whether values map classes to numbers, as JSON's objects do."""
-    return pa.types.is_struct(kind) and all(
-        pa.types.is_floating(field.type) or pa.types.is_integer(field.type) for field in kind
-    )
+    return pa.types.is_struct(kind) and all(is_number_type(field.type) for field in kind)
 
 
 def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRows:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from ...utils.arrow_values import distinct, is_lists
 from ...validation import InputError
 from ..column_names import LABELS, TRUE_LABELS, known_columns
+from ..columns.cluster_columns import cluster_column_of
 from ..columns.label_columns import find_label_columns
 from ..columns.pipeline_outputs import with_class_columns
 from ..reading.score_rows import ScoreRows
@@ -20,7 +21,6 @@ from ..schema.schema_inference import infer_schema
 from ..schema.schema_reading import read_with_schema, refuse_other_classes
 from ..values.logits import as_logits
 from ..values.score_kinds import decimals_of
-from .table_scores import cluster_column_of
 
 _LABELS_AT_ONCE = 2**17  # rows of one column
 _MOST_ADDED = 2**22  # scores of rows that are added to the first batch, one for each label that it lacks

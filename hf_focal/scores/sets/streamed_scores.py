@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...calibration import CalibrationFit, Correction
 from ...calibration.thresholds import ThresholdSamples
 from ...metrics import CalibrationMetrics
 from ...validation import InputError
+from ..columns.cluster_columns import has_all_clusters
 from ..columns.pipeline_outputs import with_class_columns
 from ..reading.score_rows import ScoreRows
 from ..reading.table_batches import TableBatches, rows_of_batch
@@ -72,8 +72,8 @@ class StreamedScores(LargeTableScores):
         for part in self.table.read(columns, schema.columns, rows_of_batch(max(schema.num_scores, 1))):
             scores, notes = self._read_part(part)
             others = pa.table({name: part.column(name, column) for name, column in other_columns.items()})
-            if "clusters" in other_columns and others.column("clusters").null_count:
-                self._refuse_missing_clusters(part, others.column("clusters"))
+            clusters = others.column("clusters") if "clusters" in other_columns else None
+            if clusters is not None and not has_all_clusters(part, clusters, meaning.has_named_clusters):
                 result.forget_clusters()
             result.add(scores, notes, others, measures=measures, fits=fits)
         pa.default_memory_pool().release_unused()  # 30 MB of buffers, before a fit needs memory of its own
@@ -90,12 +90,6 @@ class StreamedScores(LargeTableScores):
         if meaning.decimals is not None:
             check_decimals(rows, parsed.values, schema.kind, meaning.decimals)
         return scores_of(rows, parsed, schema.floor or None)
-
-    def _refuse_missing_clusters(self, part: ScoreRows, clusters: pa.ChunkedArray) -> None:
-        """Raise `InputError` for a missing value, if the user named the column."""
-        if self.meaning.has_named_clusters:
-            where = part.where(pc.index(clusters.is_null(), True).as_py())
-            raise InputError("cluster_column", f"must have no missing values, got one in {where}")
 
     def _for_fits(self) -> ScoreStatistics:
         """Return the statistics with the sample and the sums for T; of a stream, all of them, as it is read once."""

@@ -5,12 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...calibration.clusters import usable_clusters
-from ...utils.column_names import normalized
 from ...validation import InputError
+from ..columns.cluster_columns import cluster_column_of, has_all_clusters
 from ..columns.pipeline_outputs import with_class_columns
 from ..reading.score_rows import ScoreRows, load
 from ..schema.schema import ParsedTable, Schema, absent_class_notes
@@ -19,9 +17,6 @@ from ..schema.schema_reading import read_with_schema
 from ..values.logits import as_logits
 from ..values.value_notes import ValueNote
 from .scores_in_memory import Scores
-
-# Columns that say which rows may depend on each other, or tell rows apart.
-_CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")
 
 
 def read_scores(
@@ -132,30 +127,13 @@ def scores_of(rows: ScoreRows, parsed_table: ParsedTable, floor: float | None) -
     return replace(scores, logits=logits, link=schema.link, classes=schema.classes, schema=schema), notes
 
 
-def _clusters(rows: ScoreRows, column: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
+def _clusters(rows: ScoreRows, named_column: str | None) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
     """Return the `usable_clusters` of the named column or, if none is named, of a known one."""
-    cluster_column = cluster_column_of(rows.table.column_names, column)
-    if cluster_column is None:
+    is_named, column = named_column is not None, cluster_column_of(rows.table.column_names, named_column)
+    if column is None:
         return None, True, ()
-    values = cluster_values(rows.column("cluster_column", cluster_column), column is not None, rows)
-    if values is None:
+    clusters = rows.column("cluster_column", column)
+    if not has_all_clusters(rows, clusters, is_named):
         return None, True, ()
-    return usable_clusters(values, "rows", rows.source, cluster_column, column is not None)
-
-
-def cluster_column_of(names: Sequence[str], column: str | None) -> str | None:
-    """Return the column of clusters: the named one, or else the first known one."""
-    if column:
-        return column
-    found = ([name for name in names if normalized(name) == normalized(known)] for known in _CLUSTERS)
-    return next((same[0] for same in found if len(same) == 1), None)
-
-
-def cluster_values(column: pa.Array, is_named: bool, rows: ScoreRows) -> np.ndarray | None:
-    """Return the clusters as strings, or None if some are missing in a column that the user did not name."""
-    if column.null_count and not is_named:
-        return None
-    if column.null_count:
-        where = rows.where(int(pc.index(column.is_null(), True).as_py()))
-        raise InputError("cluster_column", f"must have no missing values, got one in {where}")
-    return np.array([str(value) for value in column.to_pylist()])
+    texts = np.array([str(value) for value in clusters.to_pylist()])
+    return usable_clusters(texts, "rows", rows.source, column, is_named)

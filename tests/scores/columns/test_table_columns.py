@@ -6,7 +6,7 @@ import pytest
 
 from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
 from hf_focal.scores import Schema, correct_file
-from hf_focal.scores.sets.table_scores import cluster_column_of
+from hf_focal.scores.columns.cluster_columns import cluster_column_of
 
 CLASSES = ("anger", "joy", "fear")
 COLUMNS = [f"P(y={name}) [NB v2.1]" for name in CLASSES]
