@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..metrics import ReliabilityBins
-from .reliability_figures import WORDS, wilson_interval
+from .reliability_figures import LINK_WORDS, wilson_interval
 from .result_sections import Groups
 
 _SOLID = 30  # bins with fewer samples are paler
@@ -41,13 +41,13 @@ class Frame(NamedTuple):
         return round(self.top + self.height * (1 - self._share(value, 1)), 1)
 
 
-# The script of the page draws the diagram of a class in the same frame.
+# The script of the page draws the diagram of a class in the frame RELIABILITY, and moves a point in the frame LINES.
 RELIABILITY = Frame(44, 18, 270, 220)
 SHARES = Frame(44, 252, 270, 50)
 _SIZE = (322, 348)
 _SMALL = Frame(30, 20, 130, 110)
 _SMALL_SIZE = (168, 150)
-_LINES = Frame(48, 12, 400, 250, (0, 0), (100, 100.0))
+LINES = Frame(48, 12, 400, 250, (0, 0), (100, 100.0))
 
 
 def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool = False) -> Markup:
@@ -66,15 +66,14 @@ def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool 
         frame = frame._replace(low=(bins.edges[1] / 3, bins.edges[1] / 3), log=True)
     elif small and (most := math.ceil(10 * _last_edge(bins) - 1e-6) / 10) <= 0.5:  # so that numbers are short
         frame = frame._replace(high=(most, most))
-    ticks = (
-        [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
-        if log
-        else [frame.high[0] * part for part in _parts(small)]
-    )
-    parts = [_axes(frame, ticks, ticks, small or log)]
+    if log:
+        ticks = [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
+    else:
+        ticks = [frame.high[0] * share for share in ((0, 0.5, 1) if small else (0, 0.2, 0.4, 0.6, 0.8, 1))]
+    parts = [_axes(frame, ticks, ticks, numbers_below=frame if small or log else SHARES)]
     if not small:
-        horizontal, vertical, *_ = WORDS[link]
-        parts += [_title(horizontal, frame, SHARES, size), _upright(vertical, frame)]
+        words = LINK_WORDS[link]
+        parts += [_title(words.horizontal, frame, SHARES, size), _upright(words.vertical, frame)]
         if not log:
             parts += [_shares(bins, SHARES)]
     parts += [_line(frame, [(frame.low[0], frame.low[1]), frame.high], "diagonal")]
@@ -88,19 +87,15 @@ def _last_edge(bins: ReliabilityBins) -> float:
     return float(bins.edges[int(np.flatnonzero(bins.count)[-1]) + 1])
 
 
-def _parts(small: bool) -> tuple[float, ...]:
-    return (0, 0.5, 1) if small else (0, 0.2, 0.4, 0.6, 0.8, 1)
-
-
 def _bin(bins: ReliabilityBins, index: int, frame: Frame, link: str, log: bool) -> Markup:
     """Draw a bin: its bar, or its point, with its gap, its interval, and its values as a title."""
     left, right = (float(edge) for edge in bins.edges[index : index + 2])
     count, confidence, accuracy = (values[index] for values in (bins.count, bins.confidence, bins.accuracy))
     low, high = (float(end) for end in wilson_interval(np.array(accuracy), np.array(count)))
-    horizontal, vertical, *_ = WORDS[link]
+    words = LINK_WORDS[link]
     tip = (
-        f"{horizontal} {left:.3g} to {right:.3g}: {count:,} predictions, mean {confidence:.1%}, "
-        f"{vertical.lower()} {accuracy:.1%} [{low:.1%}, {high:.1%}]"
+        f"{words.horizontal} {left:.3g} to {right:.3g}: {count:,} predictions, mean {confidence:.1%}, "
+        f"{words.vertical.lower()} {accuracy:.1%} [{low:.1%}, {high:.1%}]"
     )
     marks = []
     if log:
@@ -136,41 +131,64 @@ def _shares(bins: ReliabilityBins, frame: Frame) -> Markup:
     return Markup("").join([*bars, *marks, bottom, most])
 
 
+class Line(NamedTuple):
+    """A line of a chart, in percent; the legend has its name."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+class MarkedPoint(NamedTuple):
+    """A marked place of a chart, in percent, and what the legend says of it."""
+
+    x: float
+    y: float
+    text: str
+
+
 def line_chart(
-    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    lines: Sequence[Line],
     horizontal: str,
     vertical: str,
     label: str,
-    point: tuple[float, float, str] | None = None,
+    point: MarkedPoint | None = None,
+    has_slider: bool = False,
 ) -> Markup:
-    """Draw lines of percentages, 0 to 100, with a legend. `point` marks a place: x, y, and what it means."""
-    largest = max((max(values, default=0) for _, values in lines.values()), default=0)
-    most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
+    """Draw lines of percentages, 0 to 100, with a legend and, if given, a marked point.
+
+    With `has_slider`, there is a ring that the page's script moves to the threshold of its slider.
+    """
+    most = _axis_end(max((max(line.y, default=0) for line in lines), default=0))
     x_name, y_name = (title.partition(":")[0].lower() for title in (horizontal, vertical))
-    frame = _LINES._replace(high=(100, most))
+    frame = LINES._replace(high=(100, most))
     parts = []
-    for number, (name, (xs, ys)) in enumerate(lines.items()):
-        parts.append(_line(frame, [*zip(xs, ys, strict=True)], _line_style(number)))
-        for x, y in zip(xs, ys, strict=True):
-            tip = f"{name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
+    for number, line in enumerate(lines):
+        parts.append(_line(frame, [*zip(line.x, line.y, strict=True)], _line_style(number)))
+        for x, y in zip(line.x, line.y, strict=True):
+            tip = f"{line.name}: {x_name} {x:.1f}%, {y_name} {y:.2f}%"
             dot = Markup('<circle class="tip" cx="{}" cy="{}" r="5"/>').format(frame.x(x), frame.y(y))
             parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
-        parts.append(_legend_entry(number, name))
+        parts.append(_legend_entry(number, line.name))
     if point is not None:
-        x, y, text = point
-        title = Markup("<title>{}</title>").format(text)
-        parts.append(
-            Markup('<g><circle class="mark" cx="{}" cy="{}" r="4"/>{}</g>').format(frame.x(x), frame.y(y), title)
-        )
-        parts.append(_text(frame.x(x) - 6, frame.y(y) - 8, text, "end note"))
-    # The script moves it to the chosen threshold.
-    parts.append(Markup('<circle class="mark moving" r="5" visibility="hidden"/>'))
-    return _framed(frame, parts, horizontal, vertical, label, len(lines))
+        title = Markup("<title>{}</title>").format(point.text)
+        dot = Markup('<circle class="mark" cx="{}" cy="{}" r="4.5"/>')
+        parts.append(Markup("<g>{}{}</g>").format(dot.format(frame.x(point.x), frame.y(point.y)), title))
+        parts.append(dot.format(60, _legend_y(len(lines)) - 4) + _legend_text(len(lines), point.text))
+    num_marks = 0 if point is None else 1
+    if has_slider:  # the script moves the ring to the slider's threshold, and shows it with its entry in the legend
+        row = len(lines) + num_marks
+        ring = Markup('<circle class="slider-ring" cx="60" cy="{}" r="5.5"/>').format(_legend_y(row) - 4)
+        entry = ring + _legend_text(row, "at the slider's threshold")
+        parts.append(Markup('<g class="of-slider" visibility="hidden">{}</g>').format(entry))
+        parts.append(Markup('<circle class="slider-ring moving of-slider" r="5.5" visibility="hidden"/>'))
+        num_marks += 1
+    return _framed(frame, parts, horizontal, vertical, label, len(lines) + num_marks)
 
 
 def reliability_lines(bins: Mapping[str, ReliabilityBins], horizontal: str, vertical: str, label: str) -> Markup:
     """Draw the accuracy of several bins against their confidence, in percent, with a legend."""
-    frame = _LINES
+    frame = LINES
     parts = [_line(frame, [(0, 0), (100, 100)], "diagonal")]
     for number, (name, side) in enumerate(bins.items()):
         style, filled = _line_style(number), side.count > 0
@@ -188,23 +206,34 @@ def reliability_lines(bins: Mapping[str, ReliabilityBins], horizontal: str, vert
     return _framed(frame, parts, horizontal, vertical, label, len(bins))
 
 
+def _axis_end(largest: float) -> float:
+    """Return the end of an axis in percent that has room for this value."""
+    return next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= min(largest, 100))
+
+
 def _line_style(number: int) -> str:
     return f"line c{number % 7}"
 
 
 def _legend_entry(number: int, name: str) -> Markup:
-    y = 318 + 18 * number
-    return Markup('<path class="{}" d="M48 {}h24"/>').format(_line_style(number), y - 4) + _text(
-        78, y, wrapped_line(name), ""
-    )
+    line = Markup('<path class="{}" d="M48 {}h24"/>').format(_line_style(number), _legend_y(number) - 4)
+    return line + _legend_text(number, name)
+
+
+def _legend_text(row: int, text: str) -> Markup:
+    return _text(78, _legend_y(row), wrapped_line(text, 60), "")
+
+
+def _legend_y(row: int) -> float:
+    return 318 + 18 * row
 
 
 def _framed(
-    frame: Frame, parts: Sequence[Markup], horizontal: str, vertical: str, label: str, num_lines: int
+    frame: Frame, parts: Sequence[Markup], horizontal: str, vertical: str, label: str, legend_rows: int
 ) -> Markup:
-    """Draw axes in percent around the parts of a chart with a legend of `num_lines`."""
-    size, most = (460, 312 + 18 * num_lines), frame.high[1]
-    axes = _axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)], False)
+    """Draw axes in percent around the parts of a chart with a legend of `legend_rows`."""
+    size, most = (460, 312 + 18 * legend_rows), frame.high[1]
+    axes = _axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)])
     titles = [_title(horizontal, frame, frame, size), _upright(vertical, frame)]
     return _svg(size, label, [axes, *parts, *titles], Markup(' data-most="{}"').format(most))
 
@@ -212,10 +241,10 @@ def _framed(
 def group_chart(groups: Groups) -> Markup:
     """Draw the ECE of each group with its interval and, in gray, the ECE before the correction."""
     size = (460, 50 + 22 * len(groups.name))
-    largest = max([0.01, *(end for end in (*groups.ece_high, *(groups.ece_before or ())) if not math.isnan(end))])
-    most = next(end for end in (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100) if end >= 100 * largest)
+    ends = [end for end in (*groups.ece_high, *(groups.ece_before or ())) if not math.isnan(end)]
+    most = _axis_end(100 * max([0.01, *ends]))
     frame = Frame(150, 4, 300, 22 * len(groups.name), (0, 0), (most, 1))
-    parts = [_axes(frame, [most * part / 5 for part in range(6)], [], False)]
+    parts = [_axes(frame, [most * part / 5 for part in range(6)], [])]
     for number, (name, ece, low, high) in enumerate(
         zip(groups.name, groups.ece, groups.ece_low, groups.ece_high, strict=True)
     ):
@@ -264,15 +293,18 @@ def _upright(text: str, frame: Frame) -> Markup:
     return Markup('<text class="middle" transform="translate(12 {}) rotate(-90)">{}</text>').format(y, text)
 
 
-def _axes(frame: Frame, horizontal: Sequence[float], vertical: Sequence[float], has_numbers_below: bool) -> Markup:
-    """Draw a grid with numbers; those below a reliability diagram belong below its histogram."""
+def _axes(
+    frame: Frame, horizontal: Sequence[float], vertical: Sequence[float], numbers_below: Frame | None = None
+) -> Markup:
+    """Draw a grid with numbers; those of the horizontal axis are below the frame, or below another one."""
     bottom, right = frame.top + frame.height, frame.left + frame.width
     parts = [Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(frame.left, frame.top, bottom, right)]
     ends = [tick for tick in vertical if frame.low[1] <= tick <= frame.high[1] * 1.001]
     for tick in ends:
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(frame.left, frame.y(tick), right))
         parts.append(_text(frame.left - 4, frame.y(tick) + 4, _number(tick), "tick end"))
-    below = bottom if has_numbers_below or frame is not RELIABILITY else SHARES.top + SHARES.height
+    lowest = numbers_below or frame
+    below = lowest.top + lowest.height
     for tick in horizontal:
         if frame.low[0] <= tick <= frame.high[0] * 1.001:
             parts.append(_text(frame.x(tick), below + 14, _number(tick), "tick middle"))

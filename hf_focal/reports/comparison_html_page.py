@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..losses.loss_config import known_loss
 from ..tasks.task import unit_of
@@ -14,12 +14,14 @@ from ..validation import InputError
 from .charts import reliability_lines
 from .examples import Examples
 from .gamma_figure import gamma_heatmap
+from .headlines import headline_of
 from .markdown_tables import results_columns, results_notes
-from .page_parts import diagrams, drawn, environment, picture
-from .run_html_page import axis_titles, run_page
+from .model_warnings import warnings_of
+from .page_parts import PageFigure, ResultsTable, environment, matplotlib_page_figure, reliability_figures
+from .reliability_figures import LINK_WORDS
+from .run_html_page import run_page
 from .run_results import READ_ERRORS, RunResult
 from .text_summary import decision_lines
-from .verdicts import headline_of, warnings_of
 
 
 def comparison_page(
@@ -61,48 +63,70 @@ def comparison_page(
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
         heading = title or f"Calibration of {_name(file, run)}"
-        page = run_page(run, heading, _table(*tables.popitem()), _folder_of(file).name, arguments, examples)
+        page = run_page(
+            run,
+            heading,
+            _results_table(*tables.popitem(), is_comparison=False),
+            _folder_of(file).name,
+            arguments,
+            examples,
+        )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
     return path
 
 
+class ComparedRun(NamedTuple):
+    """A run of a comparison: its headline, sentences about its correction and thresholds, and its diagrams."""
+
+    result: RunResult
+    fitted_on: str
+    headline: str
+    sentences: list[str]
+    figures: list[PageFigure]
+
+
 def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[RunResult]]) -> str:
-    shown, gammas = [], []
+    compared, gammas = [], []
     for run in runs.values():
         fitted_on = _data_name(run.fit.fitted_on) or "the validation data"
-        shown.append((run, fitted_on, headline_of(run), decision_lines(run), diagrams(run)))
+        compared.append(ComparedRun(run, fitted_on, headline_of(run), decision_lines(run), reliability_figures(run)))
         if history := run.subsets.gamma_history:
             alt = f"γ of each bin over the training of {run.loss}"
-            gammas.append(picture(gamma_heatmap(history), alt, run.loss))
+            gammas.append(matplotlib_page_figure(gamma_heatmap(history), alt, run.loss))
     return (
         environment()
         .get_template("comparison_page.html.jinja")
         .render(
             title=title,
-            tables=[_table(test_set, runs) for test_set, runs in tables.items()],
-            runs=shown,
+            tables=[_results_table(test_set, runs, is_comparison=True) for test_set, runs in tables.items()],
+            runs=compared,
+            link=next(iter(runs.values())).link,
+            has_intervals=any(run.pre_intervals for run in runs.values()),
+            changes_predictions=any(run.method not in (None, "temperature") for run in runs.values()),
             overlays=_overlays([*runs.values()]),
             gammas=gammas,
         )
     )
 
 
-def _overlays(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """Return pictures with the reliability of all runs, before and, if any has one, after the correction."""
-    pictures = []
-    corrected = any(run.method for run in runs)
-    sides = ("before the correction", "pre_bins"), ("after the correction", "post_bins")
-    for when, side in sides[: 2 if corrected else 1]:
-        bins = {run.loss: getattr(run, side) for run in runs if getattr(run, side).count.sum()}
-        links = {run.link for run in runs}
-        titles = axis_titles(links.pop() if len(links) == 1 else "softmax")
-        caption = when.capitalize() if corrected else ""
-        alt = f"Reliability of all runs {when if corrected else ''}".strip()
+def _overlays(runs: Sequence[RunResult]) -> list[PageFigure]:
+    """Return figures with the reliability of all runs, before and, if any has one, after the correction."""
+    links = {run.link for run in runs}
+    titles = LINK_WORDS[links.pop() if len(links) == 1 else "softmax"].percent_titles
+    sides = {"before the correction": {run.loss: run.pre_bins for run in runs}}
+    if is_corrected := any(run.method for run in runs):
+        sides["after the correction"] = {run.loss: run.post_bins for run in runs}
+    figures = []
+    for when, named_bins in sides.items():
+        bins = {name: side for name, side in named_bins.items() if side.count.sum()}
+        caption, alt = "", "Reliability of all runs"
+        if is_corrected:
+            caption, alt = when.capitalize(), f"{alt} {when}"
         if bins:
-            pictures.append(drawn(reliability_lines(bins, *titles, alt), alt, caption))
-    return pictures
+            figures.append(PageFigure(reliability_lines(bins, *titles, alt), alt, caption))
+    return figures
 
 
 def _name(file: Path, run: RunResult) -> str:
@@ -187,21 +211,19 @@ def _test_set(run: RunResult) -> str:
     return "; ".join(filter(None, (name, size)))
 
 
-def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
-    """Return the "columns" of one test set's table, the texts above it ("about", "warnings"), and below ("notes")."""
+def _results_table(test_set: str, runs: Sequence[RunResult], is_comparison: bool) -> ResultsTable:
+    """Return the table of the runs of one test set, which `test_set` describes; a comparison names the runs."""
     dates = sorted({run.data.date for run in runs if run.data.date is not None})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
-    about = "; ".join(filter(None, (test_set, measured)))
     notes = [
         f"The correction of {run.loss} was fitted on the samples that it is measured on, so the values after it are "
         "optimistic"
         for run in runs
         if not run.has_own_test_data
     ]
-    warnings = [warning for run in runs for warning in warnings_of(run)]
-    return {
-        "about": about,
-        "warnings": warnings,
-        "columns": results_columns(runs),
-        "notes": notes + results_notes(runs),
-    }
+    return ResultsTable(
+        about="; ".join(filter(None, (test_set, measured))),
+        warnings=[warning for run in runs for warning in warnings_of(run, run.loss if is_comparison else None)],
+        columns=results_columns(runs),
+        notes=notes + results_notes(runs),
+    )

@@ -1,5 +1,6 @@
 """Markdown tables that compare runs. The best numbers are in bold, and Markdown characters in names are escaped."""
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -9,9 +10,10 @@ import numpy as np
 from ..calibration.temperature_grid import few_samples
 from ..metrics.metric_table import METRICS
 from ..validation import InputError
+from .model_warnings import warnings_of
 from .number_format import MISSING, format_metric, format_number, metric_interval
 from .run_results import RunResult
-from .verdicts import has_comparable_error, increases_both, warnings_of
+from .verdicts import increases_both
 
 RESULTS_LEGEND = (
     "Before → after the correction, on the test set; [95% bootstrap interval]; "
@@ -152,7 +154,12 @@ def results_table(results: Sequence[RunResult]) -> str:
     Raises InputError if there are no results.
     """
     columns = results_columns(results)
-    warnings = "".join(f"Warning: {escaped(text)}.\n\n" for run in results for text in warnings_of(run))
+    names = [run.loss if len(results) > 1 else None for run in results]
+    warnings = "".join(
+        f"Warning: {escaped(text)}.\n\n"
+        for run, name in zip(results, names, strict=True)
+        for text in warnings_of(run, name)
+    )
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
     return warnings + columns_table(list(columns), list(columns.values())) + notes
 
@@ -214,10 +221,32 @@ def _before_after_cells(results: Sequence[RunResult], key: str) -> list[Cell]:
         ]
         bold = in_bold(cells, wanted, best, widths)
         if metric.is_gap:
-            comparable = has_comparable_error(results, side)
+            comparable = _has_comparable_error(results, side)
             winners = [is_fine for cell, is_fine in zip(bold, comparable, strict=True) if isinstance(cell, Best)]
             bold = bold if all(winners) else cells
             pairs = zip(bold, comparable, strict=True)
             bold = [str(cell) if isinstance(cell, Tied) and not is_fine else cell for cell, is_fine in pairs]
         sides.append(list(zip(bold, [metric_interval(key, each) for each in intervals], strict=True)))
     return [(*before, " → ", *after) if two else before for two, before, after in zip(changed, *sides, strict=True)]
+
+
+def _has_comparable_error(results: Sequence[RunResult], side: str = "post") -> list[bool]:
+    """Return for each run whether its error is not significantly larger than the lowest error of all runs.
+
+    `side` is "pre" or "post". Runs without an error count as comparable.
+    """
+    metrics = [getattr(run, side) for run in results]
+    errors = [values.get("error", math.nan) for values in metrics]
+    known = [error for error in errors if not math.isnan(error)]
+    if not known:
+        return [True] * len(errors)
+    lowest = min(known)
+
+    def variance(index: int) -> float:
+        return errors[index] * (1 - errors[index]) / max(metrics[index].get("num_samples", 1), 1)
+
+    lowest_variance = max(variance(index) for index, error in enumerate(errors) if error == lowest)
+    return [
+        not error - lowest > 1.96 * math.sqrt(lowest_variance + variance(index))  # True with NaN
+        for index, error in enumerate(errors)
+    ]

@@ -2,9 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from .comparison_html_page import comparison_page
 from .examples import Examples
 from .report_folder import write_report
 from .run_results import RunResult
+
+_REPORT_BYTES = 500_000  # of the report, its page, and the card, without samples
 
 
 @contextmanager
@@ -58,6 +59,20 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
                 folder.rmdir()
 
 
+def check_room(output: str | Path | None, model_bytes: int = 0) -> None:
+    """Raise `InputError`, before anything is measured, if `output` lacks the room for a model and the report."""
+    if output is None:
+        return
+    disk = shutil.disk_usage(output)
+    needed = model_bytes + _REPORT_BYTES
+    if disk.total and disk.free < needed:  # some network file systems do not know their size
+        raise InputError(
+            "output",
+            f"must be a folder with room for the model and the report, got {str(output)!r}: about "
+            f"{needed / 1e6:,.1f} MB are needed, {disk.free / 1e6:,.1f} MB are free",
+        )
+
+
 @contextmanager
 def writing(folder: str | Path, result: RunResult) -> Iterator[None]:
     """Write to a folder in the block. Ctrl-C removes what was written; a disk error keeps it.
@@ -80,21 +95,6 @@ def writing(folder: str | Path, result: RunResult) -> Iterator[None]:
         raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
 
 
-def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of a call as the command takes them, without defaults; None if one is not a name or number.
-
-    `values` are the function's local variables at its start. The page names the files of the next steps from them.
-    """
-    arguments: dict[str, Any] = {}
-    for name, parameter in signature(function).parameters.items():
-        if parameter.kind is Parameter.VAR_KEYWORD:
-            arguments |= values[name]
-        elif name != "on_result" and values[name] is not parameter.default:
-            arguments[name] = values[name]
-    plain = str | Path | int | float | tuple | list | Mapping | None
-    return arguments if all(isinstance(value, plain) for value in arguments.values()) else None
-
-
 def write_results(
     output: str | Path,
     result: RunResult,
@@ -107,9 +107,9 @@ def write_results(
 ) -> None:
     """Write the report of a result and, if given, that of an earlier one, and the page that shows them.
 
-    `arguments` are those of the command, from `arguments_of`. `examples` are samples that the page shows; with
-    `publish_examples`, ``report/examples.html``, which is published and names no local files, shows them, too.
-    `pictures` are PNG files for a card.
+    `arguments` are those of the command, from which the page names the next steps. `examples` are samples that the
+    page shows; with `publish_examples`, ``report/examples.html``, which is published and names no local files, shows
+    them, too. `pictures` are PNG files for a card.
     """
     folder = Path(output)
     with writing(folder, result):

@@ -1,4 +1,4 @@
-"""Parts that all pages share: pictures in the page's colors, cells of tables, and the template's environment."""
+"""Parts that all pages share: figures in the page's colors, cells of tables, and the templates' environment."""
 
 import base64
 import hashlib
@@ -6,16 +6,16 @@ import io
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..calibration.calibration_fit import scaling_name
 from ..utils.constants import WEBSITE
-from .charts import RELIABILITY, reliability_chart
+from .charts import LINES, RELIABILITY, reliability_chart
 from .markdown_tables import Best, Cell, Tied, parts
-from .number_format import format_metric
+from .number_format import format_metric, sentence
 from .run_results import RunResult
 from .text_summary import summary
 
@@ -29,6 +29,24 @@ _PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--gray)", "#b3b3b3": 
 _PAGE_COLORS |= {"#0072b2": "var(--blue)", "#d55e00": "var(--orange)", "#009e73": "var(--green)"}
 
 
+class PageFigure(NamedTuple):
+    """A figure of a page: its drawing, its alternative text, and its caption; a wide one scrolls on a phone."""
+
+    svg: Markup
+    alt: str
+    caption: str | None = None
+    is_wide: bool = False
+
+
+class ResultsTable(NamedTuple):
+    """The table of the runs of one test set: what it is of, warnings above it, and notes below it, as sentences."""
+
+    about: str
+    warnings: list[str]
+    columns: dict[str, list[Cell]]
+    notes: list[str]
+
+
 @cache
 def environment() -> Environment:
     """Return the environment of the pages' templates."""
@@ -39,12 +57,12 @@ def environment() -> Environment:
         "breakable": _breakable,
         "digest": _digest,
         "split": _numbers_and_intervals,
-        "sentence": _sentence,
+        "sentence": sentence,
         "probability": _probability,
         "value": lambda cell: _numbers_and_intervals(cell)[2],
     }
     made.tests |= {"best": lambda part: isinstance(part, Best), "tied": lambda part: isinstance(part, Tied)}
-    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "site": WEBSITE}
+    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "lines_frame": LINES[:4], "site": WEBSITE}
     made.globals["guide"] = f"{WEBSITE}guides/reliability_diagram.html"
     return made
 
@@ -56,32 +74,27 @@ def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:
     return numbers, " → ".join(intervals), next((part for part in reversed(numbers) if part[-1].isdigit()), "")
 
 
-def diagrams(run: RunResult) -> list[dict[str, Any]]:
+def reliability_figures(run: RunResult) -> list[PageFigure]:
     """Return the reliability diagrams of a run before and, with a correction, after it."""
     sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
-    pictures = []
+    figures = []
     for when, bins, metrics in sides if run.method else sides[:1]:
         caption = f"ECE {format_metric('ece', metrics)}%"
         caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
         alt = f"Reliability diagram of {run.loss}. {caption}"
-        pictures.append(drawn(reliability_chart(bins, run.link, alt), alt, caption if run.method else None))
-    return pictures
-
-
-def drawn(chart: Markup, alt: str, caption: str | None = None) -> dict[str, Any]:
-    """Return what the template needs to show a chart of `charts`."""
-    return {"source": chart, "alt": alt, "caption": caption, "wide": False}
+        figures.append(PageFigure(reliability_chart(bins, run.link, alt), alt, caption if run.method else None))
+    return figures
 
 
 def notebook_view(run: RunResult) -> str:
     """Return the verdict, the table, and the reliability diagrams of a run as HTML for a notebook."""
-    shown = diagrams(run) if run.pre_bins.count.sum() else []
+    figures = reliability_figures(run) if run.pre_bins.count.sum() else []
     template = environment().get_template("notebook_view.html.jinja")
-    return template.render(text=summary(run), diagrams=shown)
+    return template.render(text=summary(run), figures=figures)
 
 
-def picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:
-    """Return what the template needs to show a figure: SVG in the page's colors, alternative text, and a caption."""
+def matplotlib_page_figure(figure: "Figure", alt: str, caption: str | None = None) -> PageFigure:
+    """Return a figure of Matplotlib as SVG in the page's colors."""
     from matplotlib import rc_context
 
     file = io.StringIO()
@@ -93,18 +106,13 @@ def picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str,
     drawing = re.sub("|".join(_PAGE_COLORS), lambda match: _PAGE_COLORS[match[0]], drawing)
     width = round(96 * figure.get_figwidth())
     box = re.findall('viewBox="[^"]*"', root)[0]
-    source = Markup('<svg {} role="img" aria-label="{}">').format(Markup(box), alt) + Markup(drawing)
-    return {"source": source, "alt": alt, "caption": caption, "wide": width > _WIDE}
+    svg = Markup('<svg {} role="img" aria-label="{}">').format(Markup(box), alt) + Markup(drawing)
+    return PageFigure(svg, alt, caption, is_wide=width > _WIDE)
 
 
 def _breakable(name: str) -> Markup:
     """Escape a name and allow line breaks after the punctuation between its words."""
     return Markup(re.sub(r"([_:,/=])(?=\w)", r"\1<wbr>", str(escape(name))))
-
-
-def _sentence(text: str) -> str:
-    """Capitalize the first letter. Unlike `str.capitalize`, keep the case of the others."""
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _probability(value: float) -> str:

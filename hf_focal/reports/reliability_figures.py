@@ -5,7 +5,7 @@ Figures are made without pyplot, so they need no display and do not change globa
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# For each link: the axis labels, and the terms for bins whose confidence is above and below their accuracy.
-WORDS = {
-    "softmax": ("Confidence", "Accuracy", "overconfident", "underconfident"),
-    "sigmoid": ("P(label)", "Frequency", "P too high", "P too low"),
+
+class LinkWords(NamedTuple):
+    """The titles of the axes, and the terms for bins whose confidence is above and below their accuracy."""
+
+    horizontal: str
+    vertical: str
+    over: str
+    under: str
+
+    @property
+    def percent_titles(self) -> tuple[str, str]:
+        """The titles of the axes of a chart in percent."""
+        return f"{self.horizontal}, %", f"{self.vertical}, %"
+
+
+LINK_WORDS = {
+    "softmax": LinkWords("Confidence", "Accuracy", "overconfident", "underconfident"),
+    "sigmoid": LinkWords("P(label)", "Frequency", "P too high", "P too low"),
 }
 _SOLID_COUNT = 30  # bars of bins with fewer samples are paler
 _HEADROOM = 1.2  # upper end of the accuracy axis: the ECE is written above 1, where there are no bars
@@ -103,7 +117,7 @@ def reliability_diagram(
     else:
         draw_reliability(diagram, bins, font_size=11)
         _legend_above(diagram, *_reliability_legend(link))
-    diagram.set_ylabel(WORDS[link][1])
+    diagram.set_ylabel(LINK_WORDS[link].vertical)
     _draw_histogram(histogram, bins, link)
     if title:
         title_above(figure, title)
@@ -134,19 +148,19 @@ def comparison_figure(
     figure = Figure(figsize=(max(3.2, 0.6 + 1.5 * columns), 0.9 + 1.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     panels = axes.reshape(-1, sides, columns).swapaxes(1, 2).reshape(-1, sides)
-    horizontal, vertical, *_ = WORDS[link]
+    words = LINK_WORDS[link]
     for number, (panel, (name, before_and_after)) in enumerate(zip(panels, runs.items(), strict=False)):
         for axis, bins, when in zip(panel, before_and_after, ("before", "after"), strict=False):
             draw_reliability(axis, bins, font_size=9)
             axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
             if number % columns == 0:
-                axis.set_ylabel(f"{vertical}\n{when}" if sides > 1 else vertical)
+                axis.set_ylabel(f"{words.vertical}\n{when}" if sides > 1 else words.vertical)
         panel[0].set_title(wrapped(name, 18), fontsize=10)
         panel[-1].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         panel[-1].tick_params(labelbottom=True)
     for axis in panels[len(runs) :].flat:
         axis.remove()
-    figure.supxlabel(horizontal, fontsize=10)
+    figure.supxlabel(words.horizontal, fontsize=10)
     handles, labels = (entries[2:4] for entries in _reliability_legend(link))
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return finished(figure, path)
@@ -228,8 +242,8 @@ def _reliability_legend(link: str) -> tuple[list[Any], list[str]]:
         Patch(facecolor="none", edgecolor=UNDER, hatch="\\\\\\\\"),
         Line2D([], [], color=GRAY, linestyle="--"),
     ]
-    _, accuracy, over, under = WORDS[link]
-    return handles, [accuracy.lower(), "95% interval", over, under, "calibrated"]
+    words = LINK_WORDS[link]
+    return handles, [words.vertical.lower(), "95% interval", words.over, words.under, "calibrated"]
 
 
 def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
@@ -242,7 +256,7 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
     """Draw the percentage of the samples in each bin, and lines at the mean confidence and accuracy of all samples."""
     confidence, accuracy = bins.means()
     draw_shares(axes, bins)
-    horizontal, vertical, *_ = WORDS[link]
+    horizontal, vertical = LINK_WORDS[link][:2]
     axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"{vertical.lower()} {100 * accuracy:.1f}%")
     label = f"mean {horizontal if link == 'sigmoid' else horizontal.lower()} {100 * confidence:.1f}%"
     axes.axvline(confidence, color=OVER, linewidth=1.8, linestyle="--", label=label)

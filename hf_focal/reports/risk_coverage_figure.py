@@ -2,20 +2,28 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics, RiskCoverageCurve
 from ..validation import InputError
-from .figure_style import COLORS, GRAY, LINES, clean_axes, finished
+from .figure_style import COLORS, LINES, clean_axes, finished
 from .number_format import format_metric
-from .result_sections import RiskCoverage
+from .result_sections import Curve, RiskCoverage
 from .run_results import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class ChosenPoint(NamedTuple):
+    """A threshold of the confidence, and the shares of answers, and of right ones among these, at it."""
+
+    threshold: float
+    coverage: float
+    precision: float
 
 
 def risk_coverage_figure(
@@ -39,16 +47,16 @@ def risk_coverage_figure(
         if isinstance(metrics, CalibrationMetrics) and chosen.values[0] is not None:
             pairs = metrics.log_odds_and_hits()
             precision, coverage = chosen.measure_log_odds(*zip(*pairs, strict=True))
-            points[name] = chosen.values[0], float(coverage[0]), float(precision[0])
+            points[name] = ChosenPoint(chosen.values[0], float(coverage[0]), float(precision[0]))
     return _drawn(runs, points, path)
 
 
 def _drawn(
     runs: Mapping[str, CalibrationMetrics | RiskCoverageCurve],
-    points: Mapping[str, tuple[float, float, float]],
+    points: Mapping[str, ChosenPoint],
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw the curves; `points` are name of the run -> (threshold, coverage, precision)."""
+    """Draw the curves; `points` are name of the run -> the threshold to mark."""
     from matplotlib.figure import Figure
 
     if not runs:
@@ -64,11 +72,9 @@ def _drawn(
         color = COLORS[number % len(COLORS)]
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if name in points:
-            threshold, coverage, precision = points[name]
-            coverage, risk = 100 * coverage, 100 * (1 - precision)
-            axes.plot(coverage, risk, color=color, marker="o")
-            text = f"answer above {threshold:.2f}:\n{coverage:.0f}% answered, {100 - risk:.1f}% right"
-            axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GRAY)
+            coverage, risk = 100 * points[name].coverage, 100 * (1 - points[name].precision)
+            text = f"above {points[name].threshold:.2f}: {coverage:.0f}% answered, {100 - risk:.1f}% right"
+            axes.plot(coverage, risk, color=color, marker="o", linestyle="none", label=text)
     axes.set_xlim(0, 100)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Coverage: samples that get an answer, %")
@@ -80,17 +86,30 @@ def _drawn(
 
 def risk_coverage_of(run: RunResult) -> "Figure | None":
     """Draw the curve before and after the correction of a run, with its threshold; None if the run holds no curve."""
-    curves: dict[str, CalibrationMetrics | RiskCoverageCurve] = {}
-    sides = run.subsets.risk_coverage or RiskCoverage()
-    for side, curve, metrics in (("before", sides.before, run.pre), ("after", sides.after, run.post)):
-        if curve is not None:
-            aurc = format_metric("aurc", metrics)
-            name = f"{side}: AURC {aurc}%" if run.method else f"AURC {aurc}%"
-            curves[name] = RiskCoverageCurve(np.array(curve.answered, float), np.array(curve.errors, float))
+    curves = {
+        name: RiskCoverageCurve(np.array(curve.answered, float), np.array(curve.errors, float))
+        for name, curve in named_curves(run).items()
+    }
     if not curves:
         return None
-    points = {}
-    if run.thresholds and run.thresholds.link == "softmax" and run.thresholds.labels[0].value is not None:
-        reached = run.thresholds.labels[0]
-        points[[*curves][-1]] = run.thresholds.labels[0].value, reached.recall, reached.precision
-    return _drawn(curves, points)
+    chosen = chosen_point(run)
+    return _drawn(curves, {[*curves][-1]: chosen} if chosen else {})
+
+
+def named_curves(run: RunResult) -> dict[str, Curve]:
+    """Return name -> the curve before and after the correction of a run, as far as it holds them."""
+    sides = run.subsets.risk_coverage or RiskCoverage()
+    curves = {}
+    for side, curve, metrics in (("before", sides.before, run.pre), ("after", sides.after, run.post)):
+        if curve is not None:
+            aurc = f"AURC {format_metric('aurc', metrics)}%"
+            curves[f"{side}: {aurc}" if run.method else aurc] = curve
+    return curves
+
+
+def chosen_point(run: RunResult) -> ChosenPoint | None:
+    """Return the threshold of the confidence that was chosen, if there is one, as a point of the last curve."""
+    if run.thresholds is None or run.thresholds.link != "softmax":
+        return None
+    label = run.thresholds.labels[0]
+    return None if label.value is None else ChosenPoint(label.value, label.recall, label.precision)

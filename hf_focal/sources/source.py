@@ -12,9 +12,9 @@ from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
-from ..scores.correction_files import write_correction
-from ..scores.score_set import ScoreSet
-from ..scores.score_table import Scores
+from ..scores.correction_files.correction_json import write_correction
+from ..scores.sets.score_set import ScoreSet
+from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 
@@ -151,6 +151,10 @@ class Source:
 
     def check_saving(self, new_prior: Any) -> None:
         """Raise `InputError`, before anything is measured, if a correction cannot be kept."""
+
+    def saved_bytes(self) -> int:
+        """Return the size of the weights that `save` writes."""
+        return 0
 
     def check_prior(self, scores: ScoreSet, new_prior: Any) -> None:
         """Raise `InputError` unless `new_prior` has shares of the classes or labels."""

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ..reports import RunResult
-from ..reports.output_folder import arguments_of
 from ..sources.source import Data
+from .command_arguments import CalibrateArguments, EvaluateArguments, command_arguments
 from .evaluate_calibrate import calibrate, evaluate
 
 
@@ -54,10 +54,7 @@ def evaluate_scores(
         >>> evaluate_scores({"probabilities": [[0.9, 0.1], [0.4, 0.6]], "label": [0, 1]}).pre["accuracy"]
         1.0
     """
-    arguments = arguments_of(evaluate_scores, locals())
-    return evaluate(
-        scores=scores,
-        reference=reference,
+    shared = EvaluateArguments(
         precision=precision,
         coverage=coverage,
         recall=recall,
@@ -65,11 +62,17 @@ def evaluate_scores(
         cost=cost,
         confidence=confidence,
         simultaneous=simultaneous,
-        threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
+    )
+    tables = {"scores": scores, "reference": reference, "threshold_scores": threshold_scores}
+    return evaluate(
+        scores=scores,
+        reference=reference,
+        threshold_data=Data("threshold_scores", threshold_scores),
         on_result=on_result,
-        arguments=arguments,
+        arguments=command_arguments(evaluate_scores, {**tables, **shared, **columns}),
+        **shared,
         **columns,
     )
 
@@ -117,11 +120,7 @@ def calibrate_scores(
         >>> result.temperature.value > 1  # the scores are overconfident
         True
     """
-    arguments = arguments_of(calibrate_scores, locals())
-    return calibrate(
-        scores=scores,
-        test=Data("test_scores", test_scores),
-        method=method,
+    shared = CalibrateArguments(
         per_label=per_label,
         precision=precision,
         recall=recall,
@@ -132,7 +131,14 @@ def calibrate_scores(
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
+    )
+    others = {"scores": scores, "test_scores": test_scores, "method": method}
+    return calibrate(
+        scores=scores,
+        test=Data("test_scores", test_scores),
+        method=method,
         on_result=on_result,
-        arguments=arguments,
+        arguments=command_arguments(calibrate_scores, {**others, **shared, **columns}),
+        **shared,
         **columns,
     )

@@ -51,7 +51,7 @@ def test_any_value_may_be_another(metrics, monkeypatch):
     # Drawing takes most of the time; what it asks of its input is kept.
     monkeypatch.setattr(page_parts, "reliability_chart", lambda bins, *_: bins.accuracy[bins.count > 0])
     monkeypatch.setattr(run_html_page, "gamma_heatmap", lambda history: [update["epoch"] + 1 for update in history])
-    monkeypatch.setattr(run_html_page, "picture", lambda *_: dict.fromkeys(("source", "alt", "caption", "wide"), ""))
+    monkeypatch.setattr(run_html_page, "matplotlib_page_figure", lambda *_: page_parts.PageFigure("", ""))
     whole, errors, pages = json.loads(metrics.read_text()), 0, 0
     for place in places(whole):
         for other in VALUES:

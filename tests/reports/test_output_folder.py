@@ -1,14 +1,15 @@
 """The page of a command names the user's files with their folders; what may be published does not."""
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hf_focal import InputError, calibrate_scores, evaluate, evaluate_scores
 from hf_focal.reports import output_folder
-from hf_focal.reports.output_folder import arguments_of
 from hf_focal.workflow import evaluate_calibrate
 
 
@@ -53,13 +54,16 @@ def test_a_folder_that_this_process_writes_to_is_refused(table, tmp_path):
     assert (tmp_path / "out" / "correction.json").is_file()
 
 
-def test_tables_in_memory_have_no_names():
-    def call(scores, *, num_bins=15, on_result=None, **columns):
-        return arguments_of(call, locals())
-
-    assert call("a.csv") == {"scores": "a.csv"}
-    assert call("a.csv", num_bins=3, group="g") == {"scores": "a.csv", "num_bins": 3, "group": "g"}
-    assert call(np.zeros(3)) is None and call("a.csv", on_result=print) == {"scores": "a.csv"}
+@pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])
+def test_a_full_disk_is_told_before_anything_is_measured(command, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**9, free=10_000))
+    with pytest.raises(
+        InputError, match=r"^output must be a folder with room .*: about 0.5 MB are needed, 0.0 MB are"
+    ):
+        command(str(table / "fit.npz"), output=tmp_path / "out", on_result=pytest.fail)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, free=0))
+    command(str(table / "fit.npz"), output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])

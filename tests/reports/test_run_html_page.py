@@ -13,7 +13,7 @@ from browser import Browser, needs_browser
 from hf_focal import InputError, calibrate_scores, evaluate_scores
 from hf_focal.reports import RunResult
 from hf_focal.reports.charts import reliability_chart
-from hf_focal.scores.examples import find_examples
+from hf_focal.scores.analysis.examples import find_examples
 from hf_focal.sources.source import Data, Samples
 from hf_focal.sources.table import TableSource
 
@@ -296,4 +296,4 @@ def test_the_page_of_several_labels_counts_its_samples(tmp_path):
     evaluate_scores(table, output=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "90 samples with 3 labels; measured" in page and "pale: fewer than 30 labels, so chance moves" in page
-    assert "which are published only if you ask for it with <code>--publish_examples</code>" in page
+    assert "which are published only if you ask for it with <code><span>--publish_examples</span></code>" in page
