@@ -266,4 +266,4 @@ def task_of_class(class_name: str) -> Task | None:
 def unit_of(task: str | None, default: str = "samples") -> str:
     """Return what has one prediction in the results of a task, or `default` if the task is unknown."""
     known = _TASKS_OF_RESULTS.get(task or "")
-    return default if known is None else known.unit
+    return default if known is None else known.unit.value

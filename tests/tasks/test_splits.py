@@ -98,6 +98,8 @@ def test_columns_of_zeros_and_ones_may_have_unknown_labels(tmp_path):
     assert names == ["rude", "long"]
     first = splits["test"]["labels"][0]
     assert first[0] == 0 and math.isnan(first[1])
+    with pytest.raises(InputError, match=r"label_column must name each label of the model once, .* got 'rude,rude'"):
+        load_splits("text-classification", **files, label_column="rude,rude")
 
 
 def test_tags_and_translations(tmp_path):
