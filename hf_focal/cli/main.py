@@ -8,6 +8,7 @@ import warnings
 from importlib.metadata import version
 
 from . import evaluate_calibrate, file_commands, package_commands
+from .closed_output import discard_after_closing
 from .interrupts import raise_at_ctrl_c
 from .parsing import OneLineParser, refuse_arguments, underscored
 from .processes import hide_progress_bars_in_logs, is_main_process, one_gpu
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:  # nothing else runs in this process
         _collect_less_garbage()
         hide_progress_bars_in_logs()
+        discard_after_closing()
         _shorten_warnings()
         argv = sys.argv[1:]
     known, unknown = command_parser().parse_known_args([underscored(token) for token in argv])

@@ -40,7 +40,7 @@ def is_main_process() -> bool:
 def launched_processes() -> str:
     """Return how many processes a launcher started, such as "2 processes"; "" without a launcher.
 
-    On a CPU, `accelerate launch` starts one without a word, whatever --num_processes asks for.
+    On a CPU, `accelerate launch` starts one, whatever --num_processes asks for; `check_setup` warns of it.
     """
     if "WORLD_SIZE" not in os.environ and not any(name.startswith("ACCELERATE_") for name in os.environ):
         return ""

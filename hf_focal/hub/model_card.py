@@ -258,10 +258,11 @@ def _calibration(result: RunResult, data: CardData, unit: str) -> dict[str, Any]
 
 def _training(training: Training | None, config: LossConfig | None, kind: Task) -> dict[str, Any]:
     """Return the template's values for the section "Training"."""
+    trainer = "FocalSeq2Seq" if kind.is_seq2seq else "Focal"
     return {
         "config": config,
         "spec": config and LOSSES[config.name],
-        "trainer": "FocalSFT" if training and training.is_sft else kind.trainer,
+        "trainer": "FocalSFT" if training and training.is_sft else trainer,
     }
 
 

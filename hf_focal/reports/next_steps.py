@@ -49,7 +49,9 @@ def next_steps(result: RunResult, arguments: Mapping[str, Any] | None = None, fo
     if evaluated:
         rerun, data_note = _from_evaluate(arguments)
     else:
-        rerun = {key: value for key, value in arguments.items() if key not in ("push_to_hub", "private")}
+        # A file of scores must be new; a folder spares the forward pass.
+        saved = ("save_scores",) if str(arguments.get("save_scores")).endswith(".parquet") else ()
+        rerun = {key: value for key, value in arguments.items() if key not in ("push_to_hub", "private", *saved)}
         rerun, data_note = rerun | {"output": _new_name(arguments, arguments.get("output"))}, ""
     steps = _steps_against_majority(result, rerun, data_note)
     steps += _steps_without_threshold(result, rerun)

@@ -16,6 +16,8 @@ from .examples import Examples
 from .report_folder import write_report
 from .run_results import RunResult
 
+_REPORT_BYTES = 500_000  # of the report, its page, and the card, without samples
+
 
 @contextmanager
 def new_folder(output: str | Path | None) -> Iterator[None]:
@@ -55,6 +57,20 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
             unlock_folder(folder)
             if is_new and not any(folder.iterdir()):  # the command failed before it wrote anything
                 folder.rmdir()
+
+
+def check_room(output: str | Path | None, model_bytes: int = 0) -> None:
+    """Raise `InputError`, before anything is measured, if `output` lacks the room for a model and the report."""
+    if output is None:
+        return
+    disk = shutil.disk_usage(output)
+    needed = model_bytes + _REPORT_BYTES
+    if disk.total and disk.free < needed:  # some network file systems do not know their size
+        raise InputError(
+            "output",
+            f"must be a folder with room for the model and the report, got {str(output)!r}: about "
+            f"{needed / 1e6:,.1f} MB are needed, {disk.free / 1e6:,.1f} MB are free",
+        )
 
 
 @contextmanager

@@ -239,6 +239,11 @@ class ClassNames:
         numbers = [_number(value) for value in distinct_labels]
         if all(number is not None and number.is_integer() and 0 <= number < self.size for number in numbers):
             problem += "; if the labels are numbers of classes, give classes in the order of these numbers"
+        elif {*self.names} == {*map(str, range(self.size))} and None in numbers:
+            problem += (
+                "; if these numbers are the places of the labels in a list, such as the classes_ of scikit-learn, "
+                "give classes in its order"
+            )
         return problem
 
 

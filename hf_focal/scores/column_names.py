@@ -11,14 +11,14 @@ KINDS = ("logits", "probabilities", "percentages", "log-probabilities", "confide
 # Names of scores as regular expressions, in the order in which they are looked for, and the kind that they state: ""
 # leaves it to the values. "log_prob" comes before "prob".
 _SEPARATOR = r"[-_. :/]"
-_NUMBERS_OF_CLASSES = {
+KIND_OF_WORD = {
     "logits?": "logits",
     f"log{_SEPARATOR}?(?:prob(?:a|s|as|ability|abilities)?|p|likelihoods?)": "log-probabilities",
     "prob(?:a|s|as|ability|abilities)?|softmax|pr?": "probabilities",
     "scores?": "",
     "calibrated": "probabilities",  # what `correct_file` writes
 }
-_ANY = "|".join(_NUMBERS_OF_CLASSES)
+_ANY = "|".join(KIND_OF_WORD)
 _OF_PREDICTION = re.compile(
     rf"(?:confidences?|conf|(?:max|top|top1|best){_SEPARATOR}?(?:prob(?:a|ability)?|score|confidence))", re.IGNORECASE
 )
@@ -75,9 +75,9 @@ def parse_score_name(column: str) -> ScoreName | None:
     column = re.sub(r"[\s.:]+$", "", column.strip())
     words = "_".join(re.findall(r"[^\W_]+", column))
     if _OF_PREDICTION.fullmatch(words):
-        return ScoreName("confidence", rank=len(_NUMBERS_OF_CLASSES))
+        return ScoreName("confidence", rank=len(KIND_OF_WORD))
     if words.lower() == "predictions":  # what `Trainer.predict` returns; last, because it may hold predicted classes
-        return ScoreName("logits", rank=len(_NUMBERS_OF_CLASSES) + 1)
+        return ScoreName("logits", rank=len(KIND_OF_WORD) + 1)
     if whole := _WHOLE.fullmatch(words):
         kind, rank = _kind(whole[1])
         return ScoreName(kind, rank=rank)
@@ -95,9 +95,9 @@ def parse_score_name(column: str) -> ScoreName | None:
 
 
 def _kind(token: str) -> tuple[str, int]:
-    patterns = [*_NUMBERS_OF_CLASSES]
+    patterns = [*KIND_OF_WORD]
     rank = next(i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, token, re.IGNORECASE))
-    return _NUMBERS_OF_CLASSES[patterns[rank]], rank
+    return KIND_OF_WORD[patterns[rank]], rank
 
 
 def is_statistic(class_name: str) -> bool:

@@ -44,9 +44,8 @@ class SingleScores:
             return True
         if kind in (None, *CONFIDENCE_KINDS) and self.needs_labels and self.label is None and self.correct is not None:
             return True
-        is_correct_known = self._compared_prediction is not None or self.correct not in (None, self.label)
-        if named_kind == "confidence" and kind in ("percentages", "log-probabilities") and is_correct_known:
-            return True
+        if named_kind == "confidence" and kind in ("percentages", "log-probabilities") and not self._labels_are_hits:
+            return self._compared_prediction is not None or self.correct is not None
         if kind is not None or named_kind == "logits" or self._labels_and_predictions is None:
             return False
         is_fraction = bool((self.values >= 0).all() and (self.values <= 1).all())
@@ -98,6 +97,11 @@ class SingleScores:
         return ParsedTable(schema, confidences, hits, tuple(notes))
 
     @property
+    def _labels_are_hits(self) -> bool:
+        """Whether the user's labels say which predictions are correct: the scores are then those of this yes or no."""
+        return self.label is not None and self.label == self.correct
+
+    @property
     def _compared_prediction(self) -> str | None:
         """The column of predictions, or else the one column of answers beside the labels; None if there is none."""
         if self.prediction is not None or self.label is None:
@@ -108,7 +112,7 @@ class SingleScores:
     @cached_property
     def _labels_and_predictions(self) -> tuple[pa.Array, pa.Array] | None:
         """The columns of labels and predictions; None unless both are there, with one class in each row."""
-        if self.prediction is None or self.label is None or not self.needs_labels:
+        if self.prediction is None or self.label is None or self._labels_are_hits or not self.needs_labels:
             return None
         if is_lists(self.rows.column("label_column", self.prediction)):
             return None

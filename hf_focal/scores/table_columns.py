@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from .column_names import (
     shown_columns,
     suggested_label,
 )
+from .label_patterns import LabelPattern, label_patterns
 from .score_values import score_values, sums_show
 from .table_files import ScoreRows
 
@@ -68,13 +69,19 @@ def find_score_columns(
         return columns_named_by_user(rows, score_column), ()
     of_classes, singles = _candidates(rows, label)
     notes: tuple[str, ...] = ()
+    if not any(_may_have_the_labels(rows, label, candidate) for candidate in of_classes):
+        if not of_classes and (named := _columns_of_labels(rows, label, classes)):
+            return named, ()
+        if pattern := _pattern_of_labels(rows, label):
+            note = f"the columns {pattern.text!r} of {rows.source}, where * is the label, are read as the scores"
+            return ScoreColumns(pattern.columns, pattern.class_names, pattern.kind() or ""), (note,)
+        if of_classes and _patterns(rows, label):
+            raise _unknown_columns(rows, label, needs_labels)
     if of_classes:
         found, *others = sorted(of_classes)
         if others:
             rest = listed([other.columns[0] for other in others])
             notes = (f"of the scores of {rows.source}, {found.columns[0]!r} are read, not {rest}",)
-    elif named := _columns_of_labels(rows, label, classes):
-        return named, ()
     elif singles:
         found = min(singles)
         same = [single.columns[0] for single in singles if single[:2] == found[:2]]
@@ -136,10 +143,12 @@ def _unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> 
                 return InputError(
                     "label_column",
                     f"must name the labels among the columns {shown_columns(names)}: give "
-                    f"{column_option('label_column', name)}, whose values are the names of columns of scores",
+                    f"{column_option('label_column', name)}, whose values name the columns of scores",
                 )
+    patterns = _patterns(rows, label)
     floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
-    command = column_option("score_column", _shortest_name(floats, names) if floats else "NAME,NAME")
+    shortest = patterns[0].text if len(patterns) == 1 else _shortest_name(floats, names) if floats else "NAME,NAME"
+    command = column_option("score_column", shortest)
     if needs_labels:
         label = label or suggested_label(label_candidates(rows))
         command += f" {column_option('label_column', label or 'NAME')}"
@@ -159,16 +168,21 @@ def label_candidates(rows: ScoreRows) -> list[str]:
 def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:
     """Return a pattern that fits just these columns of a table, if there is one, or else their list."""
     start = commonprefix(columns)  # noqa: RUF071
+    are_numbered = all(name.removeprefix(start)[:1].isdigit() for name in columns)
+    start = re.sub(r"\d+$" if are_numbered else r"[^\W_]+$", "", start)  # words are whole, as in class1 and class2
     end = commonprefix([name.removeprefix(start)[::-1] for name in columns])[::-1]  # noqa: RUF071
+    end = re.sub(r"^[^\W_]+", "", end)
     pattern = f"{start}*{end}"
-    is_pattern = len(columns) > 2 and start and [name for name, _ in _matching_columns(names, pattern)] == [*columns]
+    is_pattern = (
+        len(columns) > 1 and pattern != "*" and [name for name, _ in _matching_columns(names, pattern)] == [*columns]
+    )
     return pattern if is_pattern else ",".join(columns)
 
 
 def _names_columns(rows: ScoreRows, column: str) -> bool:
-    """Return whether the values of a column are the names of columns of scores."""
+    """Return whether the values of a column are the names of columns of scores, or in these names."""
     try:
-        return _columns_of_labels(rows, column, ()) is not None
+        return _columns_of_labels(rows, column, ()) is not None or _pattern_of_labels(rows, column) is not None
     except InputError:  # as some values are missing
         return False
 
@@ -291,15 +305,73 @@ def _columns_of_labels(rows: ScoreRows, label: str | None, classes: tuple[str, .
     return ScoreColumns(columns, columns, "")
 
 
+def _may_have_the_labels(rows: ScoreRows, label: str | None, candidate: _Candidate) -> bool:
+    """Return whether columns hold lists of scores, or the scores of classes of which a label names one."""
+    if not candidate.has_class_name:
+        return True
+    names = _class_names(candidate.columns)
+    classes, labels = ClassNames(names, len(names)), _labels_in_names(rows, label)
+    return not labels or any(classes.number_by_name(value) is not None for value in labels)
+
+
+def _labels_in_names(rows: ScoreRows, label: str | None) -> list[Any]:
+    """Return the labels that names of columns may have: the distinct ones, or those of columns of several labels."""
+    if label is None:
+        return [name.removeprefix(LIST_LABELS) for name in rows.table.column_names if name.startswith(LIST_LABELS)]
+    values = label_values(rows, label)
+    return [] if is_lists(values) else distinct(values)[0]
+
+
+def _pattern_of_labels(rows: ScoreRows, label: str | None) -> LabelPattern | None:
+    """Return the pattern of the columns of scores that have a label in their names.
+
+    The words beside the label must say that these are scores. If they are words such as %, of which only the values
+    can tell it, each row must sum to 1 or, for %, to 100.
+
+    Raises:
+        InputError: several patterns are possible.
+    """
+    found = []
+    for pattern in _patterns(rows, label):
+        kind = pattern.kind()
+        if kind is not None and pattern.states_scores():
+            found.append(pattern)
+        elif kind is not None:
+            totals = (100,) if kind == "percentages" else (1, 100)
+            for part in (pattern, pattern.named_by_labels()):
+                values = score_values(rows, part.columns)
+                if any(sums_show(values, total) for total in totals):
+                    found.append(part)
+                    break
+    if len(found) > 1:
+        names = [pattern.text for pattern in found]
+        raise InputError(
+            "score_column",
+            f"must name one of the patterns {shown(names)} of columns of {rows.source}, where * is the label: give "
+            f"{column_option('score_column', names[0])}, if these are the scores",
+        )
+    return found[0] if found else None
+
+
+def _patterns(rows: ScoreRows, label: str | None) -> list[LabelPattern]:
+    """Return the patterns of columns of numbers that have a label in their names, whatever the words beside it are."""
+    names = rows.table.column_names
+    numeric = [field.name for field in rows.table.schema if _is_number(field.type) and not is_text(field.name)]
+    candidates = [name for name in numeric if name != label and names.count(name) == 1]
+    return label_patterns(candidates, _labels_in_names(rows, label))
+
+
 def _numeric_columns(rows: ScoreRows) -> list[str]:
     """Return the columns of numbers whose names say neither what they are nor that they are texts."""
     return [
         field.name
         for field in rows.table.schema
-        if (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
-        and not is_text(field.name)
-        and parse_score_name(field.name) is None
+        if _is_number(field.type) and not is_text(field.name) and parse_score_name(field.name) is None
     ]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
 
 
 def _holds_lists(rows: ScoreRows, name: str) -> bool:

@@ -45,17 +45,28 @@ def _model_source(
 ) -> Source:
     """Return the source of a model: a language model may score label words, or the options of questions."""
     # These import Transformers, which tables of scores do not need.
+    from ..tasks.heads import task_of_config
+    from ..tasks.input_errors import as_input_errors
     from .label_words import LabelWordsSource
     from .model import ModelSource
+    from .model_loading import load_config
     from .multiple_choice import MultipleChoiceSource
     from .onnx_source import OnnxSource
 
     arguments = (name, task, batch_size, num_bins, options)
-    trained = ModelSource(*arguments) if onnx is None else OnnxSource(*arguments, onnx=onnx)
-    if trained.options.labels is not None:
+    if onnx is not None:
+        for argument in ("labels", "question_column"):
+            if (value := options.get(argument)) is not None:
+                raise InputError(argument, f"must not be given with onnx, got {value!r}")
+        return OnnxSource(*arguments, onnx=onnx)
+    if options.get("labels") is not None:
         return LabelWordsSource(*arguments)
-    scores_options = trained.options.question_column is not None and not trained.task.has_equal_options
-    return MultipleChoiceSource(*arguments) if scores_options else trained
+    if options.get("question_column") is None:
+        return ModelSource(*arguments)
+    config = load_config(str(name), options.get("trust_remote_code", False))
+    with as_input_errors():
+        has_head = task_of_config(config, task).has_equal_options
+    return ModelSource(*arguments) if has_head else MultipleChoiceSource(*arguments)
 
 
 class _WrappedSource(Source):

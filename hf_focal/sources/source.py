@@ -152,6 +152,10 @@ class Source:
     def check_saving(self, new_prior: Any) -> None:
         """Raise `InputError`, before anything is measured, if a correction cannot be kept."""
 
+    def saved_bytes(self) -> int:
+        """Return the size of the weights that `save` writes."""
+        return 0
+
     def check_prior(self, scores: ScoreSet, new_prior: Any) -> None:
         """Raise `InputError` unless `new_prior` has shares of the classes or labels."""
         check_shares("new_prior", new_prior, scores.num_classes, scores.link)

@@ -2,7 +2,7 @@
 
 from .checkpoints import last_complete_checkpoint
 from .focal_trainer import FocalTrainer
-from .loss_and_normalization import LossFunction, loss_func
+from .loss_function import LossFunction, loss_func
 from .seq2seq_trainer import FocalSeq2SeqTrainer
 from .training_arguments import FocalSeq2SeqTrainingArguments, FocalTrainingArguments
 from .training_callbacks import gamma_history

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -40,6 +40,18 @@ def kept_samples(head: Head, has_adafocal: bool = False) -> bool | int:
     return False if head is Head.PIXELS else MAX_KEPT_TOKENS
 
 
+class Accumulator(Protocol):
+    """What a pass over a dataset adds its logits and labels to."""
+
+    pass_name: str  # of the progress bar
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add the logits (..., K) and labels of a batch of this process."""
+
+    def gather(self) -> Any:
+        """Return what was added on all processes, which must all call this, or keep it."""
+
+
 class StreamedEvaluation:
     """Measures the loss and the calibration metrics without keeping the logits.
 
@@ -49,7 +61,7 @@ class StreamedEvaluation:
     `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`.
     """
 
-    pass_name = "measuring"  # of the progress bar, as in the other accumulators
+    pass_name = "measuring"
 
     def __init__(
         self,
@@ -245,6 +257,8 @@ class SampleScores:
     are tokens, too many numbers, or samples with different numbers of options. `classes` are names, if there are any.
     """
 
+    pass_name = "measuring"
+
     def __init__(self, link: str = "softmax", classes: Sequence[str] = ()) -> None:
         self.collected, self.classes = CollectedLogits(link=link), tuple(classes)
         self.scores: Scores | None = None
@@ -277,7 +291,7 @@ def _are_shown(shapes: set[tuple[int, ...]], num_scores: int) -> bool:
 class CombinedAccumulator:
     """Several accumulators that one pass fills."""
 
-    def __init__(self, *parts: Any) -> None:
+    def __init__(self, *parts: Accumulator) -> None:
         self.parts, self.pass_name = parts, parts[0].pass_name
 
     def update(self, logits: Tensor, labels: Tensor) -> None:

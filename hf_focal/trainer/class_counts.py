@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 
 from ..tasks.heads import Head
 from ..validation import require
-from .loss_and_normalization import labels_of
+from .batch_labels import labels_of
 
 
 def class_counts(loader: DataLoader, head: Head, args: TrainingArguments, prepare: Callable[[Any], Any]) -> list[int]:

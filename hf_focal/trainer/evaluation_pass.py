@@ -9,7 +9,8 @@ import numpy as np
 from torch import nn
 
 from ..utils.model_wrappers import unwrap
-from .loss_and_normalization import check_same_rows, labels_of
+from .accumulators import Accumulator
+from .batch_labels import check_same_rows, labels_of
 from .training_callbacks import BUILT_IN
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class EvaluationPass:
         unmeasured: the evaluated model and its batch, until the batch is measured.
     """
 
-    accumulator: Any = None
+    accumulator: Accumulator | None = None
     labels_optional: bool = False
     updates_gamma: bool = False
     unmeasured: tuple[nn.Module, Mapping[str, Any]] | None = None

@@ -55,6 +55,7 @@ from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap
 from ..validation import InputError, require
 from .accumulators import (
+    Accumulator,
     CollectedLogits,
     CombinedAccumulator,
     SampleScores,
@@ -63,22 +64,15 @@ from .accumulators import (
     TopConfidences,
     kept_samples,
 )
+from .auxiliary_loss import AuxiliaryLoss
+from .batch_labels import counted_labels, padded_positions, warn_of_labels, without_ignored
 from .checkpoints import FocalCheckpoint, check_step_size, read_state, write_state
 from .class_counts import class_counts
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_pass import EvaluationPass, add_metrics
 from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, first_sample, same_data, set_name
-from .loss_and_normalization import (
-    AuxiliaryLoss,
-    LoggedLoss,
-    LossFunction,
-    counted_labels,
-    loss_of_head,
-    padded_positions,
-    warn_of_labels,
-    without_ignored,
-    without_loss,
-)
+from .logged_loss import LoggedLoss
+from .loss_function import LossFunction, loss_of_head, without_loss
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
 from .trained_result import trained_result
@@ -431,7 +425,7 @@ class FocalTrainer(Trainer):
         prediction_loss_only: bool | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
-        accumulator: Any = None,
+        accumulator: Accumulator | None = None,
     ) -> Any:
         """Run Trainer's loop, and add all logits and labels to `accumulator`, by default a `StreamedEvaluation`."""
         require(
@@ -486,13 +480,13 @@ class FocalTrainer(Trainer):
 
     def _measure(self, model: nn.Module, inputs: dict[str, Any], outputs: Any) -> None:
         """Measure a forward pass if it is the one of the evaluated model over the evaluation's batch."""
-        batch = self._pass.batch_to_measure(model, inputs)
-        if batch is None:
+        accumulator, batch = self._pass.accumulator, self._pass.batch_to_measure(model, inputs)
+        if accumulator is None or batch is None:
             return
         self._example = self._example or first_rows(inputs)
         size = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
         logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
-        self._pass.accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
+        accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
 
     def _new_evaluation(self) -> StreamedEvaluation:
         keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
@@ -512,7 +506,7 @@ class FocalTrainer(Trainer):
         self._measure_dataset(dataset, streamed)
         return streamed.before, streamed.after
 
-    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Any) -> None:
+    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Accumulator) -> None:
         """Add labeled data, or an evaluation set with a key, to an evaluation and to other accumulators."""
         self.collect(self._evaluation_set("dataset", dataset), CombinedAccumulator(streamed, *others))
         self.confusion = streamed.confusion
@@ -521,7 +515,7 @@ class FocalTrainer(Trainer):
         """Return the top-1 confidences (N,) and correctness (N,), bool, of the held-out data, both on the CPU."""
         return self.collect(self.held_out_dataset(), TopConfidences(self.link))
 
-    def collect(self, dataset: Any, accumulator: Any) -> Any:
+    def collect(self, dataset: Any, accumulator: Accumulator) -> Any:
         """Add a labeled dataset to an accumulator (see `accumulators`); return what `gather` returns."""
         # Rows grouped by length would not be in the order of the dataset.
         grouped = self.args.train_sampling_strategy == "group_by_length"
@@ -806,7 +800,7 @@ class FocalTrainer(Trainer):
             write_results(self.args.output_dir, result, examples=examples, publish_examples=publish_examples)
         return result
 
-    def _measured_result(self, dataset: Any, *accumulators: Any) -> RunResult:
+    def _measured_result(self, dataset: Any, *accumulators: Accumulator) -> RunResult:
         """Measure a dataset, add it to other accumulators in the same pass, and return the result."""
         streamed, fit = self._new_evaluation(), self.fit
         self._measure_dataset(dataset, streamed, *accumulators)

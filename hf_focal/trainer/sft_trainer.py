@@ -7,6 +7,7 @@ from torch import nn
 from transformers import Trainer
 
 from ..validation import require
+from .accumulators import Accumulator, StreamedEvaluation
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalTrainingArguments
 
@@ -90,8 +91,8 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         return super().held_out_dataset(self._prepared(dataset, name), name)
 
-    def _measure_dataset(self, dataset: Any, *accumulators: Any) -> None:
-        super()._measure_dataset(self._prepared(dataset, "dataset"), *accumulators)
+    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Accumulator) -> None:
+        super()._measure_dataset(self._prepared(dataset, "dataset"), streamed, *others)
 
     def _prepared(self, dataset: Any, name: str) -> Any:
         """Return `dataset` with token ids and labels. The trainer's own sets and their keys stay unchanged."""

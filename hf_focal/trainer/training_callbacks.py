@@ -14,8 +14,8 @@ from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
 from ..validation import InputError, require
+from .batch_labels import labels_of
 from .checkpoints import read_state
-from .loss_and_normalization import labels_of
 from .transformers_shims import load_renamed_weights, set_epoch
 
 _logger = logging.getLogger(__name__)

@@ -7,6 +7,8 @@ file also checks the private names on which the package relies, and that the set
 import inspect
 import json
 import logging
+import os
+import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -66,6 +68,18 @@ def check_setup(trainer: Trainer) -> None:
         "must have even_batches, got even_batches=False: processes with unequal numbers of batches would wait for "
         "each other",
     )
+    if args.world_size == 1 and _should_be_several():
+        warnings.warn(
+            "`accelerate launch` started one process, as it does on CPUs, although --num_processes or its config asks "
+            "for several: start two with `torchrun --nproc_per_node 2` in the place of `accelerate launch`",
+            stacklevel=2,
+        )
+
+
+def _should_be_several() -> bool:
+    """Return whether this is the only process of an `accelerate launch` that was to start several."""
+    # It sets the second variable only for several processes or machines, and WORLD_SIZE if it starts them.
+    return {"ACCELERATE_DYNAMO_USE_DYNAMIC", "MASTER_ADDR"} <= os.environ.keys() and "WORLD_SIZE" not in os.environ
 
 
 class SeededByEpoch(LengthGroupedSampler):

@@ -18,7 +18,7 @@ from ..errors import NotPublishedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
-from ..reports.output_folder import new_folder, write_results, writing
+from ..reports.output_folder import check_room, new_folder, write_results, writing
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.examples import are_few, find_examples
 from ..scores.score_set import ScoreSet, names_of
@@ -90,6 +90,8 @@ def evaluate(
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
         check_new_scores(save_scores, opened)
+        if opened.is_main:
+            check_room(output)
         measured_on, chosen_on, notes = samples_of_evaluation(opened, data, threshold_data, goal)
         if save_scores is not None:
             write_rows_or_shards(save_scores, measured_on.scores, opened)
@@ -210,6 +212,8 @@ def calibrate(
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
         check_new_scores(save_scores, opened)
+        if opened.is_main:
+            check_room(output, opened.saved_bytes())
         opened.check_fit(method, per_label, goal, new_prior)
         fitted_on, measured_on, notes = samples_of_fit(opened, data, Data.named("test", test), goal)
         method = method or opened.default_method(fitted_on.scores, objective, per_label)

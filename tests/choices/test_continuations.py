@@ -95,7 +95,8 @@ def test_labels_of_several_tokens_get_the_sums_whatever_the_cache(name, tokenize
     assert goes_on_from_its_cache(model, ids(20, 0), ids(3, 1)) == (name not in STATES)
     found = label_scores(model, tokenizer, [{"text": text} for text in TEXTS], LABELS, PROMPT, batch_size=3)
     expected = torch.tensor([summed(model, tokenizer, text) for text in TEXTS], dtype=torch.float64)
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=5e-5)
+    # In float32, which Jamba's experts need. Its states amplify rounding, by how much depends on the processor.
+    torch.testing.assert_close(found.double(), expected, rtol=5e-5, atol=5e-5)
 
 
 def test_many_labels_need_one_pass_of_the_prompt(tokenizer):

@@ -67,6 +67,16 @@ def test_accelerate_launches_it():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("number", "warns"), [(1, False), (2, True)])
+def test_one_process_in_the_place_of_several_is_said(number, warns, tmp_path):
+    case = trained_models.build("texts", tmp_path)
+    line = ["-m", "hf_focal", "evaluate", case.folder, "--dataset", case.test, *case.arguments]
+    actual = run("-m", "accelerate.commands.launch", "--cpu", "--num_processes", number, *line)
+    assert actual.returncode == 0 and actual.stdout.count("Measured in 1 process.") == 1
+    assert ("warning: `accelerate launch` started one process" in actual.stderr) == warns
+
+
+@pytest.mark.slow
 def test_two_processes_measure_what_one_measures(tmp_path):
     case = trained_models.build("texts", tmp_path)
     line = ["evaluate", case.folder, "--dataset", case.test, *case.arguments, "--output", tmp_path / "out"]

@@ -42,6 +42,14 @@ def test_after_measuring_the_measured_file_is_the_test_file():
     }
 
 
+def test_the_next_command_writes_no_file_again():
+    result = result_of(5.0, fitted_on="held_out.csv")
+    for saved, again in (("scores.parquet", None), ("scores", "scores")):
+        found = commands(next_steps(result, GIVEN | {"output": "out", "save_scores": saved}))
+        assert found and all(command.get("save_scores") == again for command in found)
+        assert all(command["output"] != "out" for command in found)
+
+
 @pytest.mark.parametrize(
     ("given", "data"),
     [

@@ -1,7 +1,9 @@
 """The page of a command names the user's files with their folders; what may be published does not."""
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +52,18 @@ def test_a_folder_that_this_process_writes_to_is_refused(table, tmp_path):
 
     calibrate_scores(str(table / "fit.npz"), output=tmp_path / "out", on_result=again)
     assert (tmp_path / "out" / "correction.json").is_file()
+
+
+@pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])
+def test_a_full_disk_is_told_before_anything_is_measured(command, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**9, free=10_000))
+    with pytest.raises(
+        InputError, match=r"^output must be a folder with room .*: about 0.5 MB are needed, 0.0 MB are"
+    ):
+        command(str(table / "fit.npz"), output=tmp_path / "out", on_result=pytest.fail)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, free=0))
+    command(str(table / "fit.npz"), output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])

@@ -117,6 +117,18 @@ def test_class_labels_of_a_dataset_are_names(tmp_path):
         read_scores(unnamed, classes="xyz")
 
 
+def test_names_for_numbered_scores_are_asked_for_with_classes():
+    table = {
+        **{str(i): column for i, column in enumerate(PROBABILITIES.T)},
+        "label": [*map("abc".__getitem__, LABELS)],
+    }
+    with pytest.raises(
+        InputError, match=r"classes are \['0', '1', '2'\], .* such as the classes_ of scikit-learn, give cl"
+    ):
+        read_scores(table, score_column="0,1,2")
+    check_figures(table, score_column="0,1,2", classes="abc")
+
+
 @pytest.mark.parametrize("labels", [LABELS, LABELS.astype(float), LABELS + 1, [*map(str, LABELS)], LABELS == 1])
 def test_numbers_are_not_taken_as_places_of_named_columns(labels):
     table = {**columns_of(PROBABILITIES), "label": labels}
@@ -744,6 +756,19 @@ def test_confidences_may_be_percentages_or_log_probabilities(kind, answers, tmp_
     np.testing.assert_allclose(read_scores(tmp_path / "s.csv", schema=schema).confidences, CONFIDENCE)
     measured = measure(tmp_path / "s.csv", kind=kind)
     assert evaluate_scores(measured).pre["confidence"] == pytest.approx(CONFIDENCE.mean())
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+@pytest.mark.parametrize(
+    "others", [{}, {"answer": "a"}, {"answer": "a", "gold": "b"}, {"prediction": "a", "label": "b"}]
+)
+def test_confidences_with_hits_as_labels_are_scores_of_being_right(kind, others):
+    hits = np.tile([True, False], len(CONFIDENCE) // 2)
+    columns = {name: np.full(len(CONFIDENCE), value) for name, value in others.items()}
+    table = {"confidence": OTHER_KINDS[kind], "correct": hits, **columns}
+    read = read_scores(table, score_column="confidence", label_column="correct", kind=kind)
+    assert read.link == "sigmoid" and read.labels.ravel().tolist() == hits.tolist()
+    np.testing.assert_allclose(1 / (1 + np.exp(-read.logits.ravel())), CONFIDENCE)
 
 
 def test_a_column_of_log_probabilities_says_so_by_its_name():

@@ -126,7 +126,8 @@ def test_listed_names_may_have_commas_and_spaces(frame):
 
 
 def test_the_error_for_unknown_columns_shows_the_command(frame):
-    known = "--score_column 'P(y=*) [NB v2.1]' --label_column"
+    frame = frame.rename(columns={column: f"Bayes ({column[4:-11]}) [NB v2.1]" for column in COLUMNS})
+    known = "--score_column 'Bayes (*) [NB v2.1]' --label_column"
     frame["Comment"] = [None, *["text"] * 299]
     with pytest.raises(InputError, match=re.escape(f"{known} 'Gold Standard'")):
         read_scores(frame)

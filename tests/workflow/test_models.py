@@ -5,6 +5,9 @@ import functools
 import io
 import json
 import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -195,6 +198,15 @@ def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
         options = {"method": "temperature", "output": tmp_path / "out", **case.options}
         calibrate_model(case.folder, str(case.validation), **options)
     assert error.value.result.temperature.is_fitted
+
+
+def test_the_weights_need_room(cases, tmp_path, monkeypatch):
+    case = cases["texts"]
+    size = sum(file.stat().st_size for file in Path(case.folder).glob("*.safetensors"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**9, free=500_000 + size // 2))
+    with pytest.raises(InputError, match=r"^output must be a folder with room for the model .* MB are free$"):
+        calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_command_that_dies_while_it_saves_leaves_no_part_of_the_model(cases, tmp_path, monkeypatch):
