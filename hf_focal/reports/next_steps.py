@@ -136,7 +136,7 @@ def _steps_without_threshold(result: RunResult, rerun: dict[str, Any]) -> list[s
         return ["at these costs, no threshold is better than always no: check the costs"]
     if (percent := _percent_within_reach(result)) and rerun.get("precision", 0) > percent / 100:
         lower = command("calibrate", rerun | {"precision": percent / 100})
-        return [f"no threshold reaches the goal; ask for a precision that the model may reach: `{lower}`"]
+        return [f"no threshold reaches the goal; ask for less, for example: `{lower}`"]
     name = "scores" if "scores" in rerun else "dataset"
     others = {key: value for key, value in rerun.items() if key != "split"} | {name: "held_out.csv"}
     more = command("calibrate", others)
@@ -146,14 +146,14 @@ def _steps_without_threshold(result: RunResult, rerun: dict[str, Any]) -> list[s
 def _percent_within_reach(result: RunResult) -> int:
     """Return a precision, in percent, that at least a quarter of the test samples show; 0 without a curve.
 
-    It is the largest lower end of an interval of three standard errors, so that the same goal may hold for others.
+    It is the largest lower end of an interval of four standard errors, so that the same goal may hold for others.
     """
     curve = result.subsets.risk_coverage and result.subsets.risk_coverage.last
     if not curve:
         return 0
     answered = np.array(curve.answered, float)
     precision = 1 - np.array(curve.errors, float) / answered
-    lower = precision - 3 * np.sqrt(np.maximum(precision * (1 - precision), 1 / answered) / answered)
+    lower = precision - 4 * np.sqrt(np.maximum(precision * (1 - precision), 1 / answered) / answered)
     return max(0, math.floor(100 * lower[4 * answered >= answered[-1]].max()))
 
 

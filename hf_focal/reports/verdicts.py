@@ -126,35 +126,45 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
     The model is called better calibrated only if `is_better_calibrated`.
     """
     name = scaling_name(result.method or "none")
-    sides = [
-        f"{format_metric('ece', metrics)}%{metric_interval('ece', intervals)}"
-        for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
-    ]
-    nll = [format_metric("nll", metrics) for metrics in (result.pre, result.post)]
+    ece, nll = _sides(result, "ece"), _sides(result, "nll")
     if is_unchanged(result):
-        stays = f"on {samples}, the ECE stays at {sides[0]} and the NLL at {nll[0]}"
+        stays = f"on {samples}, the ECE stays at {ece[0]} and the NLL at {nll[0]}"
         return f"{sentence(name)} makes no measurable difference: {stays}."
-    change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
+    change = f"the ECE from {ece[0]} to {ece[1]} and the NLL from {nll[0]} to {nll[1]}"
     if is_better_calibrated(result):
         return f"{sentence(name)} improves the calibration: on {samples}, it lowers {change}."
-    noise, missing = "", not_lowered(result)
-    if _intervals_overlap(result):
-        count = _count(result) or "these"
-        noise = f" The two intervals of the ECE overlap, so {count} test {unit} may be too few to show a difference."
+    missing = not_lowered(result)
     if not missing:
-        text = f"{sentence(name)} lowers {change} on {samples}.{noise}"
-        if is_no_better_than_majority(result):
-            text += " However, the model is not shown to be right more often than the most frequent answer"
-            text += "." if ranks_classes(result) else ", so its probabilities may say no more than the frequencies."
-        return text
-    if missing == ["ECE"]:
-        error = [format_metric("error", metrics) for metrics in (result.pre, result.post)]
-        decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
-        return (
-            f"{sentence(name)} lowers the NLL, but not the ECE: on {samples}, it changes {change}{decisions}.{noise}"
-        )
-    text = f"Nothing shows that {name} helps: on {samples}, it does not lower the {' or the '.join(missing)}."
-    return f"{text} It changes {change}.{noise}" if result.post else text
+        text = f"{sentence(name)} lowers {change} on {samples}."
+    elif missing == ["ECE"]:
+        error = _sides(result, "error")
+        decisions = f", and the error from {error[0]} to {error[1]}" if error[0] != error[1] else ""
+        text = f"{sentence(name)} lowers the NLL, but not the ECE: on {samples}, it changes {change}{decisions}."
+    else:
+        text = f"Nothing shows that {name} helps: on {samples}, it does not lower the {' or the '.join(missing)}."
+        text += f" It changes {change}." if result.post else ""
+    return text + _note_on_noise(result, unit) + ("" if missing else _note_on_accuracy(result))
+
+
+def _sides(result: RunResult, key: str) -> list[str]:
+    """Format a metric before and after the correction, with its interval."""
+    unit = "%" if METRICS[key].percent else ""
+    sides = (result.pre, result.pre_intervals), (result.post, result.post_intervals)
+    return [f"{format_metric(key, metrics)}{unit}{metric_interval(key, intervals)}" for metrics, intervals in sides]
+
+
+def _note_on_noise(result: RunResult, unit: str) -> str:
+    if not _intervals_overlap(result):
+        return ""
+    count = _count(result) or "these"
+    return f" The two intervals of the ECE overlap, so {count} test {unit} may be too few to show a difference."
+
+
+def _note_on_accuracy(result: RunResult) -> str:
+    if not is_no_better_than_majority(result):
+        return ""
+    doubt = "" if ranks_classes(result) else ", so its probabilities may say no more than the frequencies"
+    return f" However, the model is not shown to be right more often than the most frequent answer{doubt}."
 
 
 def is_unchanged(result: RunResult) -> bool:

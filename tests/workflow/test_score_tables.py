@@ -53,7 +53,7 @@ def test_a_threshold_of_the_least_cost_is_compared_with_constant_answers(shift, 
     assert (label.cost_of_yes, label.cost_of_no) == pytest.approx((np.mean(~hits), 2 * np.mean(hits)))
     loaded = result.load(tmp_path / "out" / "report" / "metrics.json")
     assert repr(loaded.thresholds) == repr(result.thresholds)  # a precision may be NaN
-    line = f"The mean cost of a sample is {label.cost:.4g}; it is {label.cost_of_yes:.4g} with yes always"
+    line = f"The mean cost of a sample is {label.cost:.4g}; it would be {label.cost_of_yes:.4g} for always yes"
     assert line in repr(result) and line in (tmp_path / "out" / "report" / "table.md").read_text()
     assert "cost of yes always" in (tmp_path / "out" / "report.html").read_text()
     assert (
