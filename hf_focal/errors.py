@@ -1,5 +1,6 @@
 """The exceptions for what a user can correct; unlike the checks in `validation`, they need no PyTorch."""
 
+from collections.abc import Iterable
 from textwrap import shorten
 from typing import Any
 
@@ -51,6 +52,13 @@ class NotPublishedError(InputError):
 
 def one_line(error: BaseException) -> str:
     return shorten(str(error), 400, placeholder=" ...")  # some messages of Transformers list all its models
+
+
+def some_of(labels: Iterable) -> str:
+    """Return a text for errors: the first five labels (of a set, the smallest), and the total if there are more."""
+    labels = sorted(labels) if isinstance(labels, set) else list(labels)
+    shown = ", ".join(repr(label) for label in labels[:5])
+    return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown
 
 
 def require(condition: bool, argument: str, problem: str) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from .errors import InputError as InputError
 from .errors import one_line as one_line
 from .errors import require as require
+from .errors import some_of as some_of
 
 Array = Tensor | np.ndarray
 

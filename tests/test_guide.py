@@ -43,6 +43,7 @@ def shape(printed: str) -> list[str]:
     printed = re.sub(r"^(Next: .*\n?)+", "", printed, flags=re.MULTILINE).rstrip()
     printed = re.sub(r"^T = .* \(nll\): .*\n\n", "", printed, flags=re.MULTILINE)  # if auto chose T
     printed = re.sub(r"^\| macro recall .*\n", "", printed, flags=re.MULTILINE)  # newer than the guide's run
+    printed = re.sub(r"^A temperature alone.*\n", "", printed, flags=re.MULTILINE)  # newer, too
     printed = re.sub(r" at \d+% strength", "", printed)
     printed = re.sub(
         r"T = [\d.]+|(temperature|bias|vector|matrix)( scaling| correction)?( of \d+ classes)?", "CORRECTION", printed

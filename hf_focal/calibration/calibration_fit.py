@@ -176,7 +176,7 @@ def reason_for_none(num_samples: int | None) -> str:
     """Return why "auto" left logits alone: no correction was shown to help, of which few samples are no evidence."""
     if is_too_few(num_samples):
         return f"{num_samples:,} samples are too few to tell whether it is calibrated"
-    return "it is calibrated as it is"
+    return "none clearly helps"
 
 
 def scaling_name(method: str, strength: float = 1.0) -> str:

@@ -20,7 +20,7 @@ from ..metrics.metric_table import METRICS
 from ..reports.headlines import headline_of
 from ..reports.markdown_tables import escaped, label_table, results_notes
 from ..reports.model_warnings import warnings_of
-from ..reports.number_format import format_metric, format_number
+from ..reports.number_format import format_metric, format_number, sentence
 from ..reports.report_folder import diagrams_of
 from ..reports.run_results import RunResult
 from ..reports.text_summary import metrics_table, prior_shift_sentence
@@ -54,7 +54,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _FEWEST_OF_BIN = 30  # labels of which a share is named as an example
-_ENVIRONMENT.filters |= {"number": format_number, "sentence": lambda text: f"{text[:1].upper()}{text[1:]}"}
+_ENVIRONMENT.filters |= {"number": format_number, "sentence": sentence, "listed": lambda names: _listed(names)}
 
 
 @dataclass(frozen=True)
@@ -258,10 +258,11 @@ def _calibration(result: RunResult, data: CardData, unit: str) -> dict[str, Any]
 
 def _training(training: Training | None, config: LossConfig | None, kind: Task) -> dict[str, Any]:
     """Return the template's values for the section "Training"."""
+    trainer = "FocalSeq2Seq" if kind.is_seq2seq else "Focal"
     return {
         "config": config,
         "spec": config and LOSSES[config.name],
-        "trainer": "FocalSFT" if training and training.is_sft else kind.trainer,
+        "trainer": "FocalSFT" if training and training.is_sft else trainer,
     }
 
 
@@ -335,13 +336,12 @@ def _correction_name(result: RunResult) -> str:
 
 def _verdict(result: RunResult, data: CardData, samples: str, unit: str) -> str:
     """Return sentences on what the results show; `samples` is escaped."""
-    correction = _correction_name(result)
-    if not correction:
+    if result.method is None:
         return uncorrected_verdict(result) or "The results below show how well calibrated it is."
     if data.same_samples:
         return (
-            f"Its {correction} was fitted on the same samples as the results below, so they do not show whether "
-            "it helps on other data."
+            f"{sentence(scaling_name(result.method))} was fitted on the same samples as the results below, so they do "
+            "not show whether it helps on other data."
         )
     confident = _at_confidence(result) if is_better_calibrated(result) else ""
     return " ".join(
@@ -354,6 +354,12 @@ def _names(result: RunResult) -> list[str]:
     confusion = result.subsets.confusion
     names = result.subsets.label_names or (confusion and confusion.names) or []
     return [*names] if len(names) <= _MOST_NAMES else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them: "a, b, and c"."""
+    *others, last = names
+    return f"{', '.join(others)}{',' if len(others) > 1 else ''} and {last}" if others else last
 
 
 def _limitations(result: RunResult, samples: str, unit: str) -> list[str]:

@@ -41,13 +41,13 @@ class Frame(NamedTuple):
         return round(self.top + self.height * (1 - self._share(value, 1)), 1)
 
 
-# The script of the page draws the diagram of a class in the same frame.
+# The script of the page draws the diagram of a class in the frame RELIABILITY, and moves a point in the frame LINES.
 RELIABILITY = Frame(44, 18, 270, 220)
 SHARES = Frame(44, 252, 270, 50)
 _SIZE = (322, 348)
 _SMALL = Frame(30, 20, 130, 110)
 _SMALL_SIZE = (168, 150)
-_LINES = Frame(48, 12, 400, 250, (0, 0), (100, 100.0))
+LINES = Frame(48, 12, 400, 250, (0, 0), (100, 100.0))
 
 
 def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool = False) -> Markup:
@@ -140,7 +140,7 @@ class Line(NamedTuple):
 
 
 class MarkedPoint(NamedTuple):
-    """A marked place of a chart, in percent, and what it means."""
+    """A marked place of a chart, in percent, and what the legend says of it."""
 
     x: float
     y: float
@@ -148,12 +148,20 @@ class MarkedPoint(NamedTuple):
 
 
 def line_chart(
-    lines: Sequence[Line], horizontal: str, vertical: str, label: str, point: MarkedPoint | None = None
+    lines: Sequence[Line],
+    horizontal: str,
+    vertical: str,
+    label: str,
+    point: MarkedPoint | None = None,
+    has_slider: bool = False,
 ) -> Markup:
-    """Draw lines of percentages, 0 to 100, with a legend and, if given, a marked point."""
+    """Draw lines of percentages, 0 to 100, with a legend and, if given, a marked point.
+
+    With `has_slider`, there is a ring that the page's script moves to the threshold of its slider.
+    """
     most = _axis_end(max((max(line.y, default=0) for line in lines), default=0))
     x_name, y_name = (title.partition(":")[0].lower() for title in (horizontal, vertical))
-    frame = _LINES._replace(high=(100, most))
+    frame = LINES._replace(high=(100, most))
     parts = []
     for number, line in enumerate(lines):
         parts.append(_line(frame, [*zip(line.x, line.y, strict=True)], _line_style(number)))
@@ -163,18 +171,24 @@ def line_chart(
             parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
         parts.append(_legend_entry(number, line.name))
     if point is not None:
-        x, y = frame.x(point.x), frame.y(point.y)
         title = Markup("<title>{}</title>").format(point.text)
-        parts.append(Markup('<g><circle class="mark" cx="{}" cy="{}" r="4"/>{}</g>').format(x, y, title))
-        parts.append(_text(x - 6, y - 8, point.text, "end note"))
-    # The script moves it to the chosen threshold.
-    parts.append(Markup('<circle class="mark moving" r="5" visibility="hidden"/>'))
-    return _framed(frame, parts, horizontal, vertical, label, len(lines))
+        dot = Markup('<circle class="mark" cx="{}" cy="{}" r="4.5"/>')
+        parts.append(Markup("<g>{}{}</g>").format(dot.format(frame.x(point.x), frame.y(point.y)), title))
+        parts.append(dot.format(60, _legend_y(len(lines)) - 4) + _legend_text(len(lines), point.text))
+    num_marks = 0 if point is None else 1
+    if has_slider:  # the script moves the ring to the slider's threshold, and shows it with its entry in the legend
+        row = len(lines) + num_marks
+        ring = Markup('<circle class="slider-ring" cx="60" cy="{}" r="5.5"/>').format(_legend_y(row) - 4)
+        entry = ring + _legend_text(row, "at the slider's threshold")
+        parts.append(Markup('<g class="of-slider" visibility="hidden">{}</g>').format(entry))
+        parts.append(Markup('<circle class="slider-ring moving of-slider" r="5.5" visibility="hidden"/>'))
+        num_marks += 1
+    return _framed(frame, parts, horizontal, vertical, label, len(lines) + num_marks)
 
 
 def reliability_lines(bins: Mapping[str, ReliabilityBins], horizontal: str, vertical: str, label: str) -> Markup:
     """Draw the accuracy of several bins against their confidence, in percent, with a legend."""
-    frame = _LINES
+    frame = LINES
     parts = [_line(frame, [(0, 0), (100, 100)], "diagonal")]
     for number, (name, side) in enumerate(bins.items()):
         style, filled = _line_style(number), side.count > 0
@@ -202,17 +216,23 @@ def _line_style(number: int) -> str:
 
 
 def _legend_entry(number: int, name: str) -> Markup:
-    y = 318 + 18 * number
-    return Markup('<path class="{}" d="M48 {}h24"/>').format(_line_style(number), y - 4) + _text(
-        78, y, wrapped_line(name), ""
-    )
+    line = Markup('<path class="{}" d="M48 {}h24"/>').format(_line_style(number), _legend_y(number) - 4)
+    return line + _legend_text(number, name)
+
+
+def _legend_text(row: int, text: str) -> Markup:
+    return _text(78, _legend_y(row), wrapped_line(text, 60), "")
+
+
+def _legend_y(row: int) -> float:
+    return 318 + 18 * row
 
 
 def _framed(
-    frame: Frame, parts: Sequence[Markup], horizontal: str, vertical: str, label: str, num_lines: int
+    frame: Frame, parts: Sequence[Markup], horizontal: str, vertical: str, label: str, legend_rows: int
 ) -> Markup:
-    """Draw axes in percent around the parts of a chart with a legend of `num_lines`."""
-    size, most = (460, 312 + 18 * num_lines), frame.high[1]
+    """Draw axes in percent around the parts of a chart with a legend of `legend_rows`."""
+    size, most = (460, 312 + 18 * legend_rows), frame.high[1]
     axes = _axes(frame, [0, 20, 40, 60, 80, 100], [most * part / 5 for part in range(6)])
     titles = [_title(horizontal, frame, frame, size), _upright(vertical, frame)]
     return _svg(size, label, [axes, *parts, *titles], Markup(' data-most="{}"').format(most))

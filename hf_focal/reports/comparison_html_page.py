@@ -63,7 +63,14 @@ def comparison_page(
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
     else:
         heading = title or f"Calibration of {_name(file, run)}"
-        page = run_page(run, heading, _results_table(*tables.popitem()), _folder_of(file).name, arguments, examples)
+        page = run_page(
+            run,
+            heading,
+            _results_table(*tables.popitem(), is_comparison=False),
+            _folder_of(file).name,
+            arguments,
+            examples,
+        )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
@@ -93,7 +100,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
         .get_template("comparison_page.html.jinja")
         .render(
             title=title,
-            tables=[_results_table(test_set, runs) for test_set, runs in tables.items()],
+            tables=[_results_table(test_set, runs, is_comparison=True) for test_set, runs in tables.items()],
             runs=compared,
             link=next(iter(runs.values())).link,
             has_intervals=any(run.pre_intervals for run in runs.values()),
@@ -204,8 +211,8 @@ def _test_set(run: RunResult) -> str:
     return "; ".join(filter(None, (name, size)))
 
 
-def _results_table(test_set: str, runs: Sequence[RunResult]) -> ResultsTable:
-    """Return the table of the runs of one test set, which `test_set` describes."""
+def _results_table(test_set: str, runs: Sequence[RunResult], is_comparison: bool) -> ResultsTable:
+    """Return the table of the runs of one test set, which `test_set` describes; a comparison names the runs."""
     dates = sorted({run.data.date for run in runs if run.data.date is not None})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     notes = [
@@ -216,7 +223,7 @@ def _results_table(test_set: str, runs: Sequence[RunResult]) -> ResultsTable:
     ]
     return ResultsTable(
         about="; ".join(filter(None, (test_set, measured))),
-        warnings=[warning for run in runs for warning in warnings_of(run)],
+        warnings=[warning for run in runs for warning in warnings_of(run, run.loss if is_comparison else None)],
         columns=results_columns(runs),
         notes=notes + results_notes(runs),
     )

@@ -41,7 +41,7 @@ def _of_probabilities(result: RunResult) -> tuple[str, str]:
     verdict = "too high" if gap > 0 else "too low"
     if not gap:
         verdict = "right on average"
-        verdict += ", but not for each score" if is_miscalibrated(result.pre_intervals) else ""
+        verdict += ", but not at every level" if is_miscalibrated(result.pre_intervals) else ""
     before = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% {result.outcome}"
     return before, f"{100 * mean_after:.1f}%"
 
@@ -53,7 +53,7 @@ def _of_confidences(result: RunResult) -> tuple[str, str]:
     verdict = "overconfident" if gap > 0 else "underconfident"
     if not gap:
         verdict = "neither over- nor underconfident on average"
-        verdict += ", but not calibrated for each score" if is_miscalibrated(result.pre_intervals) else ""
+        verdict += ", but not calibrated at every level" if is_miscalibrated(result.pre_intervals) else ""
     before = f"{verdict}: says {100 * confidence:.0f}%, right {100 * accuracy:.0f}%"
     new_confidence, new_accuracy = (result.post.get(name, math.nan) for name in ("confidence", "accuracy"))
     changed = f", right {100 * new_accuracy:.0f}%" if new_accuracy != accuracy else ""

@@ -154,7 +154,12 @@ def results_table(results: Sequence[RunResult]) -> str:
     Raises InputError if there are no results.
     """
     columns = results_columns(results)
-    warnings = "".join(f"Warning: {escaped(text)}.\n\n" for run in results for text in warnings_of(run))
+    names = [run.loss if len(results) > 1 else None for run in results]
+    warnings = "".join(
+        f"Warning: {escaped(text)}.\n\n"
+        for run, name in zip(results, names, strict=True)
+        for text in warnings_of(run, name)
+    )
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
     return warnings + columns_table(list(columns), list(columns.values())) + notes
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..calibration import Correction
 from .measured_sections import entropy_terms
+from .number_format import sentence
 from .run_results import RunResult
 
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
@@ -25,20 +26,23 @@ _LARGEST_FACTOR = 20.0
 _NLL_ERRORS = 3.0
 
 
-def warnings_of(result: RunResult) -> list[str]:
+def warnings_of(result: RunResult, name: str | None = None) -> list[str]:
     """Return what a reader must know before any calibration error, each a sentence without its period.
 
     They concern the probabilities after the correction, if there is one: the error is not lower than that of always
     giving the most frequent answer; a class is never predicted; the NLL is above that of always giving the
     frequencies; the mean probability is far from the frequency; or a slope is so large that the logits
-    barely vary.
+    barely vary. `name` is what the sentences call the model; by default, the name of the result, but "the model" for a
+    table of scores, whose name is that of a file.
     """
-    return [
-        *_error_warnings(result),
-        *_never_predicted(result),
-        *_probability_warnings(result),
-        *_factor_warnings(result),
+    name = name or ("the model" if result.is_of_table else result.loss)
+    warnings = [
+        *_error_warnings(result, name),
+        *_never_predicted(result, name),
+        *_probability_warnings(result, name),
+        *_factor_warnings(result, name),
     ]
+    return [sentence(text) if text.startswith("the ") else text for text in warnings]
 
 
 def is_no_better_than_majority(result: RunResult) -> bool:
@@ -70,7 +74,7 @@ def _majority_error(result: RunResult) -> float:
     return float(np.nanmean(np.minimum(frequencies, 1 - frequencies))) if len(frequencies) else nan
 
 
-def _error_warnings(result: RunResult) -> list[str]:
+def _error_warnings(result: RunResult, name: str) -> list[str]:
     if not is_no_better_than_majority(result):
         return []
     error, base, balance = result.post.get("error", nan), _majority_error(result), result.subsets.class_balance
@@ -82,7 +86,7 @@ def _error_warnings(result: RunResult) -> list[str]:
     if (counts := _found_and_lost(result)) is not None:
         is_worse = counts[1] - counts[0] > _ONE_SIDED * math.sqrt(sum(counts))
     compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
-    text = f"{result.loss} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
+    text = f"{name} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
     return [f"{text}; {'; '.join(_ranking(result))}" if _ranking(result) else text]
 
 
@@ -97,7 +101,7 @@ def _ranking(result: RunResult) -> list[str]:
         parts.append(f"its mean recall of the classes is {100 * recall:.1f}%, where guessing has {guessing}")
     if not isnan(area):
         text = f"its AUROC is {100 * area:.1f}%, where guessing has 50%"
-        parts.append(f"{text}, so it ranks: choose a threshold" if ranks_classes(result) else text)
+        parts.append(f"{text}, so its ranking is useful: choose a threshold" if ranks_classes(result) else text)
     return parts
 
 
@@ -120,19 +124,19 @@ def ranks_classes(result: RunResult) -> bool:
     return bool(len(pairs) and result.post.get("auroc", nan) > 0.5 + 2 * errors.mean())
 
 
-def _never_predicted(result: RunResult) -> list[str]:
+def _never_predicted(result: RunResult, name: str) -> list[str]:
     balance, labels = result.subsets.class_balance, result.subsets.labels
     if balance and balance.num_never and balance.never:
         share = 100 * (balance.samples_of_never or 0) / max(result.pre.get("num_samples", 1), 1)
         names = _some(balance.never, balance.num_never, balance.classes, "classes")
-        return [f"{result.loss} never predicts {names}: {share:.1f}% of the samples"]
+        return [f"{name} never predicts {names}: {share:.1f}% of the samples"]
     if labels and not balance and result.thresholds is None:
         columns = labels.name, labels.f1, labels.frequency
         never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and share > 0]
         if never:
             names = _some(never, len(never), len(labels.name), "labels")
             return [
-                f"{result.loss} never correctly predicts {names} at a probability of ½: choose a threshold for each "
+                f"{name} never correctly predicts {names} at a probability of ½: choose a threshold for each "
                 "label (precision or recall)"
             ]
     return []
@@ -150,13 +154,13 @@ def _frequencies(result: RunResult) -> np.ndarray:
     return np.array(labels.frequency if labels else [result.post_bins.means()[1]])
 
 
-def _probability_warnings(result: RunResult) -> list[str]:
+def _probability_warnings(result: RunResult, name: str) -> list[str]:
     warnings, frequencies = [], _frequencies(result)
     if len(frequencies):
         mean, frequency = result.post_bins.means()
         if has_wrong_mean(result):
             warnings.append(
-                f"{result.loss} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
+                f"{name} gives a mean probability of {100 * mean:.1f}%{_after(result)}, but "
                 f"{100 * frequency:.1f}% {result.outcome}: {_advice(result)}"
             )
         base, unit = float(np.nanmean(entropy_terms(frequencies) + entropy_terms(1 - frequencies))), "label"
@@ -166,7 +170,7 @@ def _probability_warnings(result: RunResult) -> list[str]:
     margin = 1 + _NLL_ERRORS / math.sqrt(max(result.pre.get("num_samples", 1), 1))
     if result.post.get("nll", nan) > margin * base:
         warnings.append(
-            f"{result.loss} has an NLL of {result.post['nll']:.3f}{_after(result)}, more than the {base:.3f} of "
+            f"{name} has an NLL of {result.post['nll']:.3f}{_after(result)}, more than the {base:.3f} of "
             f"always giving the frequency of each {unit}: {_advice(result)}"
         )
     return warnings
@@ -205,12 +209,12 @@ def _advice(result: RunResult) -> str:
     return f"no temperature corrects that, so {advice}" if method == "temperature" else advice
 
 
-def _factor_warnings(result: RunResult) -> list[str]:
+def _factor_warnings(result: RunResult, name: str) -> list[str]:
     fit = result.fit.cross_fit
     if result.method == "platt" and fit and fit.correction:
-        factor, name = float(Correction.from_dict(fit.correction).dense()[0].max()), "slope"
+        factor, kind = float(Correction.from_dict(fit.correction).dense()[0].max()), "slope"
     elif result.method == "temperature":
-        factor, name = 1 / min(getattr(result.temperature, "values", None) or [result.temperature.value]), "factor 1/T"
+        factor, kind = 1 / min(getattr(result.temperature, "values", None) or [result.temperature.value]), "factor 1/T"
     else:
         return []
     if factor < _LARGEST_FACTOR:
@@ -218,6 +222,6 @@ def _factor_warnings(result: RunResult) -> list[str]:
     area = result.post.get("auroc", nan)
     shown = "" if isnan(area) else f" (an AUROC of {100 * area:.1f}%)"
     return [
-        f"the {name} of {factor:.3g} is unusually large, which suggests that the logits barely vary: check that "
-        f"{result.loss} is trained and that these are its scores, and judge them by their ranking{shown}"
+        f"the {kind} of {factor:.3g} is unusually large, which suggests that the logits barely vary: check that "
+        f"{name} is trained and that these are its scores, and judge them by their ranking{shown}"
     ]

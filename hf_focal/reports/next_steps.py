@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..calibration.calibration_fit import is_too_few, reason_for_none
 from ..tasks.file_formats import is_file
 from ..utils.constants import FEWEST_RECOMMENDED
@@ -81,8 +83,7 @@ def _steps_against_majority(result: RunResult, rerun: dict[str, Any], data_note:
     if not is_no_better_than_majority(result):
         return []
     if ranks_classes(result):
-        recall_command = command("calibrate", rerun | {"recall": 0.8})
-        return [] if result.thresholds else [_threshold_of_rarer_class(result, recall_command, data_note)]
+        return [] if result.thresholds else [_threshold_of_rarer_class(result, rerun, data_note)]
     return [
         "look at the model before its calibration: train it longer, or with another learning rate or class "
         "weights, and check that the labels are in the order of its outputs"
@@ -92,7 +93,10 @@ def _steps_against_majority(result: RunResult, rerun: dict[str, Any], data_note:
 def _steps_after_evaluate(result: RunResult, rerun: dict[str, Any], data_note: str) -> list[str]:
     calibrate_command = f"`{command('calibrate', rerun)}`{data_note}"
     if result.data.task == "scores" and "brier" not in result.pre:
-        return [f"save the scores of all classes, which a correction needs: {calibrate_command}"]
+        needed = command("calibrate", rerun | {"scores": "held_out.csv", "test_scores": "test.csv"})
+        return [
+            f"a correction needs the scores of all classes: save these in held_out.csv and test.csv, then `{needed}`"
+        ]
     if result.data.was_calibrated:
         return [f"use the model; if its ECE is too large, fit a correction: {calibrate_command}"]
     if result.pre_intervals.get("ece", (1,))[0] == 0:
@@ -130,7 +134,27 @@ def _steps_without_threshold(result: RunResult, rerun: dict[str, Any]) -> list[s
         return [f"no threshold reaches the goal; ask for a precision that these data can show: `{lower}`"]
     if any(label.no_costs_least for label in labels):
         return ["at these costs, no threshold is better than always no: check the costs"]
-    return ["no threshold reaches the goal: choose it on more labeled data, or ask for less"]
+    if (percent := _percent_within_reach(result)) and rerun.get("precision", 0) > percent / 100:
+        lower = command("calibrate", rerun | {"precision": percent / 100})
+        return [f"no threshold reaches the goal; ask for a precision that the model may reach: `{lower}`"]
+    name = "scores" if "scores" in rerun else "dataset"
+    others = {key: value for key, value in rerun.items() if key != "split"} | {name: "held_out.csv"}
+    more = command("calibrate", others)
+    return [f"no threshold reaches the goal; choose it on more labeled data, here held_out.csv: `{more}`"]
+
+
+def _percent_within_reach(result: RunResult) -> int:
+    """Return a precision, in percent, that at least a quarter of the test samples show; 0 without a curve.
+
+    It is the largest lower end of an interval of three standard errors, so that the same goal may hold for others.
+    """
+    curve = result.subsets.risk_coverage and result.subsets.risk_coverage.last
+    if not curve:
+        return 0
+    answered = np.array(curve.answered, float)
+    precision = 1 - np.array(curve.errors, float) / answered
+    lower = precision - 3 * np.sqrt(np.maximum(precision * (1 - precision), 1 / answered) / answered)
+    return max(0, math.floor(100 * lower[4 * answered >= answered[-1]].max()))
 
 
 def _steps_to_threshold(result: RunResult, rerun: dict[str, Any], shows_command: bool) -> list[str]:
@@ -198,10 +222,10 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
     return shlex.join(["hf-focal", name, *words])
 
 
-def _threshold_of_rarer_class(result: RunResult, recall_command: str, data_note: str) -> str:
+def _threshold_of_rarer_class(result: RunResult, rerun: dict[str, Any], data_note: str) -> str:
     """Say how to choose a threshold for the rarer one of two classes, or for each of several labels.
 
-    `data_note` says what the command's data are.
+    `rerun` has the arguments of `calibrate`, and `data_note` says what its data are.
     """
     balance, confusion = result.subsets.class_balance, result.subsets.confusion
     names = confusion.names if confusion else None
@@ -212,10 +236,14 @@ def _threshold_of_rarer_class(result: RunResult, recall_command: str, data_note:
     if has_labels or (result.link == "sigmoid" and balance and names and names[0] == balance.majority):
         # A precision would not hold after a prior shift.
         alternative = "" if result.prior else f"; or `--precision 0.9`, or {_COST_HINT}"
-        return f"{reason}: `{recall_command}`{data_note}{alternative}"
+        return f"{reason}: `{command('calibrate', rerun | {'recall': 0.8})}`{data_note}{alternative}"
+    # No command chooses a threshold of one class of a softmax: its probability must be the only score.
+    scores = {"scores": "held_out.csv", "score_column": "p", "kind": "probabilities", "link": "sigmoid"}
+    alone = command("calibrate", scores | {"recall": 0.8, "output": rerun["output"]})
     return (
-        f"{reason}: `fit_thresholds(p.double().logit(eps=1e-12), y, recall=0.8)`, or `precision=0.9`, where p is its "
-        "probability, and y is 1 for its samples, both (N, 1), of labeled data that the model was not trained on"
+        f"{reason}: `{alone}`, or `--precision 0.9` in place of the recall, where held_out.csv has labeled data that "
+        "the model was not trained on, with the class's probability in the column p, and 1 for its samples and 0 for "
+        "others in the column label"
     )
 
 
@@ -255,7 +283,7 @@ def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[s
             ["hf-focal", "apply", f"{output}/correction.json", "new.csv", "--output", "corrected.csv"]
         )
         added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
-        return [f"add {added} to scores, here new.csv: `{correct}`"]
+        return [f"add {added} to new scores, here those of new.csv: `{correct}`"]
     # The page names files of this computer.
     words = ["hf", "upload", f"USER/{Path(output).resolve().name}", output, ".", "--exclude", "report.html"]
     upload = [] if published else [f"publish it, where USER is your name on the Hub: `{shlex.join(words)}`"]

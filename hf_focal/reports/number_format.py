@@ -8,6 +8,11 @@ from ..metrics.metric_table import METRICS
 MISSING = "–"  # not measured, or NaN
 
 
+def sentence(text: str) -> str:
+    """Capitalize the first letter. Unlike `str.capitalize`, keep the case of the others."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def format_number(value: float | None, factor: float, decimals: int) -> str:
     """Format a value times a factor; None and NaN become `MISSING`."""
     return MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"

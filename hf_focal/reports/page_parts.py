@@ -13,9 +13,9 @@ from markupsafe import Markup, escape
 
 from ..calibration.calibration_fit import scaling_name
 from ..utils.constants import WEBSITE
-from .charts import RELIABILITY, reliability_chart
+from .charts import LINES, RELIABILITY, reliability_chart
 from .markdown_tables import Best, Cell, Tied, parts
-from .number_format import format_metric
+from .number_format import format_metric, sentence
 from .run_results import RunResult
 from .text_summary import summary
 
@@ -57,12 +57,12 @@ def environment() -> Environment:
         "breakable": _breakable,
         "digest": _digest,
         "split": _numbers_and_intervals,
-        "sentence": _sentence,
+        "sentence": sentence,
         "probability": _probability,
         "value": lambda cell: _numbers_and_intervals(cell)[2],
     }
     made.tests |= {"best": lambda part: isinstance(part, Best), "tied": lambda part: isinstance(part, Tied)}
-    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "site": WEBSITE}
+    made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "lines_frame": LINES[:4], "site": WEBSITE}
     made.globals["guide"] = f"{WEBSITE}guides/reliability_diagram.html"
     return made
 
@@ -113,11 +113,6 @@ def matplotlib_page_figure(figure: "Figure", alt: str, caption: str | None = Non
 def _breakable(name: str) -> Markup:
     """Escape a name and allow line breaks after the punctuation between its words."""
     return Markup(re.sub(r"([_:,/=])(?=\w)", r"\1<wbr>", str(escape(name))))
-
-
-def _sentence(text: str) -> str:
-    """Capitalize the first letter. Unlike `str.capitalize`, keep the case of the others."""
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _probability(value: float) -> str:

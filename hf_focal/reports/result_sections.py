@@ -58,7 +58,7 @@ class CrossFit:
     reason: str | None = None
     before: dict[str, Number] = field(default_factory=dict)
     after: dict[str, Number] = field(default_factory=dict)
-    scores: dict[str, Any] | None = None
+    scores: dict[str, dict[str, Number]] | None = None  # of each correction that was tried
     changed_predictions: Count | None = None
     num_samples: Count | None = None
     num_folds: Count | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics, RiskCoverageCurve
 from ..validation import InputError
-from .figure_style import COLORS, GRAY, LINES, clean_axes, finished
+from .figure_style import COLORS, LINES, clean_axes, finished
 from .number_format import format_metric
 from .result_sections import Curve, RiskCoverage
 from .run_results import RunResult
@@ -73,9 +73,8 @@ def _drawn(
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if name in points:
             coverage, risk = 100 * points[name].coverage, 100 * (1 - points[name].precision)
-            axes.plot(coverage, risk, color=color, marker="o")
-            text = f"answer above {points[name].threshold:.2f}:\n{coverage:.0f}% answered, {100 - risk:.1f}% right"
-            axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GRAY)
+            text = f"above {points[name].threshold:.2f}: {coverage:.0f}% answered, {100 - risk:.1f}% right"
+            axes.plot(coverage, risk, color=color, marker="o", linestyle="none", label=text)
     axes.set_xlim(0, 100)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Coverage: samples that get an answer, %")

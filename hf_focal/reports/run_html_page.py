@@ -122,6 +122,7 @@ def _headline(run: RunResult) -> list[HeadlineNumber]:
             text if (text := format_metric(key, side)) == MISSING else text + unit for side in (run.pre, run.post)
         )
         interval = metric_interval(key, run.post_intervals if run.method else run.pre_intervals).strip()
+        interval = interval.replace(" ", "\N{NO-BREAK SPACE}")
         numbers.append(
             HeadlineNumber(
                 name=metric.name[0].upper() + metric.name[1:],

@@ -120,6 +120,11 @@ class RunResult:
         """Whether the correction, if there is one, was measured on other data than those it was fitted to."""
         return self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
 
+    @property
+    def is_of_table(self) -> bool:
+        """Whether the scores are those of a table, whose name says nothing of the model."""
+        return self.data.task == "scores" and self.data.options is not None
+
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
         from .headlines import description

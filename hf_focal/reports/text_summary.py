@@ -2,13 +2,13 @@
 
 import math
 
-from ..calibration.calibration_fit import reason_for_none, scaling_name
+from ..calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import unit_of
 from .markdown_tables import Cell, columns_table
 from .model_warnings import warnings_of
-from .number_format import MISSING, format_interval, format_metric, format_number, metric_interval
-from .result_sections import DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
+from .number_format import MISSING, format_interval, format_metric, format_number, metric_interval, sentence
+from .result_sections import CrossFit, DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
 from .run_results import RunResult
 from .verdicts import samples_of, verdict
 
@@ -42,31 +42,44 @@ def decision_lines(result: RunResult) -> list[str]:
 
 def correction_lines(result: RunResult) -> list[str]:
     """Write sentences about the correction, with its cross-fitted scores, and about the prior."""
-    lines = []
-    if fit := result.fit.cross_fit:
-        before, after, chosen = fit.before, fit.after, fit.chosen or fit.method
-        kind = "no correction" if chosen == "none" else scaling_name(chosen, fit.strength or 1.0)
-        top = f" (and {fit.changed_top_labels:,} top labels)" if fit.changed_top_labels is not None else ""
-        # A prior shift changes more.
-        changed = "" if result.prior else f"; {fit.changed_predictions:,} predictions{top} change"
-        lines.append(
-            f"{kind}, cross-fitted on {fit.num_samples:,} samples: NLL {before['nll']:.4f} -> "
-            f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
-            f"-> {100 * after['ece']:.2f}%{changed}."
-        )
-        if fit.description is not None:
-            lines.append(fit.description)
-        if fit.reason and chosen == "none":
-            lines.append(
-                f"No correction: {reason_for_none(fit.num_samples)}. {fit.reason[0].upper()}{fit.reason[1:]}."
-            )
-        elif fit.reason:
-            lines.append(f"Chosen by auto: {chosen}, because {fit.reason}.")
-        lines += [
-            f"{METRICS[name].name} {before[name]:.4f} = {gain:.4f} calibration + {rest:.4f} refinement."
-            for name, (gain, rest) in fit.decomposition.items()
-        ]
+    fit = result.fit.cross_fit
+    lines = [] if fit is None else _cross_fit_lines(fit, has_prior=result.prior is not None)
     return [*lines, prior_shift_sentence(result.prior)] if result.prior else lines
+
+
+def _cross_fit_lines(fit: CrossFit, has_prior: bool) -> list[str]:
+    """Write sentences about a cross-fitted correction, and about what a temperature alone would have done."""
+    before, after, chosen = fit.before, fit.after, fit.chosen or fit.method
+    if chosen == "none":
+        scores = f"NLL {before['nll']:.4f}, Brier {before['brier']:.4f}, ECE {100 * before['ece']:.2f}%"
+        lines = [f"no correction, on {fit.num_samples:,} samples: {scores}."]
+        if fit.reason:
+            few = f"{sentence(reason_for_none(fit.num_samples))}. " if is_too_few(fit.num_samples) else ""
+            lines.append(f"{few}{sentence(fit.reason)}.")
+        return lines
+    top = f" (and {fit.changed_top_labels:,} top labels)" if fit.changed_top_labels is not None else ""
+    # A prior shift changes more.
+    count = f"{fit.changed_predictions:,} prediction{'' if fit.changed_predictions == 1 else 's'}"
+    verb = "changes" if fit.changed_predictions == 1 and not top else "change"
+    changed = "" if has_prior else f"; {count}{top} {verb}"
+    lines = [
+        f"{scaling_name(chosen, fit.strength or 1.0)}, cross-fitted on {fit.num_samples:,} samples: "
+        f"NLL {before['nll']:.4f} -> {after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, "
+        f"ECE {100 * before['ece']:.2f} -> {100 * after['ece']:.2f}%{changed}."
+    ]
+    if fit.description is not None:
+        lines.append(fit.description)
+    if fit.reason:
+        lines.append(f"Chosen by auto: {chosen}, because {fit.reason}.")
+    temperature = (fit.scores or {}).get("temperature")
+    if temperature and fit.method != "temperature":
+        nll, brier = (format_number(temperature.get(name), 1, 4) for name in ("nll", "brier"))
+        ece = format_number(temperature.get("ece"), 100, 2)
+        lines.append(f"A temperature alone, cross-fitted: NLL {nll}, Brier {brier}, ECE {ece}%.")
+    return lines + [
+        f"{METRICS[name].name} {before[name]:.4f} = {gain:.4f} calibration + {rest:.4f} refinement."
+        for name, (gain, rest) in fit.decomposition.items()
+    ]
 
 
 def drift_lines(drift: DriftSection | None) -> list[str]:
@@ -108,7 +121,7 @@ def _costs(label: LabelThreshold) -> str:
     if label.cost is None:
         return ""
     cost, of_yes, of_no = map(_cost, (label.cost, label.cost_of_yes, label.cost_of_no))
-    return f" The mean cost of a sample is {cost}; it is {of_yes} with yes always, and {of_no} with no always."
+    return f" The mean cost of a sample is {cost}; it would be {of_yes} for always yes, and {of_no} for always no."
 
 
 def _cost(value: float | None) -> str:
@@ -124,7 +137,7 @@ def prior_shift_sentence(prior: PriorSection) -> str:
     rest = f", ... ({len(pairs)} in all)" if len(pairs) > _MOST_SHARES else ""
     return (
         f"The prior is shifted from a share of {', '.join(pairs[:_MOST_SHARES])}{rest}. Cross-fitted "
-        "numbers are those before the shift; those on test data have it."
+        "numbers are from before the shift; those on test data include it."
     )
 
 

@@ -86,8 +86,8 @@ def risk_coverage_page_figure(run: RunResult) -> PageFigure | None:
     point = None
     if (chosen := chosen_point(run)) and not np.isnan([chosen.coverage, chosen.precision]).any():
         coverage, right = 100 * chosen.coverage, 100 * chosen.precision
-        text = f"above {chosen.threshold:.2f}: {coverage:.0f}% answered, {right:.1f}% right"
+        text = f"chosen threshold {chosen.threshold:.2f}: {coverage:.0f}% answered, {right:.1f}% right"
         point = MarkedPoint(coverage, 100 - right, text)
     alt = f"Risk-coverage curve of {run.loss}"
     titles = "Coverage: samples that get an answer, %", "Risk: wrong answers among these, %"
-    return PageFigure(line_chart(lines, *titles, alt, point), alt)
+    return PageFigure(line_chart(lines, *titles, alt, point, has_slider=True), alt)

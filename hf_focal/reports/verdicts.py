@@ -6,12 +6,12 @@ here; what is wrong with the model itself is in `model_warnings`.
 
 from math import isnan, nan
 
-from ..calibration.calibration_fit import is_too_few, reason_for_none
+from ..calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ..metrics.metric_table import METRICS
 from ..tasks.task import LABEL_WORDS, TASKS, unit_of
 from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
 from .model_warnings import has_wrong_mean, is_no_better_than_majority, ranks_classes
-from .number_format import format_metric, metric_interval
+from .number_format import format_metric, metric_interval, sentence
 from .run_results import RunResult
 
 _LOWERED = ("ece", "nll")  # the metrics that a correction should lower
@@ -70,15 +70,15 @@ def remaining_miscalibration(result: RunResult) -> str:
     else:
         mean, share, size = (result.post.get(name, nan) for name in ("confidence", "accuracy", "num_samples"))
         subject, kinds = "the model is", ("underconfident", "overconfident")
-        numbers = f", since it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
+        numbers = f": it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
     gap = gap_beyond_noise(mean, share, size)
     if isnan(gap):
         return f"After {result.correction}, the ECE is still {ece}."
     if not gap:
         return (
-            f"After {result.correction}, {subject} right on average, but not for each score: the ECE is still {ece}."
+            f"After {result.correction}, {subject} right on average, but not at every level: the ECE is still {ece}."
         )
-    return f"After {result.correction}, {subject} still {kinds[gap > 0]} on average{numbers}, with an ECE of {ece}."
+    return f"After {result.correction}, {subject} still {kinds[gap > 0]} on average{numbers}. The ECE is {ece}."
 
 
 def _what_may_help(result: RunResult) -> str:
@@ -88,11 +88,11 @@ def _what_may_help(result: RunResult) -> str:
     fit, temperature = result.fit.cross_fit, result.temperature
     size = temperature.num_samples if temperature.is_fitted else fit.num_samples if fit else 0
     unit = "labels" if temperature.is_fitted and result.link == "sigmoid" else unit_of(result.data.task)
-    samples = f"More calibration {unit} than these {size:,}, and like those in use" if size else "More data like these"
+    data = f"more than these {size:,} {unit}, like those in use," if size else "more data like these"
     task = TASKS.get(result.data.task or "")
     has_choice = result.data.task in ("scores", LABEL_WORDS.name) or (task is not None and task.takes_affine)
     was_chosen = fit is not None and bool(fit.reason)  # by "auto"
-    return f"{samples}, {'' if was_chosen or not has_choice else 'or the method auto, '}may help."
+    return f"Fitting to {data} may help{'' if was_chosen or not has_choice else '; so may the method auto'}."
 
 
 def _cost_in_answers(result: RunResult) -> list[str]:
@@ -100,12 +100,14 @@ def _cost_in_answers(result: RunResult) -> list[str]:
     before, after = ([side.get(name, nan) for name in ("error", "micro_f1")] for side in (result.pre, result.post))
     if result.link == "softmax" and after[0] - before[0] >= _COST:
         points = f"{100 * (after[0] - before[0]):.1f}"
-        return [f"It costs {points} points of error. The method 'temperature' changes no prediction."]
-    if result.link == "sigmoid" and before[1] - after[1] >= _COST:
-        f1 = f"{100 * before[1]:.1f} to {100 * after[1]:.1f}%"
         return [
-            f"At a probability of 1/2, the micro F1 falls from {f1}: choose a threshold, by --precision or --recall."
+            f"It also raises the error by {points} percentage points. The method 'temperature' changes no prediction."
         ]
+    if result.link == "sigmoid" and before[1] - after[1] >= _COST:
+        fall = f"At a threshold of 0.5, the micro F1 falls from {100 * before[1]:.1f}% to {100 * after[1]:.1f}%"
+        if result.thresholds is not None:
+            return [f"{fall}: use the thresholds below instead."]
+        return [f"{fall}: choose another threshold with --f1, --precision, or --recall."]
     return []
 
 
@@ -115,7 +117,7 @@ def uncorrected_verdict(result: RunResult) -> str:
     if fit is None or fit.method != "none" or not fit.reason:
         return ""
     size = "" if is_too_few(fit.num_samples) else f", as far as {fit.num_samples:,} samples show"
-    return f"No correction: {reason_for_none(fit.num_samples)}{size}."
+    return f"No correction was applied: {reason_for_none(fit.num_samples)}{size}."
 
 
 def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
@@ -123,33 +125,36 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
 
     The model is called better calibrated only if `is_better_calibrated`.
     """
-    name = "temperature" if result.temperature.is_fitted else result.correction
+    name = scaling_name(result.method or "none")
     sides = [
         f"{format_metric('ece', metrics)}%{metric_interval('ece', intervals)}"
         for metrics, intervals in ((result.pre, result.pre_intervals), (result.post, result.post_intervals))
     ]
     nll = [format_metric("nll", metrics) for metrics in (result.pre, result.post)]
     if is_unchanged(result):
-        return f"Its {name} makes no measurable change: on {samples}, the ECE stays {sides[0]} and the NLL {nll[0]}."
+        stays = f"on {samples}, the ECE stays at {sides[0]} and the NLL at {nll[0]}"
+        return f"{sentence(name)} makes no measurable difference: {stays}."
     change = f"the ECE from {sides[0]} to {sides[1]} and the NLL from {nll[0]} to {nll[1]}"
     if is_better_calibrated(result):
-        return f"Its {name} makes its probabilities better calibrated: on {samples}, it changed {change}."
+        return f"{sentence(name)} improves the calibration: on {samples}, it lowers {change}."
     noise, missing = "", not_lowered(result)
     if _intervals_overlap(result):
         count = _count(result) or "these"
-        noise = f" The intervals of the ECE overlap, so {count} test {unit} may be too few to show that it differs."
+        noise = f" The two intervals of the ECE overlap, so {count} test {unit} may be too few to show a difference."
     if not missing:
-        text = f"Its {name} changed {change} on {samples}.{noise}"
+        text = f"{sentence(name)} lowers {change} on {samples}.{noise}"
         if is_no_better_than_majority(result):
-            text += " But the model is not shown to be right more often than the most frequent answer"
+            text += " However, the model is not shown to be right more often than the most frequent answer"
             text += "." if ranks_classes(result) else ", so its probabilities may say no more than the frequencies."
         return text
     if missing == ["ECE"]:
         error = [format_metric("error", metrics) for metrics in (result.pre, result.post)]
         decisions = f", and the error from {error[0]}% to {error[1]}%" if error[0] != error[1] else ""
-        return f"Its {name} lowers the NLL, but not the ECE: on {samples}, it changed {change}{decisions}.{noise}"
-    text = f"Its {name} is not shown to help: on {samples}, it does not lower {' or '.join(missing)}."
-    return f"{text} It changed {change}.{noise}" if result.post else text
+        return (
+            f"{sentence(name)} lowers the NLL, but not the ECE: on {samples}, it changes {change}{decisions}.{noise}"
+        )
+    text = f"Nothing shows that {name} helps: on {samples}, it does not lower the {' or the '.join(missing)}."
+    return f"{text} It changes {change}.{noise}" if result.post else text
 
 
 def is_unchanged(result: RunResult) -> bool:

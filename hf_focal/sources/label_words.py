@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset, Value
-from transformers import PreTrainedConfig
 
 from ..calibration import CalibrationFit, Correction
 from ..choices.label_words import LabelWords, LabelWordsModel, set_labels
@@ -24,7 +23,8 @@ from ..scores.correction_files import write_correction
 from ..scores.score_set import ScoreSet
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import labels_of, select_inputs, with_known_columns
+from ..tasks.input_selection import select_inputs, with_known_columns
+from ..tasks.label_numbers import ModelLabels, class_numbers
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
@@ -119,9 +119,8 @@ class LabelWordsSource(ModelSource):
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
         options = with_known_columns(source, split, options, "label_column")
         if self.one_logit and _names_labels(split, options):
-            two_classes = PreTrainedConfig(num_labels=2)
-            set_labels(two_classes, self.labels, False)
-            numbers = labels_of(two_classes, source, split, options).numpy()
+            two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
+            numbers = class_numbers(two_classes, source, split, options.label_column)
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)

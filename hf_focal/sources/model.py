@@ -29,17 +29,19 @@ from ..reports import RunResult
 from ..reports.result_sections import DataSection
 from ..scores.score_set import ScoreSet
 from ..scores.score_table import Scores
-from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
-from ..tasks.labeled_inputs import CLUSTER, GROUP, column_order, select_inputs
+from ..tasks.input_selection import CLUSTER, GROUP, select_inputs
+from ..tasks.label_numbers import ModelLabels
+from ..tasks.multi_hot_labels import column_order
+from ..tasks.task import LabelKind, Unit
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
-from ..validation import InputError
+from ..validation import InputError, some_of
 from .model_folding import check_foldable, earlier_correction, keep_in_config, rounding_notes, save_whole
 from .model_loading import load_config, load_model, match_padding
 from .model_names import loss_of, public_name
@@ -77,7 +79,7 @@ class ModelSource(Source):
             if batch_size < 1:
                 raise InputError("batch_size", f"must be at least 1, got {batch_size}")
             for argument, *_, is_optional in self.task.inputs:
-                if not is_optional and getattr(self.options, argument) is None:
+                if not is_optional and self.options.column(argument) is None:
                     raise InputError(argument, f"must be given for {name!r}, of the task {self.task.name}, got None")
             group, questions = self.options.group, self.options.question_column
             asks = questions is not None or self.options.labels is not None
@@ -85,7 +87,7 @@ class ModelSource(Source):
                 expected = f"must not be given for {name!r}, of the task {self.task.name}"
                 raise InputError("group", f"{expected}, got {group!r}")
             self._set_problem_type()
-            arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
+            arguments = FocalSeq2SeqTrainingArguments if self.task.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
                 gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
@@ -98,7 +100,7 @@ class ModelSource(Source):
     def _set_problem_type(self) -> None:
         """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax."""
         problem_type = self.config.problem_type
-        has_one = self.task.labels == "label_column" and self.config.num_labels == 1
+        has_one = self.task.labels is LabelKind.CLASSES and self.config.num_labels == 1
         if self.options.problem_type is not None:
             self.config.problem_type = self.options.problem_type
         elif has_one and problem_type in (None, "regression"):
@@ -116,10 +118,6 @@ class ModelSource(Source):
     @property
     def has_one_sigmoid(self) -> bool:
         return self.config.problem_type == MULTI_LABEL and self.config.num_labels == 1
-
-    @property
-    def is_seq2seq(self) -> bool:
-        return self.task.trainer == "FocalSeq2Seq"
 
     @cached_property
     def processor(self) -> Any:
@@ -156,7 +154,7 @@ class ModelSource(Source):
 
     def _load(self) -> Any:
         model = self._load_pretrained()
-        if self.task.takes_texts and self.task.labels == "label_column":
+        if self.task.takes_texts and self.task.labels is LabelKind.CLASSES:
             match_padding(self.name, model, self.encoder)
         return model
 
@@ -166,7 +164,7 @@ class ModelSource(Source):
 
     @cached_property
     def trainer(self) -> FocalTrainer:
-        kind = FocalSeq2SeqTrainer if self.is_seq2seq else FocalTrainer
+        kind = FocalSeq2SeqTrainer if self.task.is_seq2seq else FocalTrainer
         model = self.model
         use_cache = getattr(model.config, "use_cache", None)
         with as_input_errors():
@@ -196,7 +194,7 @@ class ModelSource(Source):
                 options = options if data.groups else replace(options, group=None)
                 samples = self.select(source, loaded, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
-        if several and column_order(self.config, self.options) is None:
+        if several and column_order(ModelLabels.of(self.config, self.options), self.options.label_column) is None:
             labels = some_of(self.config.id2label.values())
             self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
         return source, samples
@@ -213,7 +211,7 @@ class ModelSource(Source):
         samples = samples.remove_columns([name for name in (CLUSTER, GROUP) if name in samples.column_names])
         with self.args.main_process_first(desc="encoding the data"):
             encoded, rows, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
-        if self.task.unit == "words":
+        if self.task.unit is Unit.WORDS:
             word_labels = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
             total, measured = (len(labels) - labels.count(-100) for labels in word_labels)
             if measured < total:
@@ -222,7 +220,7 @@ class ModelSource(Source):
                     f"after the first {max_length:,} tokens"
                 )
         elif count:
-            rest = ", and the rest is not measured" if self.task.unit == "tokens" else ""
+            rest = ", and the rest is not measured" if self.task.unit is Unit.TOKENS else ""
             self.data_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
@@ -250,7 +248,7 @@ class ModelSource(Source):
         if goal is not None and goal.target == "precision" and not self.task.takes_affine:
             raise InputError("precision", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if new_prior is not None:
-            if not (self.task.takes_affine and self.task.has_independent_predictions):
+            if not self.task.takes_affine or self.task.unit.is_part_of_sample:
                 raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
@@ -284,7 +282,7 @@ class ModelSource(Source):
 
     @property
     def has_independent_samples(self) -> bool:  # type: ignore[override]
-        return self.task.has_independent_predictions
+        return not self.task.unit.is_part_of_sample
 
     def can_fold(self, correction: Correction) -> bool:
         """Return whether the saved model gives corrected logits: an intercept needs a head with a bias."""

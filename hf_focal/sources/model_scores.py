@@ -20,7 +20,7 @@ from ..scores.saved_scores import write_scores
 from ..scores.score_table import Scores
 from ..tasks.column_selection import sample_keys
 from ..tasks.heads import Head
-from ..tasks.labeled_inputs import CLUSTER, GROUP, input_keys
+from ..tasks.input_selection import CLUSTER, GROUP, input_keys
 from ..trainer.accumulators import (
     CollectedHits,
     CollectedLogits,
@@ -272,7 +272,7 @@ def _clusters_of(model: "ModelSource", source: str, samples: Dataset) -> tuple[n
     """
     named, first = CLUSTER in samples.column_names, model.task.inputs[0]
     keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
-    column = getattr(model.options, "cluster_column" if named else first.argument)
+    column = str(model.options.column("cluster_column" if named else first.argument))
     clusters, independent, notes = usable_clusters(keys, "samples", source, column, named)
     if clusters is None:  # a cluster for each sample
         clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])

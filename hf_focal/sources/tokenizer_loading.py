@@ -6,7 +6,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
-from ..tasks.task import Task
+from ..tasks.task import Task, Unit
 from ..validation import InputError
 from .model_loading import pad_token_id_of
 
@@ -22,19 +22,19 @@ def load_tokenizer(name: str, task: Task, config: PreTrainedConfig, options: Inp
             there is no token for padding, which a `batch_size` above 1 needs; or a language is missing or unknown.
     """
     with as_input_errors("model", name):
-        spaced = task.unit == "words" and config.model_type in _ADD_PREFIX_SPACE
+        spaced = task.unit is Unit.WORDS and config.model_type in _ADD_PREFIX_SPACE
         settings = {"add_prefix_space": True} if spaced else {}
         tokenizer = AutoTokenizer.from_pretrained(name, **settings, trust_remote_code=options.trust_remote_code)
     _set_padding(tokenizer, task, config)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise InputError("model", f"must come with its tokenizer, got {name!r} without a vocabulary")
-    if task.unit == "words" and not tokenizer.is_fast:
+    if task.unit is Unit.WORDS and not tokenizer.is_fast:
         raise InputError("model", f"must have a fast tokenizer, for word indices, got {name!r} with a slow one")
     if getattr(tokenizer, "pad_token", "") is None and batch_size > 1:
         raise InputError(
             "batch_size", f"must be 1 for {name!r}, whose tokenizer has no token for padding, got {batch_size}"
         )
-    if task.trainer == "FocalSeq2Seq":
+    if task.is_seq2seq:
         _set_languages(tokenizer, name, options)
     _check_vocabulary(tokenizer, name, config)
     return tokenizer

@@ -1,36 +1,32 @@
 """Selection of the columns of a dataset that hold inputs and labels, with checks of what they hold."""
 
 import difflib
-import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow.compute as pc
-from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
+from datasets import Dataset, Image, LargeList, List, Value
 
 from ..utils.column_names import column_option, normalized
 from ..validation import InputError
-
-_logger = logging.getLogger(__name__)
+from .task import ColumnType, Task
 
 # File formats read the same column with different types. Each type here is converted to a common one.
 _WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
 _STRINGS = Value("string")
+# Whether a common type is the one that a column must have.
+_FITS: dict[ColumnType, Callable[[Any], bool]] = {
+    ColumnType.STRINGS: lambda feature: feature == _STRINGS,
+    ColumnType.IMAGES: lambda feature: isinstance(feature, Image),
+    ColumnType.LISTS: lambda feature: isinstance(feature, List),
+    ColumnType.LISTS_OF_STRINGS: lambda feature: feature == List(_STRINGS),
+    ColumnType.LISTS_OF_NUMBERS: lambda feature: (
+        isinstance(feature, List) and getattr(feature.feature, "dtype", "").startswith(("float", "int"))
+    ),
+    ColumnType.LABELS: lambda feature: True,
+}
 _MOST_OPTIONS = 3  # in an error
 _LABELS = ("label", "labels")  # names of columns that are not suggested as inputs
-# What a column can be required to hold, in the words of the errors, and whether a `datasets` feature holds that.
-_HOLDS: dict[str, Callable[[Any], bool]] = {
-    "strings": lambda feature: feature == _STRINGS,
-    "images": lambda feature: isinstance(feature, Image),
-    "lists": lambda feature: isinstance(feature, List),
-    "lists of strings": lambda feature: feature == List(_STRINGS),
-    "lists of numbers": lambda feature: getattr(getattr(feature, "feature", None), "dtype", "")[:3] in ("flo", "int"),
-    "lists of ClassLabel or strings": lambda feature: (
-        feature == List(_STRINGS) or isinstance(getattr(feature, "feature", None), ClassLabel)
-    ),
-    "labels": lambda feature: True,  # labels are checked when they are converted to numbers
-}
 
 
 class Column(NamedTuple):
@@ -39,7 +35,15 @@ class Column(NamedTuple):
     argument: str  # the argument that names the column
     column: str  # its name in the data
     name: str  # its name in the selection
-    holds: str  # what it must hold, a key of `_HOLDS`
+    holds: ColumnType
+
+
+def input_columns(task: Task, column_of: Callable[[str], str | None]) -> list[Column]:
+    """Return the columns of a task's inputs. `column_of` returns the data's column for an argument, None for none."""
+    columns = ((wanted, column_of(wanted.argument)) for wanted in task.inputs)
+    return [
+        Column(wanted.argument, column, wanted.name, wanted.holds) for wanted, column in columns if column is not None
+    ]
 
 
 def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
@@ -54,56 +58,75 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
         InputError: a column is missing, is named by two arguments, has nulls, holds the wrong type, or has only blank
             texts; or there are no samples.
     """
-    arguments: dict[str, str] = {}
-    for argument, column, _, holds in columns:
-        if column not in split.column_names:
-            named = [name for _, name, *_ in columns]
-            hint = _hint(split, argument, column, holds, named)
-            raise InputError(
-                argument, f"must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
-            )
-        if (other := arguments.setdefault(column, argument)) != argument:
-            raise InputError(argument, f"must be a different column from {other}, got {column!r} for both")
+    _check_names(source, split, columns)
     if len(split) == 0:
         raise InputError(source, "must have rows, got none")
-    selected = split.select_columns(list(arguments))
-    selected = selected.rename_columns({column: name for _, column, name, _ in columns})
-    for argument, column, name, holds in columns:
-        where = f"in {column!r} of {source}"
-        values, feature = selected.with_format("arrow")[:].column(name), selected.features[name]
-        if isinstance(feature, List | LargeList) and not values.null_count:
-            values = pc.list_flatten(values)
-        if values.null_count:
-            first = pc.index(values.is_null(), True).as_py() + 1
-            raise InputError(
-                argument,
-                f"must have no missing values, got {values.null_count} of {len(values)} {where} (the "
-                f"first is number {first})",
-            )
-        wanted = Image(decode=False) if holds == "images" and _may_be_image(feature) else _plain(feature)
-        if wanted != feature:
-            selected = selected.cast_column(name, wanted)
-        if not _HOLDS[holds](wanted):
-            raise InputError(argument, f"must hold {holds}, got {wanted} {where}")
-        if holds == "strings" and not any(text.strip() for text in selected[name]):
-            raise InputError(argument, f"must hold texts, got only blank ones {where}")
+    selected = split.select_columns([column.column for column in columns])
+    selected = selected.rename_columns({column.column: column.name for column in columns})
+    for column in columns:
+        where = f"in {column.column!r} of {source}"
+        _check_no_missing(selected, column, where)
+        selected = _with_common_type(selected, column, where)
+        if column.holds is ColumnType.STRINGS and not any(text.strip() for text in selected[column.name]):
+            raise InputError(column.argument, f"must hold texts, got only blank ones {where}")
     return selected
 
 
-def _hint(split: Dataset, argument: str, column: str, holds: str, named: list[str]) -> str:
+def _check_names(source: str, split: Dataset, columns: Sequence[Column]) -> None:
+    """Raise `InputError` if a column is missing, or if two arguments name the same one."""
+    arguments: dict[str, str] = {}
+    for column in columns:
+        if column.column not in split.column_names:
+            hint = _hint(split, column, [other.column for other in columns])
+            raise InputError(
+                column.argument,
+                f"must be one of {split.column_names}, the columns of {source}, got {column.column!r}{hint}",
+            )
+        if (other := arguments.setdefault(column.column, column.argument)) != column.argument:
+            raise InputError(
+                column.argument, f"must be a different column from {other}, got {column.column!r} for both"
+            )
+
+
+def _hint(split: Dataset, column: Column, named: list[str]) -> str:
     """Return options with columns that the user may have meant: one of a similar name, or those of the right type."""
-    if near := difflib.get_close_matches(column, split.column_names, n=1):
-        return f"; did you mean {near[0]!r}? Give {column_option(argument, near[0])}"
+    if near := difflib.get_close_matches(column.column, split.column_names, n=1):
+        return f"; did you mean {near[0]!r}? Give {column_option(column.argument, near[0])}"
+    if column.holds is ColumnType.LABELS:
+        return ""
     fitting = [
         name
         for name, feature in split.features.items()
-        if name not in named
-        and normalized(name) not in _LABELS
-        and holds != "labels"
-        and _HOLDS[holds](_plain(feature))
+        if name not in named and normalized(name) not in _LABELS and _FITS[column.holds](_common_type(feature))
     ]
-    options = " or ".join(column_option(argument, name) for name in fitting[:_MOST_OPTIONS])
+    options = " or ".join(column_option(column.argument, name) for name in fitting[:_MOST_OPTIONS])
     return f"; give {options}" if fitting else ""
+
+
+def _check_no_missing(selected: Dataset, column: Column, where: str) -> None:
+    """Raise `InputError` if the column, or one of its lists, has a null."""
+    values = selected.with_format("arrow")[:].column(column.name)
+    if isinstance(selected.features[column.name], List | LargeList) and not values.null_count:
+        values = pc.list_flatten(values)
+    if values.null_count:
+        first = pc.index(values.is_null(), True).as_py() + 1
+        raise InputError(
+            column.argument,
+            f"must have no missing values, got {values.null_count} of {len(values)} {where} (the "
+            f"first is number {first})",
+        )
+
+
+def _with_common_type(selected: Dataset, column: Column, where: str) -> Dataset:
+    """Convert the column to the type that all file formats share. Raise `InputError` unless that is the wanted one."""
+    feature = selected.features[column.name]
+    is_image = column.holds is ColumnType.IMAGES and _may_be_image(feature)
+    common = Image(decode=False) if is_image else _common_type(feature)
+    if common != feature:
+        selected = selected.cast_column(column.name, common)
+    if not _FITS[column.holds](common):
+        raise InputError(column.argument, f"must hold {column.holds}, got {common} {where}")
+    return selected
 
 
 def _may_be_image(feature: Any) -> bool:
@@ -111,9 +134,9 @@ def _may_be_image(feature: Any) -> bool:
     return is_struct or isinstance(feature, Image) or getattr(feature, "dtype", None) in ("string", "large_string")
 
 
-def _plain(feature: Any) -> Any:
+def _common_type(feature: Any) -> Any:
     if isinstance(feature, List | LargeList):
-        return List(_plain(feature.feature), length=getattr(feature, "length", -1))
+        return List(_common_type(feature.feature), length=getattr(feature, "length", -1))
     return Value(_WIDEST[feature.dtype]) if isinstance(feature, Value) and feature.dtype in _WIDEST else feature
 
 
@@ -128,22 +151,6 @@ def flatten_translations(split: Dataset, column: str) -> Dataset:
     return split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
 
 
-def drop_unlabeled(source: str, samples: Dataset, name: str, column: str) -> Dataset:
-    """Drop unlabeled samples, whose label in the column `name` is negative (-1 in a `ClassLabel`, or -100).
-
-    Raises:
-        InputError: no sample is labeled. The message names the data (`source`) and the label column of the user's file
-            (`column`).
-    """
-    labeled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
-    if not labeled.any():
-        raise InputError("label_column", f"must hold labels, got none in {column!r} of {source}")
-    if labeled.all():
-        return samples
-    _logger.info("%s: dropped %d of %d samples, which have no label", source, (~labeled).sum(), len(samples))
-    return samples.select(np.flatnonzero(labeled))
-
-
 def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:
     """Return one sortable key per sample, made from the columns `names`; equal samples have equal keys."""
 
@@ -153,10 +160,3 @@ def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:
         return tuple(map(key, value)) if isinstance(value, list) else value
 
     return list(zip(*(map(key, samples[name]) for name in names), strict=True))
-
-
-def some_of(labels: Iterable) -> str:
-    """Return a text for errors: the first five labels (of a set, the smallest), and the total if there are more."""
-    labels = sorted(labels) if isinstance(labels, set) else list(labels)
-    shown = ", ".join(repr(label) for label in labels[:5])
-    return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown

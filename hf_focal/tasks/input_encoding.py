@@ -99,11 +99,12 @@ def encode_inputs(
     encoded, lengths = encoded_to(max_length, samples)
     full = [row for row, length in enumerate(lengths) if length >= max_length]
     whole = encoded_to(_UNLIMITED, samples.select(full))[1] if full else []
-    if (first := task.first_label) is not None:
+    if task.has_token_labels:
+        first = 1 if task.is_causal else 0
         measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
         if not any(measured):
             raise InputError(
-                task.labels or task.inputs[0].argument,
+                task.column_arguments[-1],
                 "must leave labels to measure, got none: all are -100, or the texts are too short",
             )
         rows = np.flatnonzero(measured)

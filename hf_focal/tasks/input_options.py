@@ -104,6 +104,10 @@ class InputOptions:
         if self.label_format not in (None, "multi_hot", "ids"):
             raise InputError("label_format", f"must be 'multi_hot' or 'ids', got {self.label_format!r}")
 
+    def column(self, argument: str) -> str | None:
+        """Return the name of the column that an option, such as "text_column", gives."""
+        return getattr(self, argument)
+
     def to_dict(self) -> dict[str, Any]:
         """Return name -> value of the options that differ from their defaults, except `scores_folder`, a path."""
         options = [f for f in fields(self) if f.name != "scores_folder"]

@@ -2,9 +2,21 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
 from . import batches
+
+
+class ColumnType(StrEnum):
+    """What a column must hold, in the words of the errors. `column_selection` checks it."""
+
+    STRINGS = "strings"
+    IMAGES = "images"
+    LISTS = "lists"
+    LISTS_OF_STRINGS = "lists of strings"
+    LISTS_OF_NUMBERS = "lists of numbers"
+    LABELS = "labels"  # of any type: they are checked when they are converted to numbers
 
 
 class Input(NamedTuple):
@@ -12,83 +24,132 @@ class Input(NamedTuple):
 
     argument: str  # the argument that names the column
     name: str  # its name once it is selected
-    holds: str  # what it must hold, a key of `column_selection._HOLDS`
+    holds: ColumnType
     is_optional: bool = False
+
+
+class LabelKind(Enum):
+    """What the labels of a task are. The value is the argument that names their column."""
+
+    CLASSES = "label_column"  # a class of each sample, or a set of labels
+    ANSWERS = "answer_column"  # the right option of each question
+    TAGS = "tag_column"  # a class of each word
+
+
+class Modality(Enum):
+    """What models read. The value is the class of Transformers that loads what encodes it."""
+
+    TEXTS = "AutoTokenizer"
+    IMAGES = "AutoImageProcessor"
+    SOUNDS = "AutoFeatureExtractor"
+
+
+class Unit(StrEnum):
+    """What has one prediction."""
+
+    SAMPLES = "samples"
+    QUESTIONS = "questions"
+    WORDS = "words"
+    TOKENS = "tokens"
+    PIXELS = "pixels"
+
+    @property
+    def is_part_of_sample(self) -> bool:
+        """Whether a sample has several. Their predictions are not independent, as bootstrap intervals assume."""
+        return self in (Unit.WORDS, Unit.TOKENS, Unit.PIXELS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What loading, measuring, correcting, and publishing a model must know about its task.
+    """What loading, measuring, correcting, and publishing a model must know about its task."""
 
-    Args:
-        name: the name of the task in `hf-focal --task` and in the results.
-        pipeline: the Hub's pipeline tag.
-        inputs: the columns of inputs.
-        labels: the argument that names the column of labels; None if the labels are tokens or pixels of the inputs.
-        auto_class, processor: the names of the classes of Transformers that load the model and what encodes its
-            inputs; without an `auto_class`, `evaluate_model` does not load such models.
-        class_endings: what the names of such models' classes end in.
-        unit: what has one prediction.
-        encode: a function of a tokenizer and a batch of selected columns that returns the encoded batch; None if the
-            inputs are not texts.
-        sequences: the token sequences of each encoded sample.
-        collator: a function of a processor and a model that returns the function that makes a batch.
-        has_equal_options: whether all questions must have the same number of options.
-        first_label: of a task with a label for each token, the position of the first label that a model predicts.
-        generates: whether the model is a language model, whose T can also be applied while it generates.
-        trainer: the trainer's name, without "Trainer".
-        takes_affine: whether vector and matrix scaling can be fitted and folded: each logit stands for one class.
-        example: the argument of a pipeline in the model card, or the text that a language model continues.
-    """
+    name: str  # in `hf-focal --task` and in the results
+    pipeline: str  # the Hub's pipeline tag
+    is_only_trained: bool = False  # whether `evaluate_model` knows neither such models nor their data
 
-    name: str
-    pipeline: str
     inputs: tuple[Input, ...] = ()
-    labels: str | None = None
-    auto_class: str = ""
-    processor: str = "AutoTokenizer"
-    class_endings: tuple[str, ...] = ()
-    unit: str = "samples"
+    takes_translations: bool = False  # whether the inputs may be in a column "translation" of mappings
+    has_equal_options: bool = False  # whether all questions must have the same number of options
+    labels: LabelKind | None = None  # None if the labels are tokens or pixels of the inputs
+
+    modality: Modality = Modality.TEXTS
+    auto_class: str = ""  # the class of Transformers that loads the model
+    peft_class: str | None = None  # the class of PEFT that loads an adapter, if PEFT has one for the task
+    class_endings: tuple[str, ...] = ()  # what the names of such models' classes end in
+
+    # A function of a tokenizer and a batch of selected columns that returns the encoded batch; None if the inputs are
+    # not texts, or if their source encodes them.
     encode: Callable[[Callable, batches.Columns], dict[str, Any]] | None = None
-    sequences: Callable[[Any], Iterable[Sequence[list[int]]]] = batches.one_text
+    sequences: Callable[[Any], Iterable[Sequence[list[int]]]] = batches.one_text  # of the tokens of encoded samples
+    has_token_labels: bool = False  # whether an encoded sample has a label for each token of its input
+    is_causal: bool = False  # whether each token is predicted from those before it, and the first one from none
+    # A function of a processor and a model that returns the function that makes a batch.
     collator: Callable[[Any, Any], batches.Collator] = batches.pad_texts_and_labels
-    has_equal_options: bool = False
-    first_label: int | None = None
-    generates: bool = False
-    trainer: str = "Focal"
-    takes_affine: bool = False
-    example: str | None = None
+
+    unit: Unit = Unit.SAMPLES
+    generates: bool = False  # whether it is a language model, whose T can also be applied while it generates
+    is_seq2seq: bool = False  # whether `FocalSeq2SeqTrainer` trains the model, which has an encoder and a decoder
+    takes_affine: bool = False  # whether each logit stands for a class, as vector and matrix scaling need
+    example: str | None = None  # the argument of a pipeline in the card, or the text that a language model continues
+
+    @property
+    def column_arguments(self) -> list[str]:
+        """The arguments that name the columns of inputs and of labels."""
+        labels = [] if self.labels is None else [self.labels.value]
+        return [*(column.argument for column in self.inputs), *labels]
 
     @property
     def takes_texts(self) -> bool:
-        return self.processor == "AutoTokenizer"
+        return self.modality is Modality.TEXTS
 
     @property
-    def is_causal(self) -> bool:
-        """Whether a model predicts each token from those before it."""
-        return self.first_label == 1
-
-    @property
-    def peft_class(self) -> str | None:
-        """The class of PEFT that loads an adapter, or None if PEFT has none for the task."""
-        has_one = self.generates or self.name in ("text-classification", "token-classification")
-        return self.auto_class.replace("Auto", "AutoPeft", 1) if has_one else None
-
-    @property
-    def has_independent_predictions(self) -> bool:
-        """Whether bootstrap intervals are right: predictions of the same text or image are not independent."""
-        return self.unit in ("samples", "questions")
+    def processor(self) -> str:
+        return self.modality.value
 
 
-_QUESTION = (Input("question_column", "question", "strings"), Input("choices_column", "choices", "lists of strings"))
-_IMAGE = Input("image_column", "image", "images")
-_MEASURED = [  # by `evaluate_model`, and trained
+_QUESTION = (
+    Input("question_column", "question", ColumnType.STRINGS),
+    Input("choices_column", "choices", ColumnType.LISTS_OF_STRINGS),
+)
+_IMAGE = Input("image_column", "image", ColumnType.IMAGES)
+_SEQ2SEQ = Task(
+    name="seq2seq-lm",
+    pipeline="translation",
+    inputs=(
+        Input("source_column", "source", ColumnType.STRINGS),
+        Input("target_column", "target", ColumnType.STRINGS),
+    ),
+    takes_translations=True,
+    auto_class="AutoModelForSeq2SeqLM",
+    peft_class="AutoPeftModelForSeq2SeqLM",
+    unit=Unit.TOKENS,
+    generates=True,
+    is_seq2seq=True,
+    example="A sentence to translate.",
+    encode=batches.encode_translations,
+    sequences=batches.both_sides,
+    collator=batches.pad_translations,
+)
+SEGMENTATION = Task(
+    name="semantic-segmentation",
+    pipeline="image-segmentation",
+    is_only_trained=True,
+    inputs=(_IMAGE, Input("mask_column", "mask", ColumnType.IMAGES)),
+    modality=Modality.IMAGES,
+    class_endings=("ForSemanticSegmentation",),
+    unit=Unit.PIXELS,
+)
+_TASKS = (
     Task(
         name="text-classification",
         pipeline="text-classification",
-        inputs=(Input("text_column", "text", "strings"), Input("text_pair_column", "text_pair", "strings", True)),
-        labels="label_column",
+        inputs=(
+            Input("text_column", "text", ColumnType.STRINGS),
+            Input("text_pair_column", "text_pair", ColumnType.STRINGS, is_optional=True),
+        ),
+        labels=LabelKind.CLASSES,
         auto_class="AutoModelForSequenceClassification",
+        peft_class="AutoPeftModelForSequenceClassification",
         class_endings=("ForSequenceClassification", "ForNextSentencePrediction"),
         takes_affine=True,
         example='"A text to classify.", top_k=None',
@@ -99,9 +160,9 @@ _MEASURED = [  # by `evaluate_model`, and trained
         name="image-classification",
         pipeline="image-classification",
         inputs=(_IMAGE,),
-        labels="label_column",
+        labels=LabelKind.CLASSES,
+        modality=Modality.IMAGES,
         auto_class="AutoModelForImageClassification",
-        processor="AutoImageProcessor",
         class_endings=("ForImageClassification",),
         takes_affine=True,
         example='"image.png"',
@@ -110,111 +171,99 @@ _MEASURED = [  # by `evaluate_model`, and trained
     Task(
         name="audio-classification",
         pipeline="audio-classification",
-        inputs=(Input("audio_column", "audio", "lists of numbers"),),
-        labels="label_column",
+        inputs=(Input("audio_column", "audio", ColumnType.LISTS_OF_NUMBERS),),
+        labels=LabelKind.CLASSES,
+        modality=Modality.SOUNDS,
         auto_class="AutoModelForAudioClassification",
-        processor="AutoFeatureExtractor",
         takes_affine=True,
         collator=batches.extract_sounds,
     ),
     Task(
         name="token-classification",
         pipeline="token-classification",
-        inputs=(Input("token_column", "tokens", "lists of strings"),),
-        labels="tag_column",
+        inputs=(Input("token_column", "tokens", ColumnType.LISTS_OF_STRINGS),),
+        labels=LabelKind.TAGS,
         auto_class="AutoModelForTokenClassification",
+        peft_class="AutoPeftModelForTokenClassification",
         class_endings=("ForTokenClassification",),
-        unit="words",
+        unit=Unit.WORDS,
         takes_affine=True,
         example='"A text whose words are labeled."',
         encode=batches.encode_words,
-        first_label=0,
+        has_token_labels=True,
     ),
     Task(
         name="multiple-choice-head",
         pipeline="multiple-choice",
         inputs=_QUESTION,
-        labels="answer_column",
+        has_equal_options=True,
+        labels=LabelKind.ANSWERS,
         auto_class="AutoModelForMultipleChoice",
         class_endings=("ForMultipleChoice",),
         encode=batches.encode_questions,
         sequences=batches.each_option,
         collator=batches.pad_questions,
-        has_equal_options=True,
     ),
     Task(
         name="causal-lm",
         pipeline="text-generation",
-        inputs=(Input("text_column", "text", "strings"),),
+        inputs=(Input("text_column", "text", ColumnType.STRINGS),),
         auto_class="AutoModelForCausalLM",
+        peft_class="AutoPeftModelForCausalLM",
         class_endings=("ForCausalLM", "LMHeadModel"),
-        unit="tokens",
+        unit=Unit.TOKENS,
+        has_token_labels=True,
+        is_causal=True,
         generates=True,
         example="A text to continue",
         encode=batches.encode_tokens,
-        first_label=1,  # no token predicts the first one
     ),
+    _SEQ2SEQ,
+    SEGMENTATION,
     Task(
-        name="seq2seq-lm",
-        pipeline="translation",
-        inputs=(Input("source_column", "source", "strings"), Input("target_column", "target", "strings")),
-        auto_class="AutoModelForSeq2SeqLM",
-        unit="tokens",
-        generates=True,
-        trainer="FocalSeq2Seq",
-        example="A sentence to translate.",
-        encode=batches.encode_translations,
-        sequences=batches.both_sides,
-        collator=batches.pad_translations,
+        name="fill-mask", pipeline="fill-mask", is_only_trained=True, class_endings=("ForMaskedLM",), unit=Unit.TOKENS
     ),
-]
-# The tasks that `evaluate_model` and `calibrate_model` find in a model's config, by name.
-TASKS = {task.name: task for task in _MEASURED}
+    replace(
+        _SEQ2SEQ, name="summarization", pipeline="summarization", is_only_trained=True, example="A text to summarize."
+    ),
+    *(
+        Task(name=tag, pipeline=tag, is_only_trained=True, modality=modality, unit=Unit.TOKENS, is_seq2seq=True)
+        for tag, modality in (("automatic-speech-recognition", Modality.SOUNDS), ("image-to-text", Modality.IMAGES))
+    ),
+)
 # Language models that score the options of questions.
 MULTIPLE_CHOICE = Task(
     name="multiple-choice",
     pipeline="text-generation",
     inputs=_QUESTION,
-    labels="answer_column",
+    labels=LabelKind.ANSWERS,
     auto_class="AutoModelForCausalLM",
-    unit="questions",
+    unit=Unit.QUESTIONS,
 )
 # Language models that score label words after a prompt, which the values of each row complete.
 LABEL_WORDS = Task(
     name="label-words",
     pipeline="text-classification",
-    inputs=(Input("prompt", "fields", "lists of strings"),),
-    labels="label_column",
+    inputs=(Input("prompt", "fields", ColumnType.LISTS_OF_STRINGS),),
+    labels=LabelKind.CLASSES,
     auto_class="AutoModelForCausalLM",
     takes_affine=True,
     collator=batches.pad_texts,
 )
-SEGMENTATION = Task(
-    name="semantic-segmentation",
-    pipeline="image-segmentation",
-    inputs=(_IMAGE, Input("mask_column", "mask", "images")),
-    class_endings=("ForSemanticSegmentation",),
-    unit="pixels",
-)
-_TRAINED_ONLY = [  # by the trainers; `evaluate_model` does not load their data
-    SEGMENTATION,
-    Task(name="fill-mask", pipeline="fill-mask", class_endings=("ForMaskedLM",), unit="tokens"),
-    replace(TASKS["seq2seq-lm"], name="summarization", pipeline="summarization", example="A text to summarize."),
-    *(
-        Task(name=tag, pipeline=tag, unit="tokens", trainer="FocalSeq2Seq")
-        for tag in ("automatic-speech-recognition", "image-to-text")
-    ),
-]
-# Tasks of models that trainers train, by the Hub's pipeline tag.
-PIPELINES = {task.pipeline: task for task in (*_MEASURED, *_TRAINED_ONLY)}
+# The tasks that `evaluate_model` and `calibrate_model` find in a model's config, by name.
+TASKS = {task.name: task for task in _TASKS if not task.is_only_trained}
+# The tasks of models that trainers train, by the Hub's pipeline tag.
+PIPELINES = {task.pipeline: task for task in _TASKS}
+# Results have the name of a task or, if a trainer measured them, its pipeline tag.
+_TASKS_OF_RESULTS = PIPELINES | {task.name: task for task in (*_TASKS, MULTIPLE_CHOICE, LABEL_WORDS)}
 
 
 def task_of_class(class_name: str) -> Task | None:
     """Return the task that the name of a model's class implies, or None if it implies none."""
-    return next((task for task in PIPELINES.values() if class_name.endswith(task.class_endings)), None)
+    return next((task for task in _TASKS if class_name.endswith(task.class_endings)), None)
 
 
 def unit_of(task: str | None, default: str = "samples") -> str:
-    """Return what has one prediction in the task named `task`, or `default` if the task is unknown."""
-    known = PIPELINES | TASKS | {MULTIPLE_CHOICE.name: MULTIPLE_CHOICE}
-    return known[task].unit if task in known else default
+    """Return what has one prediction in the results of a task, or `default` if the task is unknown."""
+    known = _TASKS_OF_RESULTS.get(task or "")
+    return default if known is None else known.unit

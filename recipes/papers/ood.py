@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import AutoConfig, AutoModelForImageClassification, Trainer, TrainingArguments
@@ -30,8 +31,8 @@ from hf_focal.sources.model_names import loss_of
 from hf_focal.tasks.column_selection import Column, select_columns
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_errors import check_id_or_folder
-from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.labeled_inputs import labels_of
+from hf_focal.tasks.label_numbers import ModelLabels, class_numbers
+from hf_focal.tasks.task import ColumnType
 from papers import checks as check
 from papers.argument_fields import argument
 from papers.data.gaussian_noise import DEVIATIONS, add_gaussian_noise
@@ -89,19 +90,20 @@ def load_data(ood: OODArguments, seed: int) -> tuple[Dataset, dict[str, Dataset]
         return samples.shuffle(seed=seed).select(range(ood.max_samples))
 
     def images(argument: str, name: str, samples: Dataset, column: str) -> Dataset:
-        return select_columns(f"{argument} {name!r}", samples, Column("image_column", column, "image", "images"))
+        return select_columns(
+            f"{argument} {name!r}", samples, Column("image_column", column, "image", ColumnType.IMAGES)
+        )
 
     for name in ood.models:
         check_id_or_folder("models", name)
     source, name = ("test_file", ood.test_file) if ood.test_file is not None else ("dataset_name", ood.dataset_name)
     labeled = load_one_split(source, name)
     known = images(source, name, labeled, ood.image_column)
-    options = InputOptions(label_column=ood.label_column)
-    configs = [AutoConfig.from_pretrained(name) for name in ood.models]
-    labels, *others = (labels_of(config, source, labeled, options) for config in configs)
-    if not all(torch.equal(labels, other) for other in others):
+    classes = [ModelLabels(AutoConfig.from_pretrained(name).id2label) for name in ood.models]
+    labels, *others = (class_numbers(names, source, labeled, ood.label_column) for names in classes)
+    if not all(np.array_equal(labels, other) for other in others):
         raise ValueError(f"models must number the classes the same way, got {', '.join(ood.models)}, which do not")
-    known = known.add_column("label", labels.numpy()).select(torch.nonzero(labels != -100).flatten().tolist())
+    known = known.add_column("label", labels).select(np.flatnonzero(labels != -100))
     out: dict[str, Dataset] = {}
     for name in ood.out:
         if severity_of(name) is None:

@@ -74,7 +74,7 @@ def test_auto_leaves_calibrated_logits_alone_and_says_so(link):
     fit = fit_correction(logits, labels, link=link)
     assert fit.method == fit.chosen == "none" and fit.correction.is_identity and fit.strength == 1
     assert fit.after == fit.before and torch.equal(fit.cross_fitted_logits, logits.double())
-    assert str(fit).startswith("no correction: it is calibrated as it is, on 300 samples: NLL ")
+    assert str(fit).startswith("no correction: none clearly helps, on 300 samples: NLL ")
     assert fit.reason.startswith("no correction clearly lowers the NLL: ")
     few = str(fit_correction(logits[:20], labels[:20], link=link))
     assert few.startswith("no correction: 20 samples are too few to tell whether it is calibrated: NLL ")

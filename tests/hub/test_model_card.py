@@ -27,7 +27,7 @@ from hf_focal.reports.verdicts import correction_verdict
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
 SIDES = ["Accuracy", "NLL", "ECE", "AdaECE", "Smooth ECE", "Brier score", "AURC"]
-FIRST = "This model does text classification into 0, 1, 2, and gives the probability of each class."
+FIRST = "This text classification model gives the probability of each class: 0, 1, and 2."
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
 
@@ -159,7 +159,10 @@ def test_nothing_but_what_was_measured_is_in_the_metadata():
     assert card.data.eval_results is None
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
     assert not {"base_model", "datasets", "language", "license", "model-index"} & set(front_matter(card))
-    assert "None" not in str(card).replace("top_k=None", "") and f"# user/my_model\n\n{FIRST}\nIts" in card.text
+    assert (
+        "None" not in str(card).replace("top_k=None", "")
+        and f"# user/my_model\n\n{FIRST}\nNothing shows that temperature scaling helps" in card.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_data_that_is_built_in_or_generated_is_of_no_hub(name):
     card = card_of(dataset=name)
     assert "datasets" not in front_matter(card)
     assert {(entry.dataset_name, entry.dataset_type) for entry in card.data.eval_results} == {(name, "unknown")}
-    assert f"{FIRST}\nIt was trained on {name}.\nIts" in card.text
+    assert f"{FIRST}\nIt was trained on {name}.\nTemperature scaling " in card.text
 
 
 def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
@@ -320,7 +323,7 @@ def test_a_card_without_a_temperature_says_so():
 def test_a_card_of_a_model_that_was_only_corrected():
     result = replace(run_of(), loss="org/base")
     card = card_of(result, base="org/base", dataset="data.csv", training=None)
-    assert f"{FIRST}\nIt is org/base, corrected with a temperature on data.csv.\nIts" in card.text
+    assert f"{FIRST}\nIt is org/base, corrected with a temperature on data.csv.\nTemperature scaling " in card.text
     assert "## Training" not in card.text and "fine-tuned" not in card.text
     assert card.data.base_model == "org/base"
 
@@ -349,13 +352,16 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     intervals = {"pre_intervals": {"ece": (0.08, 0.12)}, "post_intervals": {"ece": (0.03, high)}}
     text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_samples=same_rows).text
     overlap = high >= 0.08
-    assert ("calibrated" in text.split("## Use")[0]) is (not larger and not same_rows and not overlap)
-    noise = "The intervals of the ECE overlap, so these test samples may be too few to show that it differs."
+    assert ("improves the calibration" in text.split("## Use")[0]) is (not larger and not same_rows and not overlap)
+    noise = "The two intervals of the ECE overlap, so these test samples may be too few to show a difference."
     assert (noise in text) is (overlap and not same_rows)
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
     if larger and not same_rows:
         names = {"ece": "ECE", "nll": "NLL"}
-        assert f"it does not lower {' or '.join(names[key] for key in larger)}. It changed the ECE from 10.00%" in text
+        assert (
+            f"it does not lower {' or '.join(f'the {names[key]}' for key in larger)}. It changes the ECE from 10.00%"
+            in text
+        )
 
 
 def test_a_card_of_a_correction_that_lowers_only_the_nll_shows_the_error():
@@ -381,7 +387,7 @@ def test_a_card_says_how_unequal_the_classes_are_and_how_sure_the_ece_is():
     text = card_of(result).text
     assert "The 2 classes have 15 to 45 samples each; 75.0% are of the most frequent class." in text
     low, high = (f"{100 * bound:.2f}" for bound in result.pre_intervals["ece"])
-    assert f"changed the ECE from {100 * result.pre['ece']:.2f}% [{low}, {high}] to" in text
+    assert f"the ECE from {100 * result.pre['ece']:.2f}% [{low}, {high}] to" in text
     assert "classes have" not in card_of(translation_of(), "translation").text
 
 

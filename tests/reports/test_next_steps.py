@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_text_summary import DETAILS, result_of
 
-from hf_focal import CalibrationMetrics, fit_thresholds
+from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
 from hf_focal.reports import RunResult
 from hf_focal.reports.model_warnings import warnings_of
@@ -151,7 +151,7 @@ def test_rare_labels_that_a_model_ranks_get_thresholds(informative):
     result = RunResult.from_metrics("m", None, metrics, None, details=DETAILS)
     first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
     (warning,) = [text for text in warnings_of(result) if "not shown to be right" in text]
-    assert ("so it ranks: choose a threshold" in warning) == informative
+    assert ("so its ranking is useful: choose a threshold" in warning) == informative
     if informative:
         (command,) = commands([first])
         assert command["command"] == "calibrate" and command["recall"] == 0.8 and "rare labels" in first
@@ -170,15 +170,19 @@ def test_the_threshold_of_a_rare_positive_class_has_a_command(fitted_on):
 
 
 @pytest.mark.parametrize(("is_one_logit", "positives_are_rare"), [(False, True), (False, False), (True, False)])
-def test_the_threshold_of_another_rare_class_has_a_call(is_one_logit, positives_are_rare):
+def test_the_threshold_of_another_rare_class_has_a_command_for_its_probability(
+    is_one_logit, positives_are_rare, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     result, logits, labels = rare(is_one_logit, positives_are_rare)
     first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
-    assert commands([first]) == []
-    (call,) = re.findall("`(fit_thresholds.*?)`", first)
     p = logits.sigmoid() if is_one_logit else logits.softmax(1)[:, [1]]
     p, y = (p, labels) if positives_are_rare else (1 - p, 1 - labels)
-    thresholds = eval(call, {"fit_thresholds": fit_thresholds, "p": p, "y": y})
-    assert thresholds.recall[0] >= 0.8 and thresholds.values[0] < 0.5
+    pd.DataFrame({"p": p[:, 0].double(), "label": y[:, 0]}).to_csv("held_out.csv", index=False)
+    (found,) = re.findall("`(hf-focal .*?)`", first)
+    assert main(shlex.split(found)[1:]) == 0
+    (threshold,) = RunResult.load("calibrated/report/metrics.json").thresholds.labels
+    assert threshold.recall >= 0.8 and threshold.value < 0.5
 
 
 def table(kind, size=400, sharpness=3.0, seed=0):
@@ -275,6 +279,15 @@ def test_without_a_threshold_the_fields_and_no_words_say_what_to_do(provable, no
         assert "ask for a precision that these data can show" in step and "--precision 0.57 " in step.replace("`", " ")
     else:
         assert ("at these costs, no threshold is better than always no" in step) == no_costs_least
+
+
+def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():
+    labels = [{"name": "a", "value": None, "reason": "no positives", "precision": None, "recall": None}]
+    section = {"for": "the largest F1", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=section)
+    (step,) = [step for step in next_steps(result, GIVEN | {"f1": True, "split": "dev"}) if "no threshold" in step]
+    (command,) = commands([step])
+    assert command["f1"] and command["dataset"] == "held_out.csv" and "split" not in command
 
 
 def test_thresholds_of_a_model_and_of_a_served_graph_are_said():

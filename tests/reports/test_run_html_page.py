@@ -296,4 +296,4 @@ def test_the_page_of_several_labels_counts_its_samples(tmp_path):
     evaluate_scores(table, output=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "90 samples with 3 labels; measured" in page and "pale: fewer than 30 labels, so chance moves" in page
-    assert "which are published only if you ask for it with <code>--publish_examples</code>" in page
+    assert "which are published only if you ask for it with <code><span>--publish_examples</span></code>" in page

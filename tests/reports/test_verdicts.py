@@ -54,9 +54,9 @@ def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp
     lines = summary(result).splitlines()
     assert lines[1] == f"warning: {first}" and lines[2] == f"warning: {second}"
     assert "macro recall %" in summary(result) and "| AUROC %" in summary(result)
-    assert not is_better_calibrated(result) and "better calibrated" not in " ".join(verdict(result))
+    assert not is_better_calibrated(result) and "improves the calibration" not in " ".join(verdict(result))
     card = text_of_card(result)
-    assert card.index("never predicts") < card.index("## Use") and "better calibrated" not in card
+    assert card.index("never predicts") < card.index("## Use") and "improves the calibration" not in card
     write_report(tmp_path / "report", result)
     assert (tmp_path / "report" / "table.md").read_text(encoding="utf-8").startswith("Warning: m is not shown")
     page = comparison_page([tmp_path], tmp_path / "report.html").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp
 
 def test_the_ranking_of_such_a_model_may_be_worth_a_threshold():
     (first, *_) = warnings_of(measured(*rare(informative=True)))
-    assert "so it ranks: choose a threshold" in first
+    assert "so its ranking is useful: choose a threshold" in first
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_a_slope_of_logits_that_hardly_vary_is_told():
     after.update(platt.apply(logits), labels)
     details = DETAILS | {"calibration": fit_of("platt", platt)}
     result = RunResult.from_metrics("m", None, before, after, details=details)
-    assert "the slope of 188 is unusually large, which suggests that the logits barely vary" in warnings_of(result)[-1]
+    assert "The slope of 188 is unusually large, which suggests that the logits barely vary" in warnings_of(result)[-1]
     assert "an AUROC of" in warnings_of(result)[-1]
 
 
@@ -148,13 +148,13 @@ def changed(pre, post, intervals=None):
 def test_what_does_not_change_is_not_better():
     same = changed({"ece": 0.04371, "nll": 0.52301}, {"ece": 0.04369, "nll": 0.52299})
     assert verdict(same)[1] == (
-        "Its temperature makes no measurable change: on the 2,000 samples of dataset 'rows.csv', the ECE stays 4.37% "
-        "and the NLL 0.523."
+        "Temperature scaling makes no measurable difference: on the 2,000 samples of dataset 'rows.csv', the ECE "
+        "stays at 4.37% and the NLL at 0.523."
     )
     larger = changed({"ece": 0.04369, "nll": 0.52299}, {"ece": 0.04371, "nll": 0.52301})
-    assert "no measurable change" in verdict(larger)[1] and "increases both" not in " ".join(verdict(larger))
+    assert "no measurable difference" in verdict(larger)[1] and "increases both" not in " ".join(verdict(larger))
     slightly = changed({"ece": 0.0437, "nll": 0.524}, {"ece": 0.0436, "nll": 0.523})
-    assert not is_better_calibrated(slightly) and "It" in verdict(slightly)[1]
+    assert not is_better_calibrated(slightly) and "improves the calibration" not in verdict(slightly)[1]
     clearly = changed({"ece": 0.0437, "nll": 0.524}, {"ece": 0.0136, "nll": 0.503})
     assert is_better_calibrated(clearly)
 
@@ -170,7 +170,7 @@ def test_a_trade_is_in_the_headline(post, said):
     result = changed({"ece": 0.071, "nll": 1.342}, post)
     assert said in headline_of(result) and said in result.describe() and said in summary(result)
     assert said in text_of_card(result) and not is_better_calibrated(result)
-    assert "better calibrated" not in correction_verdict(result, "s", "samples")
+    assert "improves the calibration" not in correction_verdict(result, "s", "samples")
 
 
 def test_a_trade_on_the_rows_of_the_fit_is_that_of_cross_fitting():
@@ -198,14 +198,17 @@ def test_the_ece_of_a_model_that_is_wrong_more_often_is_not_bold():
 def test_a_correction_that_costs_right_answers_says_so():
     logits, labels = rare(informative=True)
     result = measured(logits, labels, temperature=FITTED, fitted_on="dataset 'other.csv'")
-    assert not any("It costs" in line for line in verdict(result))
+    assert not any("raises the error" in line for line in verdict(result))
     worse = replace(result, post=result.post | {"error": result.pre["error"] + 0.019})
-    assert verdict(worse)[-1] == "It costs 1.9 points of error. The method 'temperature' changes no prediction."
+    assert (
+        verdict(worse)[-1]
+        == "It also raises the error by 1.9 percentage points. The method 'temperature' changes no prediction."
+    )
     yes_or_no = measured(
         logits[:, 1:] - logits[:, :1], labels[:, None], "sigmoid", FITTED, fitted_on="dataset 'other'"
     )
     yes_or_no = replace(yes_or_no, pre=yes_or_no.pre | {"micro_f1": 0.6}, post=yes_or_no.post | {"micro_f1": 0.4})
-    assert "the micro F1 falls from 60.0 to 40.0%: choose a threshold" in verdict(yes_or_no)[-1]
+    assert "the micro F1 falls from 60.0% to 40.0%: choose another threshold" in verdict(yes_or_no)[-1]
 
 
 def corrected_by(value, link="softmax", size=2000, own_test_data=True, **details):
@@ -226,10 +229,8 @@ def test_what_a_correction_leaves_is_told_with_what_may_help(value, kind):
     result = corrected_by(value)
     told = verdict(result)[-1]
     says, right = (f"{100 * result.post[name]:.0f}%" for name in ("confidence", "accuracy"))
-    assert f"After T, the model is still {kind} on average, since it says {says} and is right {right}" in told
-    assert told.endswith(
-        "More calibration samples than these 90, and like those in use, or the method auto, may help."
-    )
+    assert f"After T, the model is still {kind} on average: it says {says} and is right {right}" in told
+    assert told.endswith("Fitting to more than these 90 samples, like those in use, may help; so may the method auto.")
     assert f"still {kind}" in text_of_card(result)
     assert f"still {kind}" in " ".join(verdict(corrected_by(value, own_test_data=False)))
 
@@ -238,12 +239,12 @@ def test_what_a_correction_leaves_is_told_only_as_far_as_the_interval_shows_it()
     assert "still" not in " ".join(verdict(corrected_by(1.02)))
     assert "still" not in " ".join(verdict(corrected_by(1.5, size=40)))
     labels = verdict(corrected_by(5.0, "sigmoid"))[-1]
-    assert "After T, its probabilities are right on average, but not for each score: the ECE is still" in labels
-    assert "than these 90, and" in labels
+    assert "After T, its probabilities are right on average, but not at every level: the ECE is still" in labels
+    assert "than these 90 labels, like" in labels
     half = measured(torch.full((2000, 1), 0.6), (torch.arange(2000) % 20 < 11).float()[:, None], "sigmoid", FITTED)
-    assert "After T, its probabilities are still too high on average, with an ECE of 4.87%" in " ".join(verdict(half))
+    assert "After T, its probabilities are still too high on average. The ECE is 4.87%" in " ".join(verdict(half))
     only_t = verdict(corrected_by(6.0, task="multiple-choice"))[-1]
-    assert only_t.endswith("and like those in use, may help.")
+    assert only_t.endswith("like those in use, may help.")
     logits, wrong = torch.full((500, 1), -2.0), torch.ones(500, 1)
     warned = measured(logits, wrong, "sigmoid", replace(FITTED, value=1.5), fitted_on="dataset 'other.csv'")
     assert "mean probability" in " ".join(warnings_of(warned))
@@ -266,7 +267,7 @@ def test_probabilities_are_called_right_only_if_their_ece_may_be_small():
         result = evaluate_scores({"prob": scores, "label": outcomes})
         assert (result.pre_intervals["ece"][0] > 0.02) is not is_calibrated
         headlines.append(headline_of(result).partition(":")[0])
-    assert headlines == ["Probabilities right on average", "Probabilities right on average, but not for each score"]
+    assert headlines == ["Probabilities right on average", "Probabilities right on average, but not at every level"]
 
 
 def test_confidences_are_called_right_only_if_their_ece_may_be_small():
@@ -275,7 +276,7 @@ def test_confidences_are_called_right_only_if_their_ece_may_be_small():
         scores, outcomes = scores_that_are_right_on_average(is_calibrated)
         headlines.append(headline_of(evaluate_scores({"confidence": scores, "correct": outcomes})).partition(":")[0])
     right = "Neither over- nor underconfident on average"
-    assert headlines == [right, f"{right}, but not calibrated for each score"]
+    assert headlines == [right, f"{right}, but not calibrated at every level"]
 
 
 @pytest.mark.parametrize("column", [*CORRECT, "Correct"])
@@ -287,3 +288,12 @@ def test_answers_are_right_where_labels_apply(column):
     warnings = warnings_of(evaluate_scores({"prob": scores / 3, column: outcomes}, **options))
     assert "of the answers are right: " in " ".join(warnings)
     assert headline_of(evaluate_scores({"prob": scores, "label": outcomes})).endswith("of the labels apply.")
+
+
+def test_the_model_of_a_table_has_no_name_but_where_runs_are_compared(tmp_path):
+    table = {"logits": np.tile([[3.0, 0.0]], (100, 1)), "label": np.arange(100) % 10 // 9}
+    result = evaluate_scores(table)
+    assert warnings_of(result)[0].startswith("The model is not shown to be right more often than")
+    assert warnings_of(result, "run 1")[0].startswith("run 1 is not shown")
+    assert "Warning: The model" in results_table([result])
+    assert f"Warning: {result.loss} is not shown" in results_table([result, result])

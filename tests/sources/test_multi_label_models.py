@@ -14,8 +14,6 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 from hf_focal import InputError, Temperature, calibrate_model, evaluate_model
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
-from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.labeled_inputs import multi_hot_labels
 
 WORDS = ["sun", "rain", "wind", "snow"]
 
@@ -159,32 +157,3 @@ def test_lists_of_0_and_1_are_one_value_for_each_label(kind, tmp_path):
     rows.to_parquet(data)
     expected = evaluate_model(model, data, label_column=",".join(WORDS)).pre
     assert evaluate_model(model, data, label_column="hot").pre == expected
-
-
-def labels_read(lists, num_labels=3, **options):
-    config = BertConfig(num_labels=num_labels, problem_type="multi_label_classification")
-    return multi_hot_labels(config, "data", Dataset.from_dict({"label": lists}), InputOptions(**options))
-
-
-def test_the_whole_column_says_what_its_lists_hold():
-    assert labels_read([[0, 1, 0], [1, 1, 1]]) == [[0, 1, 0], [1, 1, 1]]
-    assert labels_read([[0, 1, 2], [1, 0], []]) == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
-    assert labels_read([[0, 1], [1, 0], [1, 1]], 2) == [[0, 1], [1, 0], [1, 1]]
-    with pytest.raises(ValueError, match="label_format must be given, multi_hot or ids"):
-        labels_read([[0, 1], [1, 0]], 2)
-    assert labels_read([[0, 1], [1, 0]], 2, label_format="multi_hot") == [[0, 1], [1, 0]]
-    assert labels_read([[0, 1], [1, 0]], 2, label_format="ids") == [[1, 1], [1, 1]]
-
-
-@pytest.mark.parametrize(
-    ("lists", "options", "message"),
-    [
-        ([[2, 0], [2, 2]], {}, "different label numbers below 3, got 2, 2 in row 1"),
-        ([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0]], {}, "3 values 0 or 1, one for each label, got 0.5, 0.0, 0.0 in row 1"),
-        ([[0, 1, 0], [0, 1]], {"label_format": "multi_hot"}, "3 values 0 or 1, one for each label, got 0, 1 in row 1"),
-        ([[0, 1, 1], [0, 2]], {}, "got 0, 1, 1 in row 0"),
-    ],
-)
-def test_lists_that_can_be_read_in_no_way(lists, options, message):
-    with pytest.raises(ValueError, match=message):
-        labels_read(lists, **options)

@@ -90,7 +90,7 @@ def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, 
     assert any("gives a mean probability of" in line for line in summary(before).splitlines() if "warning: " in line)
     result = calibrate_model(model, fit, test_dataset=test, method=calibration, output=tmp_path / "out", **column)
     assert result.method == "platt" and result.post["ece"] < 0.03 and result.post["nll"] < before.pre["nll"]
-    assert all("so it ranks: choose a threshold" in warning for warning in warnings_of(result))
+    assert all("so its ranking is useful: choose a threshold" in warning for warning in warnings_of(result))
     description = result.fit.cross_fit.description
     assert description in summary(result)
     assert re.search(r"Platt scaling( per label)?( at \d+% strength)?, cross-fitted", summary(result))

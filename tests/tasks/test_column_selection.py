@@ -3,16 +3,17 @@
 import pytest
 from datasets import Dataset, Features, Image, LargeList, List, Value
 
-from hf_focal.tasks.column_selection import Column, drop_unlabeled, flatten_translations, sample_keys, select_columns
+from hf_focal.tasks.column_selection import Column, flatten_translations, sample_keys, select_columns
+from hf_focal.tasks.task import ColumnType
 
-TOKENS = Column("token_column", "words", "tokens", "lists of strings")
-TEXT = Column("text_column", "text", "text", "strings")
+TOKENS = Column("token_column", "words", "tokens", ColumnType.LISTS_OF_STRINGS)
+TEXT = Column("text_column", "text", "text", ColumnType.STRINGS)
 
 
 @pytest.mark.parametrize("feature", [LargeList(Value("large_string")), List(Value("string"))])
 def test_lists_get_the_same_type_whatever_the_format(feature):
     split = Dataset.from_dict({"words": [["a", "b"], []], "id": [1, 2]}, Features(words=feature, id=Value("int8")))
-    selected = select_columns("test", split, TOKENS, Column("label_column", "id", "label", "labels"))
+    selected = select_columns("test", split, TOKENS, Column("label_column", "id", "label", ColumnType.LABELS))
     assert selected.features == Features(tokens=List(Value("string")), label=Value("int64"))
     assert selected[:] == {"tokens": [["a", "b"], []], "label": [1, 2]}
 
@@ -26,7 +27,7 @@ def test_nulls_are_found_within_lists_and_outside_of_them():
 def test_a_column_is_named_once():
     split = Dataset.from_dict({"text": ["a"]})
     with pytest.raises(ValueError, match="label_column must be a different column from text_column, got"):
-        select_columns("test", split, TEXT, Column("label_column", "text", "label", "labels"))
+        select_columns("test", split, TEXT, Column("label_column", "text", "label", ColumnType.LABELS))
 
 
 def test_keys_are_equal_for_equal_samples():
@@ -37,13 +38,6 @@ def test_keys_are_equal_for_equal_samples():
     assert sample_keys(split, "image", "words") == [(b"x", ("a",)), (b"b", ("b",)), (b"x", ("a",))]
     frames = Dataset.from_dict({"frames": [images[:2], images[2:]]}, Features({"frames": List(Image(decode=False))}))
     assert sample_keys(frames, "frames") == [((b"x", b"b"),), ((b"x",),)]
-
-
-def test_samples_without_a_label_are_dropped():
-    split = Dataset.from_dict({"text": ["a", "b", "c"], "labels": [-100, 0, 2]})
-    assert drop_unlabeled("test", split, "labels", "label")["text"][:] == ["b", "c"]
-    with pytest.raises(ValueError, match="label_column must hold labels, got none in 'label' of test"):
-        drop_unlabeled("test", split.select([0]), "labels", "label")
 
 
 def test_mappings_become_columns_unless_the_column_is_there():

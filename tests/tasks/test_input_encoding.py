@@ -7,7 +7,7 @@ from transformers import BertConfig
 
 from hf_focal.tasks.input_encoding import encode_inputs
 from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.labeled_inputs import input_keys, select_inputs
+from hf_focal.tasks.input_selection import input_keys, select_inputs
 from hf_focal.tasks.task import TASKS
 
 CONFIG = BertConfig()

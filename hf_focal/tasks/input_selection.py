@@ -1,0 +1,143 @@
+"""Selection of a model's inputs from a split, with labels as the numbers of the model's labels."""
+
+import string
+from collections.abc import Hashable
+from dataclasses import replace
+
+from datasets import Dataset
+from transformers import PreTrainedConfig
+
+from ..choices.option_scores import answer_indices
+from ..utils.column_names import column_option, normalized
+from ..utils.constants import MULTI_LABEL
+from ..validation import InputError, some_of
+from .column_selection import Column, flatten_translations, input_columns, sample_keys, select_columns
+from .input_options import InputOptions
+from .label_lists import has_lists
+from .label_numbers import ModelLabels, add_classes, add_tags
+from .multi_hot_labels import multi_hot_labels
+from .task import ColumnType, LabelKind, Task
+
+_DEFAULTS = InputOptions()
+CLUSTER, GROUP = "cluster", "group"  # the columns of clusters and groups, as strings
+
+
+def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
+    """Select a model's inputs from a split, with "labels" unless they are tokens of the inputs.
+
+    `source` is the name of the split in errors, and `config` is the model's config. Texts, images, and sounds without
+    a label are dropped. At most `options.max_samples` samples are kept, drawn at random.
+
+    Returns:
+        The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
+        "choices"; or "source" and "target"; also `CLUSTER` with `options.cluster_column`, and `GROUP` with
+        `options.group`. Labels are the model's label numbers, and answers are the indices of the right options.
+
+    Raises:
+        InputError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
+            label that the model does not have.
+    """
+    if task.takes_translations:
+        split = flatten_translations(split, options.source_column)
+    options = with_known_columns(source, split, options, *task.column_arguments)
+    samples = select_columns(source, split, *input_columns(task, options.column))
+    for argument, name in (("cluster_column", CLUSTER), ("group", GROUP)):
+        if (column := options.column(argument)) is not None:
+            samples = samples.add_column(name, _strings(argument, source, split, column))
+    if task.has_equal_options:
+        _check_choices(source, samples["choices"][:])
+    match task.labels:
+        case LabelKind.CLASSES:
+            samples = _with_classes(samples, source, split, config, options)
+        case LabelKind.ANSWERS:
+            samples = _with_answers(samples, source, split, options)
+        case LabelKind.TAGS:
+            samples = add_tags(ModelLabels.of(config, options), samples, source, split, options.tag_column)
+    if options.max_samples is None or options.max_samples >= len(samples):
+        return samples
+    return samples.shuffle(seed=0).select(range(options.max_samples))
+
+
+def input_keys(task: Task, samples: Dataset) -> list[tuple[Hashable, ...]]:
+    """Return the `sample_keys` of samples that `select_inputs` returned, made from the inputs without the labels."""
+    return sample_keys(samples, *(column.name for column in task.inputs if column.name in samples.column_names))
+
+
+def with_known_columns(source: str, split: Dataset, options: InputOptions, *arguments: str) -> InputOptions:
+    """Return the options with the split's own spelling of names that the user did not change, such as " Text ".
+
+    Case, spaces, and punctuation do not matter, and labels may be in "labels", as Transformers' batches name it.
+
+    Raises:
+        InputError: two columns are called alike.
+    """
+    for argument in arguments:
+        default = _DEFAULTS.column(argument)
+        if default is None or options.column(argument) != default or default in split.column_names:
+            continue
+        known = (default, "labels") if argument == "label_column" else (default,)
+        alike = [name for name in split.column_names if normalized(name) in map(normalized, known)]
+        exact = [name for name in alike if name in known]
+        if len(alike) > 1 and not exact:
+            raise InputError(
+                argument,
+                f"must name one of the columns {alike} of {source}, which are called alike: give "
+                f"{column_option(argument, alike[0])}",
+            )
+        if alike:
+            options = replace(options, **{argument: (exact or alike)[0]})
+    return options
+
+
+def _with_classes(
+    samples: Dataset, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions
+) -> Dataset:
+    labels = ModelLabels.of(config, options)
+    if config.problem_type == MULTI_LABEL:
+        return samples.add_column("labels", multi_hot_labels(labels, source, split, options))
+    _check_one_label(config, split, options)
+    return add_classes(labels, samples, source, split, options.label_column)
+
+
+def _with_answers(samples: Dataset, source: str, split: Dataset, options: InputOptions) -> Dataset:
+    column = Column("answer_column", options.answer_column, "labels", ColumnType.LABELS)
+    answers = select_columns(source, split, column)["labels"][:]
+    letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
+    return samples.add_column("labels", answer_indices(answers, samples["choices"][:], letters).tolist())
+
+
+def _strings(argument: str, source: str, split: Dataset, column: str) -> list[str]:
+    if column not in split.column_names:
+        raise InputError(argument, f"must be a column of {source}, {split.column_names}, got {column!r}")
+    values = split[column][:]
+    if None in values:
+        raise InputError(argument, f"must have no missing values, got one in {column!r} of {source}")
+    return [str(value) for value in values]
+
+
+def _check_choices(source: str, choices: list[list[str]]) -> None:
+    """Raise `InputError` unless all questions have the same number of options, at least 2."""
+    sizes = {len(options) for options in choices}
+    if len(sizes) > 1 or min(sizes) < 2:
+        raise InputError(
+            "choices_column",
+            f"must hold the same number of options in every row, at least 2, got {some_of(sizes)} in {source}",
+        )
+
+
+def _check_one_label(config: PreTrainedConfig, split: Dataset, options: InputOptions) -> None:
+    """Raise `InputError` if the label column holds several labels for each sample of a model with one softmax."""
+    columns = options.label_column.split(",")
+    are_lists = has_lists(split, columns[0])
+    if are_lists or (len(columns) > 1 and {*columns} <= {*split.column_names}):
+        kind = "lists of labels" if are_lists else "several columns of labels"
+        raise InputError(
+            "problem_type",
+            f"must be {MULTI_LABEL!r} for {kind} in {options.label_column!r}, got {config.problem_type!r} in the "
+            f"model's config: pass problem_type={MULTI_LABEL} if the model has a sigmoid for each label",
+        )
+    if options.positive_from is not None:
+        raise InputError(
+            "positive_from",
+            f"must not be given for a model of {config.num_labels} classes, got {options.positive_from}",
+        )
