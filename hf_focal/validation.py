@@ -106,6 +106,8 @@ def check_sigmoid_shapes(name: str, scores: Array, labels: Array) -> tuple[Tenso
     values, y = as_scores(name, scores), as_tensor("labels", labels)
     if y.shape != values.shape or not y.ndim:
         raise InputError("labels", f"must have the shape of the {name}, {tuple(values.shape)}, got {tuple(y.shape)}")
+    if not values.shape[-1]:
+        raise InputError(name, "must have at least 1 label in the last dimension, got 0")
     return values.reshape(-1, values.shape[-1]), y.reshape(-1, y.shape[-1])
 
 

@@ -65,6 +65,28 @@ def test_folders_import_only_those_above_them():
     assert wrong == []
 
 
+# Parts of `scores`, each of which imports only those above it, as docs/architecture.md says.
+PARTS_OF_SCORES = [
+    "column_names", "new_files", "reading", "values", "columns", "schema", "sets", "correction_files", "analysis"
+]  # fmt: skip
+
+
+def test_parts_of_scores_import_only_those_above_them():
+    wrong = []
+    folder = ROOT / "hf_focal" / "scores"
+    for path in sorted(folder.rglob("*.py")):
+        part = path.relative_to(folder).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        above = PARTS_OF_SCORES[: PARTS_OF_SCORES.index(part)]
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        depth = len(path.relative_to(folder).parts)
+        relative = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level == depth]
+        imported = {str(node.module).split(".")[0] for node in relative}
+        wrong += [f"{path}: {name}" for name in imported - {part} if name not in above]
+    assert wrong == []
+
+
 def test_the_picture_has_every_folder():
     picture = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
     boxes = {*re.findall(r'class="name"[^>]*>(\w+)<', picture)}

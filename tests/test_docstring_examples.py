@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import hf_focal
 from hf_focal import fit_correction, read_scores
-from hf_focal.scores.correction_files import write_correction
+from hf_focal.scores.correction_files.correction_json import write_correction
 from hf_focal.tasks import DataArguments
 
 PUBLIC = {name: getattr(hf_focal, name) for name in hf_focal.__all__}

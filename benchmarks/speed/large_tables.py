@@ -144,7 +144,7 @@ def prepare() -> None:
     """Import in a worker what it needs, which a long measurement does once."""
     import torch
 
-    import hf_focal.scores.streamed_scores  # noqa: F401
+    import hf_focal.scores.sets.measuring  # noqa: F401
 
     torch.set_num_threads(1)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..utils.shown_names import counted
 from ..validation import InputError
 
 _FEWEST_CLUSTERS = 10  # with fewer clusters that were found, rather than named, the samples are not cut by them
@@ -64,7 +65,7 @@ def usable_clusters(
     number = len(np.unique(clusters))
     if number == len(clusters):
         return clusters, True, ()
-    known = f"the {len(clusters):,} {samples} of {source} have {number:,} values of {column!r}"
+    known = f"the {len(clusters):,} {samples} of {source} have {counted(number, 'value')} of {column!r}"
     if is_named or number >= _FEWEST_CLUSTERS:
         together = f"{samples} with the same value stay together in folds and for thresholds, but not for intervals"
         return clusters, True, (f"{known}: {together}",)

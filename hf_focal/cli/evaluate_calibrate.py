@@ -211,7 +211,7 @@ def _refuse_confidence_alone(arguments: dict[str, Any]) -> None:
 
 def _check_model_options(command: str, arguments: dict[str, Any]) -> None:
     """Exit for a file of scores in the place of a model, for missing arguments, and for options of tables."""
-    from ..scores.table_formats import FORMATS
+    from ..scores.reading.table_formats import FORMATS
 
     if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
         refuse_arguments(command, f"{model} is not a model: for scores, pass --scores {model}")

@@ -26,8 +26,8 @@ def add_apply(commands: Any) -> None:
 
 def run_apply(**arguments: Any) -> None:
     from ..scores import correct_file, export_correction
-    from ..scores.class_labels import listed
-    from ..scores.correction_files import read_correction
+    from ..scores.correction_files.correction_json import read_correction
+    from ..utils.shown_names import counted, listed
 
     if "onnx" in arguments:
         if others := sorted(arguments.keys() - {"correction", "onnx"}):
@@ -40,7 +40,7 @@ def run_apply(**arguments: Any) -> None:
     rows = correct_file(**arguments)
     thresholds = read_correction(arguments["correction"]).thresholds
     decisions = " and decisions" if thresholds else ""
-    print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities{decisions}")
+    print(f"Written to {arguments['output']}: {counted(rows, 'row')} with calibrated probabilities{decisions}")
     if thresholds and (missing := [name for name in thresholds.get("labels", ()) if name not in thresholds["values"]]):
         if thresholds.get("link") == "softmax":
             print("No row has an answer, because no threshold of the confidence reached the goal.")

@@ -43,6 +43,7 @@ TRUE_LABELS = (
     *("actual", "actual_label"),
 )
 LABELS = ("label", "labels", "label_ids", "label_id", "target", "targets", "y")
+LIST_LABELS = "label_"  # begins the names of columns of several labels
 PREDICTIONS = (
     *("prediction", "predictions", "predicted", "pred", "preds", "y_pred", "y_hat", "predicted_label"),
     *("predicted_labels", "pred_label", "pred_labels", "predicted_class", "pred_class"),
@@ -135,11 +136,3 @@ def suggested_label(names: list[str]) -> str | None:
     by_words = [name for name in names if _WORDS_OF_LABELS.search(name)]
     others = [name for name in names if normalized(name) not in _INPUTS]
     return by_words[0] if by_words else others[0] if len(others) == 1 else None
-
-
-def shown_columns(names: list[str]) -> str:
-    """Return the names of a table's columns as a list; of many, the first and the last, where labels often are."""
-    if len(names) <= 20:
-        return str(names)
-    first, last = names[:10], names[-5:]
-    return f"[{', '.join(map(repr, first))}, …, {', '.join(map(repr, last))}; {len(names)} in all]"

@@ -19,8 +19,8 @@ from ..errors import NotPublishedError
 from ..hub.model_card import CardModel
 from ..recommendation import default_correction
 from ..reports import RunResult
-from ..scores.correction_files import write_correction
-from ..scores.score_set import ScoreSet
+from ..scores.correction_files.correction_json import write_correction
+from ..scores.sets.score_set import ScoreSet
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns

@@ -27,8 +27,8 @@ from ..hub.model_card import CardData, CardModel, registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
-from ..scores.score_set import ScoreSet
-from ..scores.score_table import Scores
+from ..scores.sets.score_set import ScoreSet
+from ..scores.sets.scores_in_memory import Scores
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import label_names_of, task_of_config
 from ..tasks.input_encoding import encode_inputs, input_length

@@ -16,8 +16,8 @@ from ..calibration.temperature_grid import few_samples
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
 from ..metrics import CalibrationMetrics
-from ..scores.saved_scores import write_scores
-from ..scores.score_table import Scores
+from ..scores.sets.saved_scores import write_scores
+from ..scores.sets.scores_in_memory import Scores
 from ..tasks.column_selection import sample_keys
 from ..tasks.heads import Head
 from ..tasks.input_selection import CLUSTER, GROUP, input_keys

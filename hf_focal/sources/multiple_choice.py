@@ -14,7 +14,7 @@ from ..calibration.calibration_record import calibration_record
 from ..choices.option_encoding import SCORES, EncodedQuestions, encode_choices
 from ..choices.option_scores import option_settings, option_temperature, score_encoded
 from ..reports import RunResult
-from ..scores.score_table import Scores
+from ..scores.sets.scores_in_memory import Scores
 from ..tasks.input_errors import as_input_errors
 from ..tasks.task import MULTIPLE_CHOICE
 from ..trainer.accumulators import TemperatureSums

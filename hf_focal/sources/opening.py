@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ..scores.score_table import Scores
+from ..scores.sets.scores_in_memory import Scores
 from ..validation import InputError
 from .source import Data, Source
 from .table import TableSource

@@ -23,8 +23,8 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
 
-from ..scores.saved_scores import ROW, read_saved, scores_table
-from ..scores.score_table import Scores
+from ..scores.sets.saved_scores import ROW, read_saved, scores_table
+from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from ..validation import InputError, one_line
@@ -67,10 +67,20 @@ class ScoreShards:
         """Return logits, labels, and rows in the data of all processes' scores, in the order of the data."""
         PartialState().wait_for_everyone()
         done = _done(self.folder, self.num_rows, self.block_size)
-        table = pa.concat_tables([pq.read_table(path) for _, paths in done for path in paths])
+        table = pa.concat_tables([_read_shard(path) for _, paths in done for path in paths])
         rows = np.asarray(table.column(ROW))
         order = np.argsort(rows, kind="stable")
         return *read_saved(table.take(pa.array(order)), classes, link), rows[order]
+
+
+def _read_shard(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        expected = "must be a folder of scores"
+        raise InputError(
+            "save_scores", f"{expected}, got {str(path)!r}, which is damaged: {one_line(error)}"
+        ) from error
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
 from ..reports.result_sections import DataSection
-from ..scores.correction_files import write_correction
-from ..scores.score_set import ScoreSet
-from ..scores.score_table import Scores
+from ..scores.correction_files.correction_json import write_correction
+from ..scores.sets.score_set import ScoreSet
+from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
 from ..validation import InputError
 

@@ -10,15 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from ..reports.result_sections import DataSection
-from ..scores.class_labels import is_text_type, listed
 from ..scores.column_names import PREDICTIONS, known_columns
-from ..scores.schema import Schema
-from ..scores.score_set import ScoreSet
-from ..scores.score_statistics import ScoreStatistics, check_same_schema
-from ..scores.score_table import Scores, cluster_column_of, read_scores
-from ..scores.streamed_scores import StreamedScores, text_columns
-from ..scores.table_batches import TableBatches, large_table
-from ..scores.table_files import ScoreRows, load
+from ..scores.columns.cluster_columns import cluster_column_of
+from ..scores.reading.large_tables import open_table
+from ..scores.reading.score_rows import ScoreRows, load
+from ..scores.reading.table_batches import TableBatches
+from ..scores.schema.schema import Schema
+from ..scores.sets.measuring import text_columns
+from ..scores.sets.score_set import ScoreSet
+from ..scores.sets.score_statistics import ScoreStatistics, check_same_schema
+from ..scores.sets.scores_in_memory import Scores
+from ..scores.sets.streamed_scores import StreamedScores
+from ..scores.sets.table_scores import read_scores
+from ..utils.arrow_values import is_text_type
+from ..utils.shown_names import listed
 from ..validation import InputError
 from .source import Data, Samples, Source
 
@@ -61,12 +66,11 @@ class TableSource(Source):
             "cluster_column": self.columns.get("cluster_column") if data.clusters else None,
         }
         if self.text_column is None:
-            table = large_table(data.argument, data.value, text_columns(columns | needed))
+            rows = open_table(data.argument, data.value, text_columns(columns | needed))
         else:  # read whole
-            table = self._with_texts(data, needed)
-        if isinstance(table, TableBatches):
-            return StreamedScores(table, self.schema, columns | needed)
-        rows = load(data.argument, table, text_columns(columns | needed))
+            rows = self._with_texts(data, needed)
+        if isinstance(rows, TableBatches):
+            return StreamedScores(rows, self.schema, columns | needed)
         scores = read_scores(rows, name=data.argument, schema=self.schema, **columns | needed)
         self.text_names[data.argument] = _unread_texts(rows.table, scores.schema, needed)
         return scores

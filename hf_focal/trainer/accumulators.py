@@ -16,8 +16,8 @@ from ..calibration import Correction, TemperatureStream
 from ..calibration.thresholds import ThresholdSamples, threshold_samples
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
-from ..scores.examples import MOST_SCORES
-from ..scores.score_table import Scores
+from ..scores.reading.table_batches import MOST_SCORES
+from ..scores.sets.scores_in_memory import Scores
 from ..tasks.heads import Head
 from ..validation import check_sigmoid_scores
 

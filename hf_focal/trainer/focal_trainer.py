@@ -46,8 +46,8 @@ from ..recommendation import default_correction
 from ..reports import RunResult, write_report
 from ..reports.model_warnings import warnings_of
 from ..reports.output_folder import write_results
-from ..scores.correction_files import write_correction
-from ..scores.examples import find_examples
+from ..scores.analysis.examples import find_examples
+from ..scores.correction_files.correction_json import write_correction
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..tasks.model_checks import check_correction, check_model
 from ..tasks.shown_inputs import shown_inputs

@@ -20,8 +20,8 @@ from ..reports import RunResult
 from ..reports.examples import Examples
 from ..reports.output_folder import check_room, new_folder, write_results, writing
 from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
-from ..scores.examples import are_few, find_examples
-from ..scores.score_set import ScoreSet, names_of
+from ..scores.analysis.examples import are_few, find_examples
+from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
 from ..sources.source import Data, Samples, Source
 from ..validation import InputError

@@ -12,17 +12,16 @@ from ..calibration.thresholds import Thresholds, ThresholdSamples, notes_on_yes,
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.result_sections import DriftSection, Groups, SubsetSection, ThresholdSection
-from ..scores.comparisons import drift, group_metrics
-from ..scores.score_set import ScoreSet
+from ..scores.analysis.comparisons import drift, group_metrics
+from ..scores.sets.score_set import ScoreSet
 from ..sources.source import Data, Samples, Source
 from ..utils.json_values import from_json
 
 
 def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None = None) -> SubsetSection:
     """Return the calibration of each group, if the scores have groups, after a correction."""
-    if scores.groups is None:
-        return SubsetSection()
-    return SubsetSection(groups=Groups(**group_metrics(scores.collected(), num_bins, correction)))
+    groups = {} if scores.groups is None else group_metrics(scores.collected(), num_bins, correction)
+    return SubsetSection(groups=Groups(**groups)) if groups else SubsetSection()
 
 
 def compared_with(reference: Data, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:

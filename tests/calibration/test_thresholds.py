@@ -10,7 +10,7 @@ import torch
 from scipy.special import expit
 from scipy.stats import binom
 
-from hf_focal import apply_thresholds, fit_correction, fit_thresholds
+from hf_focal import InputError, apply_thresholds, fit_correction, fit_thresholds
 from hf_focal.calibration.threshold_search import Candidates
 
 
@@ -376,6 +376,13 @@ def test_f1_and_cost_have_the_best_value_of_all_thresholds():
 def test_what_cannot_be_chosen_is_told(options, message):
     with pytest.raises(ValueError, match=message):
         fit_thresholds(np.ones((4, 1)), np.ones((4, 1)), **options)
+
+
+@pytest.mark.parametrize("link", ["sigmoid", "softmax"])
+def test_scores_without_labels_or_classes_are_refused(link):
+    labels = np.ones((4, 0)) if link == "sigmoid" else np.ones(4, int)
+    with pytest.raises(InputError, match=r"^scores must have at least . (label|classes) in the last dimension, got 0"):
+        fit_thresholds(np.ones((4, 0)), labels, precision=0.9, link=link)
 
 
 def test_the_output_of_a_pipeline_becomes_decisions():

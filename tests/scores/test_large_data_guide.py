@@ -16,7 +16,7 @@ from documented import ROOT, examples_of
 from hf_focal import calibrate_scores
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
-from hf_focal.scores import table_batches
+from hf_focal.scores.reading import table_batches
 
 GUIDE = ROOT / "docs" / "guides" / "large_data.md"
 NAMES = ("no", "maybe", "yes")

@@ -130,6 +130,15 @@ def test_images_in_files_are_told_apart_by_their_contents(cases, tmp_path, passe
         evaluate_model(case.folder, str(folder), **given)
 
 
+def test_a_damaged_shard_is_an_error_of_the_folder(cases, tmp_path):
+    case, folder = cases["texts"], tmp_path / "scores"
+    evaluate_model(case.folder, str(case.test), save_scores=folder, **case.options)
+    shard = next(folder.glob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(InputError, match=f"save_scores must be a folder of scores, got .*{shard.name}.*damaged"):
+        evaluate_model(case.folder, str(case.test), save_scores=folder, **case.options)
+
+
 def test_what_is_no_folder_of_scores_is_refused(cases, tmp_path):
     case = cases["texts"]
     (tmp_path / "file.csv").touch()

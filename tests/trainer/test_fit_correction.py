@@ -11,7 +11,7 @@ from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration import CalibrationFit
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.reports.result_sections import CrossFit
-from hf_focal.scores.correction_files import read_correction
+from hf_focal.scores.correction_files.correction_json import read_correction
 from hf_focal.tasks.heads import Head
 
 MANY = rows(200, seed=3)

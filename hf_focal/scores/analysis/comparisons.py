@@ -1,0 +1,76 @@
+"""Comparison of groups of samples, and of samples with earlier ones."""
+
+from typing import Any
+
+import numpy as np
+
+from ...calibration import Correction
+from ...metrics.kernel_smoothing import smooth_error
+from ...validation import InputError
+from ..sets.scores_in_memory import Scores
+
+_MOST_GROUPS = 50
+_PERMUTED_CELLS = 2**10  # of the smooth ECE of permuted tables, whose errors are far below the differences of tables
+_COMPARED, _PERMUTATIONS = 20_000, 999  # samples of each table at most, and permutations, when two tables are compared
+
+
+def group_metrics(scores: Scores, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
+    """Measure each group after the correction, if there is one.
+
+    Return lists of the groups' "name", "num_samples", "error", ECE with its interval, ECE before the correction, and
+    bins before and after it, the worst group first; or {} without groups or rows.
+    """
+    if scores.groups is None or not len(scores):
+        return {}
+    names = np.unique(scores.groups)
+    if len(names) > _MOST_GROUPS:
+        raise InputError("group", f"must have at most {_MOST_GROUPS} different values, got {len(names)}")
+    rows = []
+    for name in names:
+        before, after = scores.select(scores.groups == name).measure(num_bins, correction)
+        metrics = after or before
+        values, (low, high) = metrics.compute(), metrics.bootstrap().get("ece", (np.nan, np.nan))
+        bins = [side.bins() for side in (before, after) if side is not None]
+        row: dict[str, Any] = {
+            "name": str(name),
+            "num_samples": int(values["num_samples"]),
+            "error": values.get("error", np.nan),
+            "gap": values.get("confidence", np.nan) - values.get("accuracy", np.nan),
+            "ece": values["ece"],
+            "ece_low": low,
+            "ece_high": high,
+            "ece_before": bins[0].ece(),
+            "bins": bins,
+        }
+        rows.append(row)
+    rows.sort(key=lambda row: -row["ece"])
+    return {column: [row[column] for row in rows] for column in rows[0]}
+
+
+def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
+    """Compare the smooth ECE of two tables by a permutation test, which assigns the samples to tables at random."""
+    rng, samples = np.random.default_rng(0), []
+    for part in (scores, reference):
+        confidence, correct = (values.numpy().astype(float) for values in part.measure()[0].samples())
+        rows = rng.permutation(len(confidence))[:_COMPARED]
+        samples.append((confidence[rows], correct[rows]))
+    size = len(samples[0][0])
+    confidence, correct = (np.concatenate([part[i] for part in samples]) for i in (0, 1))
+
+    def error(rows: np.ndarray, **precision: Any) -> float:
+        return smooth_error(np.stack([np.ones(len(rows)), confidence[rows], correct[rows]]), **precision)
+
+    def difference(order: np.ndarray) -> float:
+        parts = order[:size], order[size:]
+        before, now = (error(rows, num_cells=_PERMUTED_CELLS, tolerance=1e-5) for rows in parts)
+        return abs(before - now)
+
+    rows = np.arange(len(confidence))
+    seen = difference(rows)
+    larger = sum(difference(rng.permutation(rows)) >= seen for _ in range(_PERMUTATIONS))
+    return {
+        "reference": reference.source,
+        "before": error(rows[size:]),
+        "now": error(rows[:size]),
+        "p_value": (larger + 1) / (_PERMUTATIONS + 1),
+    }

@@ -1,0 +1,85 @@
+"""Columns of labels and of predicted classes."""
+
+import difflib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...utils.arrow_values import distinct, is_lists, is_text_type
+from ...utils.column_names import column_option, normalized
+from ...utils.shown_names import shown, shown_columns
+from ...validation import InputError
+from ..column_names import LABELS, LIST_LABELS, PREDICTIONS, TRUE_LABELS, known_column, known_columns, suggested_label
+from ..reading.score_rows import ScoreRows
+from .column_advice import label_candidates
+from .score_columns import holds_lists
+
+
+def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
+    """Return the column of labels, and that of predicted classes, or None for each that is not there."""
+    names = rows.table.column_names
+    known = known_columns(names, PREDICTIONS)
+    known = [name for name in known if name != label_column and not holds_lists(rows, name)]
+    prediction = known_column(known, PREDICTIONS, rows.argument)
+    predictions = [] if prediction is None else [prediction]
+    true, plain = known_columns(names, TRUE_LABELS), known_columns(names, LABELS)
+    if label_column:
+        label = label_column if label_column in names else None
+        predictions += [name for name in plain if name != label_column and normalized(name) == "label"]
+    elif true:
+        label = _same_labels(rows, true)
+        predictions += [name for name in plain if normalized(name) == "label"]
+    else:
+        label = _same_labels(rows, plain)
+    return label, next(iter(predictions), None)
+
+
+def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
+    """Return the first of the columns, if the others hold the same labels, perhaps by other names."""
+    if len(columns) < 2 or not len(rows.table):
+        return next(iter(columns), None)
+    values = [rows.column("label_column", column) for column in columns]
+    if any(map(is_lists, values)):
+        different = True
+    else:
+        pairs = [distinct(value.cast(pa.string()) if is_text_type(value.type) else value) for value in values]
+        first, numbers = pairs[0]
+        different = any(
+            not (len(distinct_values) == len(first) == len(np.unique(np.stack([numbers, other_numbers]), axis=1).T))
+            for distinct_values, other_numbers in pairs[1:]
+        )
+    if different:
+        raise InputError(
+            "label_column",
+            f"must name the column of labels, since {shown(columns)} in {rows.source} differ: give "
+            f"{column_option('label_column', columns[0])}, if these are the true labels",
+        )
+    return columns[0]
+
+
+def refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:
+    """Raise `InputError` for a column of labels that is neither there nor the beginning of the names of columns."""
+    names = rows.table.column_names
+    if label_column and not any(name.startswith(label_column) for name in names):
+        raise _unknown_label_column(rows, label_column)
+
+
+def _unknown_label_column(rows: ScoreRows, label_column: str | None) -> InputError:
+    names = rows.table.column_names
+    near = difflib.get_close_matches(label_column or "", names, n=1)
+    name = near[0] if near else suggested_label(label_candidates(rows))
+    problem = f"got {label_column!r}" if label_column else "none is known"
+    return InputError(
+        "label_column",
+        f"must name a column of {rows.source}, {shown_columns(names)}: {problem}; the known names are "
+        f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with {column_option('label_column', name or 'NAME')}",
+    )
+
+
+def columns_of_label_names(rows: ScoreRows, class_names: Sequence[str], label_column: str | None) -> tuple[str, ...]:
+    """Return the columns of a 0 or 1 for each of several labels, where no single column has the labels."""
+    label_columns = tuple(f"{label_column or LIST_LABELS}{name}" for name in class_names)
+    if label_columns and {*label_columns} <= {*rows.table.column_names}:
+        return label_columns
+    raise _unknown_label_column(rows, label_column)

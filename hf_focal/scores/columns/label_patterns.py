@@ -1,0 +1,103 @@
+"""Columns with a label in their names, such as "Predicted Prob. (cat)" and "Predicted Prob. (dog)"."""
+
+import re
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+from ..column_names import KIND_OF_WORD
+from ..values.class_names import ClassNames
+
+# A word has no letter or digit beside it; an underscore ends it.
+_WORD = r"(?<![^\W_])(?:{})(?![^\W_])"
+_STATED = {re.compile(_WORD.format(pattern), re.IGNORECASE): kind for pattern, kind in KIND_OF_WORD.items()}
+_PERCENT = re.compile(rf"%|{_WORD.format('percent(?:ages?)?|pct|perc')}", re.IGNORECASE)
+# Words of what a model says, which may be probabilities; only the values can tell.
+_ANSWER = re.compile(
+    _WORD.format("conf|confidences?|pred|preds|predict|predicted|predictions?|outputs?"), re.IGNORECASE
+)
+# Words of what a model does not say of each class: the truth, and statistics.
+_NO_SCORE = re.compile(
+    _WORD.format(
+        "true|truth|gold|actual|targets?|labels?|expected|reference|ref|prior|priors|human|annotators?|raters?|votes?"
+        "|margin|std|sd|stderr|var|variance|rank|entropy|diff|difference|delta|gap|loss|nll|count|weight|threshold"
+    ),
+    re.IGNORECASE,
+)
+
+
+class LabelPattern(NamedTuple):
+    """Columns of a table whose names are all a `prefix`, the name of a class, and a `suffix`."""
+
+    prefix: str
+    suffix: str
+    columns: tuple[str, ...]
+    class_names: tuple[str, ...]
+    labeled: tuple[bool, ...]  # whether a label of the table has this name
+
+    @property
+    def text(self) -> str:
+        """The pattern as `score_column` takes it."""
+        return f"{self.prefix}*{self.suffix}"
+
+    def kind(self) -> str | None:
+        """Return the kind of scores that the words around the classes state, or None if they name no scores.
+
+        It is "" if only the values can tell it.
+        """
+        if _NO_SCORE.search(self.text):
+            return None
+        stated = [kind for word, kind in _STATED.items() if word.search(self.text)]
+        if "log-probabilities" in stated:
+            stated = [kind for kind in stated if kind != "probabilities"]  # prob is a word of log_prob
+        kinds = {*stated} - {""}
+        if self.is_percent():
+            return "percentages" if kinds <= {"probabilities"} else None
+        if stated or _ANSWER.search(self.text):
+            return kinds.pop() if len(kinds) == 1 else ""
+        return None
+
+    def named_by_labels(self) -> "LabelPattern":
+        """Return the pattern without the columns that no label names."""
+        columns = tuple(compress(self.columns, self.labeled))
+        names = tuple(compress(self.class_names, self.labeled))
+        return self._replace(columns=columns, class_names=names, labeled=(True,) * len(columns))
+
+    def is_percent(self) -> bool:
+        return _PERCENT.search(self.text) is not None
+
+    def states_scores(self) -> bool:
+        """Return whether the words say that these are scores, whatever the values are."""
+        return not self.is_percent() and any(word.search(self.text) for word in _STATED)
+
+
+def label_patterns(names: Sequence[str], labels: Sequence[Any]) -> list[LabelPattern]:
+    """Return the patterns that fit several of the `names`, among them one for each of the distinct `labels`."""
+    if len(labels) < 2:
+        return []
+    longest = max(labels, key=lambda label: len(str(label)))  # few names have it by chance
+    text = f"{longest:g}" if isinstance(longest, float) else str(longest)
+    patterns = []
+    for prefix, suffix in _affixes(names, text):
+        columns = [name for name in names if _fits(name, prefix, suffix)]
+        class_names = [name[len(prefix) : len(name) - len(suffix)] for name in columns]
+        classes = ClassNames(class_names, len(class_names))
+        matched = {classes.number_by_name(label) for label in labels}
+        if None not in matched and len(matched) == len(labels):
+            labeled = tuple(number in matched for number in range(len(columns)))
+            patterns.append(LabelPattern(prefix, suffix, tuple(columns), tuple(class_names), labeled))
+    return patterns
+
+
+def _affixes(names: Sequence[str], label: str) -> list[tuple[str, str]]:
+    """Return what is before and behind a label, as a word, in each name that has it."""
+    # Letters may be before a number, as in prob0.
+    before = r"(?<!\d)(?<!\d[.,])(?<!-)" if label[:1].isdigit() else r"(?<![^\W_])"
+    behind = r"(?!\d)(?![.,]\d)" if label[-1:].isdigit() else r"(?![^\W_])"
+    word = re.compile(f"{before}{re.escape(label)}{behind}")
+    found = [(name[: match.start()], name[match.end() :]) for name in names for match in word.finditer(name)]
+    return [*dict.fromkeys(found)]
+
+
+def _fits(name: str, prefix: str, suffix: str) -> bool:
+    return len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix)

@@ -1,0 +1,161 @@
+"""Outputs of pipelines and APIs in a table: columns of labels with their scores become columns of numbers."""
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...utils.arrow_values import is_lists, is_number_type, is_text_type
+from ...utils.shown_names import shown
+from ...validation import InputError
+from ..column_names import parse_score_name
+from ..reading.score_rows import ScoreRows
+
+_OUTPUTS = ("output", "outputs", "prediction")  # columns that may have labels with scores, beside those of scores
+_PARTS = {"label", "score"}
+_NUMPY = re.compile(r"np\.float\d+\(([^()]*)\)")  # what NumPy 2 writes of its numbers in lists
+
+
+def with_class_columns(
+    rows: ScoreRows, score_column: str | Sequence[str] | None = None
+) -> tuple[ScoreRows, str | Sequence[str] | None]:
+    """Return rows in which a column for each class takes the place of lists of labels and scores.
+
+    Lists of {"label", "score"} in the column `scores` (``top_k=None``) become columns such as scores_cat. So do
+    mappings of classes to scores, such as {"cat": 0.9, "dog": 0.1}, and the columns "labels" and "scores" of a
+    zero-shot pipeline, which are sorted by the score. The output of one label alone becomes the columns "prediction"
+    and `scores`. Other columns are left as they are.
+
+    Returns:
+        The rows, and `score_column`: what the user named, or None if columns of classes have taken its place.
+
+    Raises:
+        InputError: a row lacks the score of a class that another row has.
+    """
+    replaced = _with_columns_of_outputs(rows, score_column)
+    is_replaced = score_column in rows.table.column_names and score_column not in replaced.table.column_names
+    return replaced, None if is_replaced else score_column
+
+
+def _with_columns_of_outputs(rows: ScoreRows, score_column: str | Sequence[str] | None) -> ScoreRows:
+    """Replace the first column of outputs; without one, the two columns of a zero-shot pipeline."""
+    names = rows.table.column_names
+    for name in names:
+        may_be_output = name == score_column or name in _OUTPUTS or parse_score_name(name) is not None
+        if may_be_output and names.count(name) == 1 and (replaced := _with_columns_of(rows, name)) is not None:
+            return replaced
+    return _with_columns_of_zero_shot(rows) if {"labels", "scores"} <= {*names} else rows
+
+
+def _with_columns_of(rows: ScoreRows, name: str) -> ScoreRows | None:
+    """Replace a column of labels with scores, or of mappings; return None for another one."""
+    column = rows.column("score_column", name)
+    if is_text_type(column.type) and len(column) and (column[0].as_py() or "").lstrip(" [").startswith("{"):
+        column = _read_mappings(rows, name, column)
+    if _is_mapping(column.type):
+        return _with_mapping(rows, name, column)
+    parts = column.flatten() if is_lists(column) else column
+    if not (pa.types.is_struct(parts.type) and {field.name for field in parts.type} >= _PARTS):
+        return None
+    labels, scores = (pc.struct_field(parts, part) for part in ("label", "score"))
+    lengths = _lengths(column) if is_lists(column) else np.ones(len(column), int)
+    return _replaced(rows, name, labels, scores, lengths)
+
+
+def _with_columns_of_zero_shot(rows: ScoreRows) -> ScoreRows:
+    """Replace the columns "labels" and "scores", if they are lists of all classes: as labels, all would be right."""
+    labels, scores = (rows.column("score_column", name) for name in ("labels", "scores"))
+    if not (is_lists(labels) and is_lists(scores) and is_text_type(labels.flatten().type)):
+        return rows
+    lengths = _lengths(labels)
+    has_same_lengths = (lengths == _lengths(scores)).all() and lengths.min(initial=2) > 1
+    if not has_same_lengths or not (lengths == len(_dictionary(labels.flatten()).dictionary)).all():
+        return rows
+    without_labels = replace(rows, table=rows.table.drop_columns("labels"))
+    return _replaced(without_labels, "scores", labels.flatten(), scores.flatten(), lengths)
+
+
+def _is_mapping(kind: pa.DataType) -> bool:
+    """Return whether values map classes to numbers, as JSON's objects do."""
+    return pa.types.is_struct(kind) and all(is_number_type(field.type) for field in kind)
+
+
+def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRows:
+    table, said = rows.table.drop_columns(name), parse_score_name(name)
+    family = said.family.strip("-_. :/([") or name if said else "scores"  # that of top_logprobs is logprobs
+    for field in column.type:
+        scores = pc.struct_field(column, field.name)
+        if scores.null_count:
+            where = rows.where(int(np.flatnonzero(scores.is_null().to_numpy(zero_copy_only=False))[0]))
+            raise InputError(
+                "score_column",
+                f"must hold the score of each class of {shown([field.name for field in column.type])}, got none of "
+                f"{field.name!r} in {name!r} in {where}: an API that returns only the most likely classes must return "
+                "more of them",
+            )
+        table = table.append_column(f"{family}_{field.name}", scores)
+    return replace(rows, table=table)
+
+
+def _lengths(column: pa.Array) -> np.ndarray:
+    return pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _dictionary(labels: pa.Array) -> pa.DictionaryArray:
+    return labels if isinstance(labels, pa.DictionaryArray) else labels.dictionary_encode()
+
+
+def _read_mappings(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
+    """Read dicts, or lists of dicts, that pandas wrote in Python's notation, for which there is no faster reader."""
+    values = []
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(ast.literal_eval(_NUMPY.sub(r"\1", text or "")))
+        except (ValueError, SyntaxError) as error:
+            where = f"{name!r} in {rows.where(row)}"
+            raise InputError("score_column", f"must hold labels with scores, got {text!r} in {where}") from error
+    return pa.array(values)
+
+
+def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, lengths: np.ndarray) -> ScoreRows:
+    """Return the rows with columns of numbers in the place of the column `name`."""
+    table, encoded = rows.table.drop_columns(name), _dictionary(labels)
+    name = name if parse_score_name(name) else "scores"
+    names = [str(value) for value in encoded.dictionary.to_pylist()]
+    if (lengths == 1).all() and (len(names) > 1 or "prediction" not in table.column_names):
+        for column, values in (("prediction", encoded.dictionary_decode()), (name, scores)):
+            if column not in table.column_names:
+                table = table.append_column(column, values)
+        return replace(rows, table=table)
+    order = _order_of_classes(rows, name, names, encoded.indices.to_numpy(zero_copy_only=False), lengths)
+    values = np.take_along_axis(scores.to_numpy(zero_copy_only=False).reshape(order.shape), order, 1)
+    for class_name, number in sorted(zip(names, range(len(names)), strict=True)):
+        table = table.append_column(f"{name}_{class_name}", pa.array(np.ascontiguousarray(values[:, number])))
+    return replace(rows, table=table)
+
+
+def _order_of_classes(
+    rows: ScoreRows, name: str, names: list[str], numbers: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
+    """Return, (N, K), where each row has the score of each class; `numbers` are the classes of all scores.
+
+    Raises:
+        InputError: a row does not have one score of each class.
+    """
+    size = len(names)
+    wrong = np.flatnonzero(lengths != size)
+    if not len(wrong):
+        numbers = numbers.reshape(-1, size)
+        order = numbers.argsort(1)
+        wrong = np.flatnonzero((np.take_along_axis(numbers, order, 1) != np.arange(size)).any(1))
+        if not len(wrong):
+            return order
+    raise InputError(
+        "score_column",
+        f"must hold the score of each class of {shown(names)}, got other classes in {name!r} in "
+        f"{rows.where(int(wrong[0]))}: call the pipeline with top_k=None",
+    )

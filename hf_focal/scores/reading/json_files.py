@@ -1,0 +1,87 @@
+"""Records and columns in json files, and records in the lines of jsonl files."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import json as pa_json
+
+from .batch_options import BatchOptions
+from .text_encoding import check_encoding
+
+_BLOCK = 8 << 20  # bytes of a text file
+_BLOCK_OF_WHOLE_FILE = 16 << 20
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])[1-9][0-9]{18,}(?![0-9.eE])")  # one that may have more than 64 bits
+
+
+def read_json_lines(argument: str, path: Path, _: Sequence[str | None]) -> pa.Table:
+    check_encoding(argument, path)
+    options = pa_json.ReadOptions(block_size=_BLOCK_OF_WHOLE_FILE)
+    table = pa_json.read_json(path, read_options=options)
+    texts = _dates_as_text(table.schema)
+    if not len(texts):
+        return table
+    return pa_json.read_json(path, read_options=options, parse_options=pa_json.ParseOptions(explicit_schema=texts))
+
+
+def read_json_line_batches(argument: str, path: Path, options: BatchOptions) -> Iterator[pa.RecordBatch]:
+    check_encoding(argument, path)
+    if options.others != "inferred" and _has_long_integers(path):
+        yield from _exact_json_lines(path).to_batches(options.size)
+        return
+    reading = pa_json.ReadOptions(block_size=_BLOCK)
+    with pa_json.open_json(path, reading) as reader:
+        texts = _dates_as_text(reader.schema)
+    yield from pa_json.open_json(path, reading, pa_json.ParseOptions(explicit_schema=texts))
+
+
+def line_of_json_lines(path: Path, row: int) -> int:
+    """Return the line of a row: blank lines are not rows."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        return next(islice((number for number, line in enumerate(file, 1) if line.strip()), row, None))
+
+
+def read_json(argument: str, path: Path, text_columns: Sequence[str | None]) -> pa.Table:
+    """Read records, columns, columns of rows by their index (as pandas writes them), or one record a line."""
+    check_encoding(argument, path)
+    content = path.read_text(encoding="utf-8-sig")
+    try:
+        rows = json.loads(content, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        return read_json_lines(argument, path, text_columns)
+    if isinstance(rows, dict) and rows:
+        columns = [[*values.values()] if isinstance(values, dict) else values for values in rows.values()]
+        if all(isinstance(values, list) for values in columns):
+            return pa.table(dict(zip(rows, columns, strict=True)))
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        seen = f"a list of {type(rows[0]).__name__}s" if isinstance(rows, list) and rows else f"{content[:40]!r}"
+        raise ValueError(f"expected a list of records, or a list for each column, got {seen}")
+    return pa.Table.from_pylist(rows)
+
+
+def _dates_as_text(schema: pa.Schema) -> pa.Schema:
+    """Return the types of the texts that Arrow takes for dates, which are read as they are written in the file."""
+    return pa.schema({column.name: pa.string() for column in schema if pa.types.is_timestamp(column.type)})
+
+
+def _has_long_integers(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(_LONG_INTEGER.search(line) for line in file)
+
+
+def _exact_json_lines(path: Path) -> pa.Table:
+    """Read records with integers of any size, which Arrow's faster reader rounds to float64."""
+    with path.open(encoding="utf-8") as file:
+        return pa.Table.from_pylist([json.loads(line, parse_int=_integer) for line in file if line.strip()])
+
+
+def _integer(text: str) -> int | Decimal:
+    """Return an integer, as a decimal number if it does not fit into 64 bits."""
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else Decimal(number)

@@ -1,0 +1,198 @@
+"""What the columns of the first table of scores mean: it follows from their names, types, and values."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...utils.shown_names import listed
+from ...validation import InputError
+from ..column_names import CORRECT, KINDS, known_column
+from ..columns.class_columns import in_order_of_classes, without_statistics
+from ..columns.found_columns import find_score_columns
+from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
+from ..columns.score_columns import ScoreColumns
+from ..reading.score_rows import ScoreRows
+from ..values.labels import labels_for_link, read_labels
+from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
+from ..values.score_values import score_values
+from .schema import LINKS, ParsedTable, Schema
+from .single_scores import SingleScores
+
+
+def infer_schema(
+    rows: ScoreRows,
+    *,
+    score_column: str | Sequence[str] | None = None,
+    label_column: str | None = None,
+    correct_column: str | None = None,
+    classes: Sequence[str] = (),
+    kind: str | None = None,
+    link: str | None = None,
+    needs_labels: bool = True,
+) -> ParsedTable:
+    """Infer what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
+
+    Raises:
+        InputError: names, types, and values leave something open, or contradict each other; the message says what to
+            give or rename.
+    """
+    _check_kind_and_link(kind, link)
+    classes = tuple(map(str, classes))
+    label = prediction = None
+    if needs_labels:
+        label, prediction = find_label_columns(rows, label_column)
+        refuse_unknown_label(rows, label_column)
+    score_columns, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
+    if not len(rows.table):
+        raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
+    values = score_values(rows, score_columns.columns)
+    if values.ndim == 1:
+        names = rows.table.column_names
+        correct = correct_column or known_column(names, CORRECT, "correct_column", option="correct_column")
+        prediction = prediction if prediction not in score_columns.columns else None
+        single = SingleScores(rows, score_columns, values, label, prediction, correct, kind, needs_labels)
+        if single.are_confidences():
+            return single.as_parsed_confidences()
+        positive_class = single.positive_class()
+        if positive_class is not None and not classes:
+            score_columns = replace(score_columns, names=(positive_class,))
+        values = values[:, None]
+    elif kind == "confidence":
+        raise InputError("kind", f"must not be 'confidence' for scores of {values.shape[1]} classes")
+    score_columns, values, extra_notes = without_statistics(rows, score_columns, values, label, classes, needs_labels)
+    class_names, values, score_columns = in_order_of_classes(score_columns, values, classes)
+    class_names = _named_classes(rows, label, class_names, values.shape[1])
+    label_columns: tuple[str, ...] = () if label is None else (label,)
+    if needs_labels and label is None:
+        label_columns = columns_of_label_names(rows, class_names, label_column)
+    parsed_table = _parse_class_scores(rows, score_columns, values, class_names, label_columns, kind, link)
+    return replace(parsed_table, notes=notes + extra_notes + parsed_table.notes)
+
+
+def _check_kind_and_link(kind: str | None, link: str | None) -> None:
+    if kind not in (None, *KINDS):
+        raise InputError("kind", f"must be {', '.join(map(repr, KINDS[:-1]))}, or {KINDS[-1]!r}, got {kind!r}")
+    if link not in (None, *LINKS):
+        raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")
+
+
+def _named_classes(
+    rows: ScoreRows, label: str | None, class_names: tuple[str, ...], num_scores: int
+) -> tuple[str, ...]:
+    """Return the names of the classes, those of a ClassLabel column of labels if the scores have none."""
+    if (
+        not class_names
+        and label in rows.class_names
+        and len(rows.class_names[label]) in {num_scores, max(num_scores, 2)}
+    ):
+        class_names = tuple(rows.class_names[label])  # their numbers are those of the scores
+    if class_names and len(class_names) != num_scores and not (num_scores == 1 and len(class_names) == 2):
+        raise InputError("classes", f"must name the {num_scores} scores of each sample, got {list(class_names)}")
+    return class_names
+
+
+def _parse_class_scores(
+    rows: ScoreRows,
+    score_columns: ScoreColumns,
+    values: np.ndarray,
+    class_names: tuple[str, ...],
+    label_columns: tuple[str, ...],
+    kind: str | None,
+    link: str | None,
+) -> ParsedTable:
+    """Read the labels of scores of classes (N, K), if there are columns of them, and infer the link and the kind."""
+    num_scores = values.shape[1]
+    labels, label_matching = None, ""
+    if label_columns:
+        is_numbered, is_multi_label = not score_columns.names, link == "sigmoid"
+        labels, class_names, label_matching = read_labels(
+            rows, label_columns, num_scores, class_names, is_numbered, is_multi_label
+        )
+        if num_scores == 1 and kind is None and score_columns.kind != "logits":
+            _refuse_confidences(rows, score_columns.columns[0], values, labels)
+    link = link or _infer_link(rows, score_columns, values, labels, kind)
+    if link == "softmax" and num_scores == 1:
+        raise InputError(
+            "link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {score_columns.columns}"
+        )
+    if labels is not None:
+        labels = labels_for_link(rows, labels, link, num_scores)
+    kind, notes = _infer_kind(rows, score_columns, values, kind, link)
+    absent_classes: tuple[str, ...] = ()
+    is_one_column_a_class = bool(score_columns.names) and len(score_columns.columns) > 1
+    if label_matching == "names" and is_one_column_a_class and labels is not None and labels.ndim == 1:
+        absent_classes = _absent_classes(class_names, labels)
+    schema = Schema(score_columns.columns, kind, link, num_scores, class_names, label_columns, label_matching)
+    return ParsedTable(schema, values, labels, notes, absent_classes)
+
+
+def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels: np.ndarray) -> None:
+    """Raise `InputError` for single scores that are all at least ½, as those of predicted classes are."""
+    if len(np.unique(labels)) > 1 and values.min() >= 0.5 and values.max() <= 1:
+        raise InputError(
+            "kind",
+            f"must be given for {column!r} in {rows.source}: all scores are from 0.5 to 1, as those of predicted "
+            "classes are. Give kind confidence and a column of predictions (prediction) or correct, or kind "
+            "probabilities for P(yes)",
+        )
+
+
+def _absent_classes(class_names: Sequence[str], labels: np.ndarray) -> tuple[str, ...]:
+    """Return the classes that no label (N,) names."""
+    seen = np.bincount(labels, minlength=len(class_names)) > 0
+    return tuple(name for name, is_seen in zip(class_names, seen, strict=True) if not is_seen)
+
+
+def _infer_link(
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
+) -> str:
+    """Return the link: by the number of scores, and by whether labels are classes (N,) or each of several (N, K)."""
+    if values.shape[1] == 1:
+        return "sigmoid"
+    if labels is None or labels.ndim == 1:
+        return "softmax"
+    kind = kind or score_columns.kind
+    sums_to_one = kind != "logits" and (sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values))
+    is_one_hot = bool((labels.sum(1) == 1).all())
+    if is_one_hot and sums_to_one:
+        return "softmax"
+    if is_one_hot or sums_to_one:
+        seen = (
+            "each row has one label of 1" if is_one_hot else "some rows have several labels, but their scores sum to 1"
+        )
+        raise InputError(
+            "link",
+            f"must be given for {rows.source}, whose labels are lists: {seen}. Give link softmax for one class in "
+            "each row, or sigmoid for several labels",
+        )
+    return "sigmoid"
+
+
+def _infer_kind(
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
+) -> tuple[str, tuple[str, ...]]:
+    """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
+    stated, source = named_kind or score_columns.kind, rows.source
+    if stated == "probabilities" and sums_show(values, 100):
+        return "percentages", (f"the scores of {source} are taken as percentages: each row sums to 100",)
+    if stated:
+        return stated, ()
+    for total, kind in ((1, "probabilities"), (100, "percentages")):
+        if link == "softmax" and sums_show(values, total):
+            return kind, (f"the scores of {source} are taken as {kind}: each row sums to {total}",)
+    known = values[~np.isnan(values)]
+    low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
+    if low < 0 and (high > 0 or link == "softmax"):
+        return "logits", (f"the scores of {source} are taken as logits: some are negative",)
+    if link == "sigmoid" and ends_show_probabilities(known):
+        return "probabilities", (
+            f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
+        )
+    names = listed(score_columns.columns)
+    hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
+    raise InputError(
+        "kind",
+        f"must be given for {names} in {source}: neither the name nor the values ({low:g} to {high:g}) show which "
+        f"of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
+    )

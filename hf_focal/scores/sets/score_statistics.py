@@ -1,0 +1,317 @@
+"""Statistics of tables of scores of any size: measured in batches and shards, merged, reported, and corrected."""
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ...calibration import CalibrationFit, Correction
+from ...calibration.clusters import usable_clusters
+from ...calibration.nll_sums import NLLSums
+from ...calibration.thresholds import ThresholdSamples
+from ...metrics import CalibrationMetrics
+from ...metrics.packed_samples import NUM_CELLS
+from ...utils.atomic_write import write_whole
+from ...validation import InputError, one_line
+from ..schema.schema import Schema, absent_class_notes
+from ..values.value_notes import ValueNote, fill_in
+from .row_sample import RowSample, keys_of
+from .score_set import LargeTableScores
+from .scores_in_memory import MOST_CLASSWISE, Scores
+
+# Rows and scores of the sample to which corrections of more than one parameter are fitted. More rows add nothing: the
+# expected excess NLL of p parameters is p / 2n, which is 0.0002 for matrix scaling of 10 classes.
+_SAMPLED_ROWS, _SAMPLED_SCORES = 250_000, 2**26
+_NO_COLUMNS = pa.table({})
+_PRECISE = 1e-6  # a note says how far T may be off beyond this, relative
+
+
+class ScoreStatistics(LargeTableScores):
+    """What is known of the scores and labels of any number of rows, in memory that does not grow with them.
+
+    `measure` makes it. It pickles, and statistics of shards `merge` in any order. `evaluate` and `calibrate` take it
+    in the place of a table of scores.
+
+    Attributes:
+        schema: what the columns of the table mean.
+        metrics: the accumulated `CalibrationMetrics`, which keep no samples.
+        correction, corrected: a correction that was given, and the metrics of the corrected scores, or None.
+        nll: the sums that give T.
+        sample: a uniform sample of the rows.
+        count: the number of rows.
+        source: the name of the table in reports.
+    """
+
+    are_independent = True
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        num_bins: int = 15,
+        correction: Correction | None = None,
+        sample_size: int | None = None,
+        source: str = "scores",
+        notes: tuple[str, ...] = (),
+        cluster_column: str | None = None,
+        has_named_clusters: bool = False,
+    ) -> None:
+        self.schema, self.num_bins, self.correction, self.source = schema, num_bins, correction, source
+        settings: Any = {"keep_samples": False, "link": schema.link}
+        settings["classwise"] = schema.kind != "confidence" and schema.num_scores <= MOST_CLASSWISE
+        self.metrics = CalibrationMetrics(num_bins, **settings)
+        self.corrected = None if correction is None else CalibrationMetrics(num_bins, **settings)
+        self.nll = NLLSums(schema.link)
+        most = min(_SAMPLED_ROWS, _SAMPLED_SCORES // max(1, schema.num_scores))
+        self.sample = RowSample(most if sample_size is None else min(sample_size, most))
+        self.count = 0
+        # With {source} for the name of the table, as in the notes on numbers, so that those of shards are the same.
+        self._schema_notes = tuple(note.replace(source, "{source}") for note in notes)
+        self._value_notes = Counter[str]()
+        self._uses: dict[str, None] = {}  # notes on what was made of the sample and the sums
+        self._clusters = cluster_column, has_named_clusters
+        self.key: str | None = None  # of a file: what was measured, and how
+
+    # Adding rows
+
+    def add(
+        self,
+        scores: Scores,
+        notes: Sequence[ValueNote] = (),
+        others: pa.Table = _NO_COLUMNS,
+        *,
+        measures: bool = True,
+        fits: bool = True,
+    ) -> None:
+        """Add a batch of rows.
+
+        Args:
+            scores: the rows, read by the schema.
+            notes: what to know of their numbers.
+            others: their columns "groups" and "clusters", for those rows that are sampled.
+            measures, fits: whether to add to `metrics` and `corrected`, and to `nll` and `sample`.
+        """
+        labels = scores.known_labels
+        if measures:
+            self._measure(scores, labels)
+        if fits:
+            if scores.confidences is None:
+                self.nll.update(scores.logits, labels)
+            matrix = scores.logits if scores.confidences is None else scores.confidences[:, None]
+            keys = keys_of(matrix, labels)
+            rows = self.sample.wanted(keys)
+            columns = {"scores": matrix[rows], "labels": labels[rows]}
+            for name in others.column_names:
+                values = others.column(name).take(pa.array(rows)).to_pylist()
+                columns[name] = np.array([str(value) for value in values])
+            self.sample.add(keys[rows], columns)
+        self.count += len(labels)
+        self._value_notes.update({note.template: note.rows for note in notes})
+
+    def _measure(self, scores: Scores, labels: np.ndarray) -> None:
+        if scores.confidences is not None:
+            self.metrics.update_from_confidences(scores.confidences, labels)
+            return
+        self.metrics.update(scores.logits, labels)
+        if self.corrected is not None and self.correction is not None:
+            self.corrected.update(self.correction.apply(scores.logits), labels)
+
+    def merge(self, other: "ScoreStatistics") -> Self:
+        """Add the rows of `other`, and return this object. Sums agree in any order to their last digits.
+
+        Raises:
+            InputError: the statistics have another schema, correction, or number of bins, or are this object.
+        """
+        if not isinstance(other, ScoreStatistics):
+            raise InputError("other", f"must be statistics that measure gave, got a {type(other).__name__}")
+        if other is self:
+            raise InputError("other", "must be statistics of other rows, got this object: its rows would count twice")
+        check_same_schema("other", self.schema, other.schema)
+        if self.num_bins != other.num_bins:
+            raise InputError("num_bins", f"must be the same to merge, got {other.num_bins} for {self.num_bins}")
+        if not is_same_correction(self.correction, other.correction):
+            raise InputError("correction", "must be the same to merge, got another one")
+        self.metrics.merge(other.metrics)
+        if self.corrected is not None and other.corrected is not None:
+            self.corrected.merge(other.corrected)
+        self.nll.merge(other.nll)
+        self.sample.merge(other.sample)
+        self.count += other.count
+        self._schema_notes = tuple(dict.fromkeys(self._schema_notes + other._schema_notes))
+        self._value_notes.update(other._value_notes)
+        self._uses |= other._uses
+        if other.source != self.source:
+            self.source = min(self.source.removesuffix(_OTHERS), other.source.removesuffix(_OTHERS)) + _OTHERS
+        return self
+
+    # What `evaluate` and `calibrate` need of a table of scores
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def known_labels(self) -> np.ndarray:
+        """The labels of the sample."""
+        return self.collected().known_labels
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """The groups of the sample."""
+        return self.sample.columns().get("groups")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results should know."""
+        notes = [note.replace("{source}", self.source) for note in self._schema_notes]
+        notes += [fill_in(template, rows, self.source) for template, rows in self._value_notes.items()]
+        counts = self.metrics.label_counts
+        if (
+            self.schema.labels == "names"
+            and len(counts) == len(self.score_names)
+            and not counts.all()
+            and counts.any()
+        ):
+            absent = [name for name, count in zip(self.score_names, counts, strict=True) if not count]
+            notes += absent_class_notes(self.source, absent)
+        return *notes, *self._uses
+
+    def collected(self) -> Scores:
+        """Return the sample.
+
+        Raises:
+            InputError: the sample is empty, because of ``sample_size=0``.
+        """
+        columns = self.sample.columns()
+        if not columns:
+            raise InputError("sample_size", f"must be above 0 for what needs rows of {self.source}, got 0")
+        if len(self.sample) < self.count:
+            self._note(
+                "corrections of more than one parameter, thresholds, groups, and changes come from a uniform sample "
+                f"of {len(self.sample):,} of the {self.count:,} rows of {self.source}; T comes from all of them"
+            )
+        values, is_top = columns["scores"], self.schema.kind == "confidence"
+        clusters, independent = columns.get("clusters"), True
+        name, is_named = self._clusters
+        if clusters is not None and name is not None:
+            clusters, independent, notes = usable_clusters(clusters, "rows", self.source, name, is_named)
+            for note in notes:
+                self._note(note)
+        return Scores(
+            np.empty((len(values), 0)) if is_top else values,
+            columns["labels"],
+            self.link,
+            self.classes,
+            groups=columns.get("groups"),
+            clusters=clusters,
+            are_independent=independent,
+            source=self.source,
+            confidences=values[:, 0] if is_top else None,
+            schema=self.schema,
+            has_classwise_metrics=self.metrics.classwise,
+        )
+
+    def measure(
+        self, num_bins: int = 15, correction: Correction | None = None
+    ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Return the metrics before and after a correction; the second is None without one.
+
+        If the corrected scores were not measured, both are those of the sample, and a note says it.
+        """
+        if num_bins != self.num_bins:
+            expected = f"must be {self.num_bins}, with which {self.source} was measured"
+            raise InputError("num_bins", f"{expected}, got {num_bins}")
+        if correction is None or (self.corrected is not None and is_same_correction(correction, self.correction)):
+            self._note(
+                f"{self.source} is measured in batches: AdaECE, smooth ECE, AURC, and the intervals are those of a "
+                f"histogram of the confidences with {NUM_CELLS:,} cells"
+                if self.link == "softmax"
+                else f"{self.source} is measured in batches, without what needs sorted probabilities"
+            )
+            return self.metrics, None if correction is None else self.corrected
+        if len(self.sample) < self.count:
+            self._note(
+                f"before and after the correction are measured on a uniform sample of {len(self.sample):,} of the "
+                f"{self.count:,} rows of {self.source}: for all, measure them with correction=fit.correction"
+            )
+        return self.collected().measure(num_bins, correction)
+
+    def fit(self, method: str = "auto", **options: Any) -> CalibrationFit:
+        """Fit a correction, as `Scores.fit` does: to the sample, but a T by NLL to all rows."""
+        fit = self.collected().fit(method, **options)
+        temperature = fit.temperature
+        is_by_nll = temperature is not None and temperature.objective == "nll" and not temperature.values
+        if len(self.sample) == self.count or temperature is None or not is_by_nll or not temperature.is_fitted:
+            return fit
+        value, at_end, error = self.nll.temperature()
+        if value is None:
+            self._note(
+                f"T comes from the sample of {self.source}: all predictions are right, or T is not in 1/8 to 32"
+            )
+            return fit
+        if error > _PRECISE:
+            self._note(f"T of {self.source} may be off by {error:.0e} of its value")
+        value = 1 / (fit.strength / value + 1 - fit.strength)
+        temperature = replace(temperature, value=value, at_grid_end=at_end)  # its ECE and NLL are those of the sample
+        return replace(fit, temperature=temperature, correction=temperature.correction)
+
+    def threshold_samples(self) -> ThresholdSamples:
+        """Return the log-odds and the hits of the sample, on which thresholds are chosen."""
+        return self.collected().threshold_samples()
+
+    def forget_clusters(self) -> None:
+        """Take each row as a draw of its own, because some have no cluster in a column that was not named."""
+        self._clusters = None, False
+
+    def _note(self, text: str) -> None:
+        self._uses[text] = None
+
+    # Files
+
+    def save(self, path: str | Path) -> None:
+        """Write the statistics to a file, whole or not at all."""
+        write_whole(Path(path), pickle.dumps(self))
+
+    @staticmethod
+    def load(path: str | Path) -> "ScoreStatistics":
+        """Read what `save` wrote. The file is a pickle: only read those that you wrote.
+
+        Raises:
+            InputError: the file is missing, damaged, or another one.
+        """
+        return load_statistics("path", path, "save")
+
+
+def load_statistics(argument: str, path: str | Path, writer: str) -> ScoreStatistics:
+    """Read what `ScoreStatistics.save` wrote; in errors, it is the file in `argument` that `writer` wrote."""
+    expected = f"must be a file that {writer} wrote, got {str(path)!r}"
+    try:
+        statistics = pickle.loads(Path(path).read_bytes())
+    except Exception as error:  # a damaged pickle may raise any
+        raise InputError(argument, f"{expected}: {one_line(error)}") from error
+    if not isinstance(statistics, ScoreStatistics):
+        raise InputError(argument, expected)
+    return statistics
+
+
+_OTHERS = " and others"
+
+
+def check_same_schema(argument: str, first: Schema, second: Schema) -> None:
+    """Raise `InputError` if scores and labels of two tables do not mean the same."""
+    for name in ("kind", "link", "num_scores", "classes", "labels", "floor"):
+        mine, others = getattr(first, name), getattr(second, name)
+        if mine != others:
+            raise InputError(
+                argument,
+                f"must have the {name} of the first table, {mine!r}, got {others!r}: pass the first one's schema to "
+                "measure",
+            )
+
+
+def is_same_correction(first: Correction | None, second: Correction | None) -> bool:
+    return (None if first is None else first.to_dict()) == (None if second is None else second.to_dict())

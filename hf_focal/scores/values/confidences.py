@@ -1,0 +1,40 @@
+"""Confidences of predictions, from columns of probabilities, percentages, or log-probabilities."""
+
+import math
+
+import numpy as np
+
+from ..reading.score_rows import ScoreRows
+from .score_kinds import TOLERANCE
+from .score_values import check_rows
+
+# The kinds of numbers in a column of confidences: the least one, the greatest one, and what is expected of them.
+CONFIDENCE_KINDS = {
+    "probabilities": (0.0, 1.0, "numbers within [0, 1]"),
+    "percentages": (0.0, 100.0, "numbers within [0, 100]"),
+    "log-probabilities": (-math.inf, TOLERANCE, "logarithms of probabilities, which are at most 0,"),
+}
+
+
+def as_confidences(
+    rows: ScoreRows, column: str, values: np.ndarray, kind: str, *, is_decided: bool = False
+) -> np.ndarray:
+    """Return the confidences (N,) within [0, 1] of a column of a kind among `CONFIDENCE_KINDS`.
+
+    Raises:
+        InputError: a row cannot be of this kind; the message names the column and, if another kind fits and the first
+            table has not decided (`is_decided`), its option.
+    """
+    low, high, expected = CONFIDENCE_KINDS[kind]
+    others = [
+        other
+        for other, (least, most, _) in CONFIDENCE_KINDS.items()
+        if other != kind and ((values >= least) & (values <= most)).all()
+    ]
+    remedy = f"; if it holds {others[0]}, give --kind {others[0]}" if others else ""
+    remedy = ", like that of the first table" if is_decided else remedy
+    hint = f"; {column!r} is taken as the confidence of the prediction{remedy}"
+    check_rows(rows, ~((values >= low) & (values <= high)), values, expected, hint)
+    if kind == "percentages":
+        return values / 100
+    return np.exp(np.minimum(values, 0)) if kind == "log-probabilities" else values

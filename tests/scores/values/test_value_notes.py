@@ -1,0 +1,24 @@
+"""Notes on rows, of which there may be one."""
+
+import pytest
+
+from hf_focal import read_scores
+from hf_focal.scores.values.value_notes import fill_in
+
+
+@pytest.mark.parametrize(("rows", "text"), [(1, "1 row of s.csv has x"), (2000, "2,000 rows of s.csv have x")])
+def test_verbs_follow_the_number_of_rows(rows, text):
+    assert fill_in("{rows} of {source} {have} x", rows, "s.csv") == text
+
+
+def test_one_row_of_a_table_is_one():
+    table = {"prob_a": [1.0, 0.25, 0.5], "prob_b": [0.0, 0.75, 0.5], "label": ["a", "b", "a"]}
+    notes = read_scores(table, floor=1e-3).notes
+    assert "1 row of scores has probabilities below 1e-03, which are taken as 1e-03" in notes
+    logits = {"logits": [[-1e9, 2.0], [0.5, 1.0]], "label": [1, 0]}
+    assert read_scores(logits).notes == ("the logit -1e+09 in 1 row of scores is taken as -inf: a masked class",)
+
+
+def test_lists_without_numbers_are_refused():
+    with pytest.raises(ValueError, match="score_column must hold numbers in each list, got an empty one in row 0"):
+        read_scores({"logits": [[], []], "label": [0, 1]})
