@@ -202,6 +202,8 @@ def _advice(result: RunResult) -> str:
         return "no correction clearly lowered the cross-fitted NLL, so fit it on more data like these"
     if method is None and result.data.was_calibrated:
         return "the correction in its weights was fitted on data unlike these, so fit one on data like these"
+    if method and fit and fit.reason:  # by auto, which has tried what is advised below
+        return f"auto chose {result.correction} alone, which does not correct that: fit it on more data like these"
     if result.link == "softmax":
         advice = "fit vector scaling (method 'vector' or 'auto')"
         return f"a temperature alone does not correct that, so {advice}" if method else "fit a correction"

@@ -14,6 +14,7 @@ from hf_focal.reports.headlines import headline_of
 from hf_focal.reports.markdown_tables import Best, parts, results_columns
 from hf_focal.reports.model_warnings import is_no_better_than_majority, warnings_of
 from hf_focal.reports.next_steps import next_steps
+from hf_focal.reports.result_sections import CrossFit
 from hf_focal.reports.text_summary import summary
 from hf_focal.reports.verdicts import correction_verdict, is_better_calibrated, verdict
 from hf_focal.scores.column_names import CORRECT
@@ -88,6 +89,16 @@ def test_one_logit_and_labels_have_base_rates_too():
     assert "always answering 'not spam'" in warnings_of(one)[0] and "'spam'" in warnings_of(one)[1]
     several = measured(np.full((500, 2), -3.0), np.stack([labels, labels[::-1]], 1), "sigmoid")
     assert warnings_of(several)[0].startswith("m is not shown to be right more often than always giving each label's")
+
+
+def test_auto_is_not_advised_again():
+    labels = np.tile([[1], [0], [0], [0]], (200, 1))
+    result = measured(np.tile([[-3.0], [-5.0]], (400, 1)), labels, "sigmoid", FITTED, fitted_on="dataset 'other.csv'")
+    assert any(warning.endswith("(method 'platt' or 'auto')") for warning in warnings_of(result))
+    chosen = CrossFit(method="temperature", chosen="temperature", reason="it lowers the cross-fitted NLL")
+    by_auto = replace(result, fit=replace(result.fit, cross_fit=chosen))
+    told = warnings_of(by_auto)
+    assert any("auto chose T alone" in warning for warning in told) and "or 'auto'" not in " ".join(told)
 
 
 def test_an_nll_above_the_base_rates_is_told():
