@@ -194,9 +194,10 @@ class ModelSource(Source):
                 options = options if data.groups else replace(options, group=None)
                 samples = self.select(source, loaded, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
-        if several and column_order(ModelLabels.of(self.config, self.options), self.options.label_column) is None:
-            labels = some_of(self.config.id2label.values())
-            self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
+        labels = ModelLabels.of(self.config, self.options)
+        if several and column_order(labels, self.options.label_column) is None:
+            order = some_of(labels.names)
+            self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {order}")
         return source, samples
 
     def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:

@@ -81,6 +81,9 @@ def test_the_default_is_auto_as_for_tables(tmp_path):
 def test_columns_without_the_names_of_labels_are_said(tmp_path):
     model, data = made(tmp_path, 2)
     Dataset.from_parquet(data).rename_columns({"sun": "a", "rain": "b"}).to_parquet(tmp_path / "other.parquet")
+    config = json.loads((model / "config.json").read_text())
+    config["id2label"] = dict(reversed(config["id2label"].items()))  # as a person may write it
+    (model / "config.json").write_text(json.dumps(config))
     result = evaluate_model(model, str(tmp_path / "other.parquet"), label_column="a,b")
     expected = "no column of dataset 'other.parquet' has a label's name: they are taken in the order 'sun', 'rain'"
     assert result.notes == [expected]
