@@ -212,14 +212,14 @@ def calibrate(
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
         check_new_scores(save_scores, opened)
-        if opened.is_main:
-            check_room(output, opened.saved_bytes())
         opened.check_fit(method, per_label, goal, new_prior)
         fitted_on, measured_on, notes = samples_of_fit(opened, data, Data.named("test", test), goal)
         method = method or opened.default_method(fitted_on.scores, objective, per_label)
         train_prior = None if new_prior is None else labeled_shares(opened, fitted_on, new_prior)
         if saves:
             opened.check_saving(new_prior)
+        if output is not None and opened.is_main:
+            check_room(output, opened.saved_bytes())
         repository = None if push_to_hub is None else new_repository(opened, push_to_hub, private)
         if save_scores is not None:
             write_rows_or_shards(save_scores, fitted_on.scores, opened)
