@@ -11,8 +11,9 @@ from ...utils.shown_names import shown_columns
 from ...validation import InputError
 from ..column_names import parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
-from .label_named_columns import columns_named_as_labels, pattern_of_scores, patterns_of_labels
+from .label_named_columns import columns_named_as_labels
 from .named_columns import matching_columns
+from .pattern_columns import pattern_of_scores, patterns_of_labels
 from .score_columns import holds_lists, numeric_columns
 
 
@@ -29,8 +30,8 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
                     f"must name the labels among the columns {shown_columns(names)}: give "
                     f"{column_option('label_column', name)}, whose values name the columns of scores",
                 )
-    floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
     patterns = patterns_of_labels(rows, label)
+    floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
     shortest = patterns[0].text if len(patterns) == 1 else _shortest_name(floats, names) if floats else "NAME,NAME"
     command = column_option("score_column", shortest)
     if needs_labels:

@@ -10,8 +10,9 @@ from ..column_names import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from .column_advice import unknown_columns
-from .label_named_columns import columns_named_as_labels, labels_in_names, pattern_of_scores, patterns_of_labels
+from .label_named_columns import columns_named_as_labels
 from .named_columns import columns_named_by_user
+from .pattern_columns import labels_in_names, pattern_of_scores, patterns_of_labels
 from .score_columns import ScoreColumns, class_names_of, holds_lists
 
 
