@@ -15,7 +15,7 @@ _FEWEST_CLUSTERS = 10  # with fewer clusters that were found, rather than named,
 def cluster_keys(clusters: Any, size: int) -> np.ndarray:
     """Return a hash of each sample's cluster, int64 (N,), which depends on nothing but the value in `clusters`, (N,).
 
-    Equal numbers or strings are one cluster.
+    Equal numbers or strings are one cluster. A number has the hash of its text, which a file may hold in its place.
 
     Raises:
         InputError: `clusters` is not one-dimensional with `size` values, or has missing ones.
@@ -32,7 +32,7 @@ def cluster_keys(clusters: Any, size: int) -> np.ndarray:
             raise InputError("clusters", "must have no missing values, got None or NaN")
         values = values.astype(str)
     names, numbers = np.unique(values, return_inverse=True)
-    return content_hashes(names.tolist())[numbers.reshape(-1)]
+    return content_hashes(map(str, names.tolist()))[numbers.reshape(-1)]
 
 
 def content_hashes(values: Iterable[Any]) -> np.ndarray:

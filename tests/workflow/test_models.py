@@ -574,11 +574,17 @@ def test_the_model_runs_once_for_each_dataset(cases, kind, tmp_path, monkeypatch
 
 def test_saved_scores_give_the_figures_of_the_model(cases, tmp_path):
     case = cases["texts"]
-    options = {"method": "temperature", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
+    options = {"method": "auto", "save_scores": tmp_path / "s.parquet", "output": tmp_path / "out"}
+    chosen = calibrate_model(case.folder, str(case.validation), **options, **case.options).fit.cross_fit
+    scores = calibrate_scores(tmp_path / "s.parquet").fit.cross_fit.scores
+    assert scores.keys() == chosen.scores.keys()
+    for method, figures in chosen.scores.items():
+        assert scores[method] == pytest.approx(figures, rel=1e-6)
+    options = {"method": "temperature", "save_scores": tmp_path / "t.parquet", "output": tmp_path / "fitted"}
     fitted = calibrate_model(case.folder, str(case.validation), **options, **case.options)
-    result = evaluate_scores(tmp_path / "s.parquet")
+    result = evaluate_scores(tmp_path / "t.parquet")
     assert result.pre == pytest.approx(fitted.pre, rel=1e-6, nan_ok=True)
-    again = calibrate_scores(tmp_path / "s.parquet", method="temperature")
+    again = calibrate_scores(tmp_path / "t.parquet", method="temperature")
     assert again.temperature.value == pytest.approx(fitted.temperature.value, rel=1e-6)
     assert again.post == pytest.approx(fitted.post, rel=1e-6, nan_ok=True)
 
