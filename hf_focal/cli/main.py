@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             run(**arguments)
     except (ValueError, OSError) as error:
         if command in ("evaluate", "calibrate", "apply", "recipe"):
-            from ..validation import InputError
+            from ..errors import InputError
 
             if not isinstance(error, InputError):  # a bug, which keeps its traceback
                 raise
