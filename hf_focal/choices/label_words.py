@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ..calibration import Correction
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
-from ..validation import InputError
 from .continuations import after_prompts, goes_on_from_its_cache, next_token_logits
 
 # After white space, an opening bracket, or a quotation mark that follows a space, a label begins without a space.

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from ..validation import InputError
+from ..errors import InputError
 
 SCORES = ("letters", "text")
 TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..calibration import Correction
-from ..validation import InputError
+from ..errors import InputError
 from .continuations import after_prompts, goes_on_from_its_cache
 from .option_encoding import TEMPLATES, EncodedQuestions, Question, encode_choices
 

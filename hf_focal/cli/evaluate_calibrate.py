@@ -224,7 +224,7 @@ def _check_model_options(command: str, arguments: dict[str, Any]) -> None:
 
 def _refuse_several_processes() -> None:
     """Raise `InputError` in a process of a launcher, because each would measure all rows of a table."""
-    from ..validation import InputError
+    from ..errors import InputError
 
     if (number := int(os.environ.get("WORLD_SIZE", 1))) > 1:
         raise InputError(
@@ -236,8 +236,8 @@ def _refuse_several_processes() -> None:
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Raise `InputError` for an option that is for models and their data, not for tables of scores."""
+    from ..errors import InputError
     from ..scores import read_scores
-    from ..validation import InputError
 
     known = {*signature(function).parameters, *signature(read_scores).parameters, "text_column"}
     if others := sorted(arguments.keys() - known):
@@ -247,9 +247,9 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Measure, print the summary as soon as there is one, and then what was written and what may come next."""
     from ..calibration.temperature_grid import GridEndWarning
+    from ..errors import InputError
     from ..reports.next_steps import next_steps
     from ..reports.text_summary import summary
-    from ..validation import InputError
 
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:

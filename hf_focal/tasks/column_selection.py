@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from datasets import Dataset, Image, LargeList, List, Value
 
+from ..errors import InputError
 from ..utils.column_names import column_option, normalized
-from ..validation import InputError
 from .task import ColumnType, Task
 
 # File formats read the same column with different types. Each type here is converted to a common one.

@@ -8,9 +8,9 @@ from datasets import Dataset
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
+from ..errors import InputError, some_of
 from ..utils.column_names import column_option, normalized
 from ..utils.constants import MULTI_LABEL
-from ..validation import InputError, some_of
 from .column_selection import Column, flatten_translations, input_columns, sample_keys, select_columns
 from .input_options import InputOptions
 from .label_lists import has_lists

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset
 
-from ..validation import InputError, some_of
+from ..errors import InputError, some_of
 from .label_numbers import ModelLabels
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
-from ..validation import InputError, some_of
+from ..errors import InputError, some_of
 from .column_selection import Column, select_columns
 from .input_options import InputOptions
 from .task import ColumnType

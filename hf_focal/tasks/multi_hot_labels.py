@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
+from ..errors import InputError, some_of
 from ..utils.column_names import column_option
 from ..utils.separated_labels import separated_labels
-from ..validation import InputError, some_of
 from .input_options import InputOptions
 from .label_lists import are_multi_hot, has_lists
 from .label_numbers import ModelLabels, list_numbers

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 
-from ..validation import InputError, some_of
+from ..errors import InputError, some_of
 from .column_selection import Column, select_columns
 from .input_options import InputOptions
 from .label_lists import are_multi_hot, has_lists

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict
 
+from ..errors import InputError
 from ..utils.data_names import DataName
-from ..validation import InputError
 from .column_selection import flatten_translations, input_columns, sample_keys, select_columns
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions
