@@ -25,6 +25,7 @@ from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns
 from ..tasks.label_numbers import ModelLabels, class_numbers
+from ..tasks.named_split import NamedSplit
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
@@ -117,14 +118,15 @@ class LabelWordsSource(ModelSource):
             if empty:
                 self.data_notes.append(f"{empty:,} missing texts in {field!r} of {source} are taken as empty")
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
-        options = with_known_columns(source, split, options, "label_column")
+        options = with_known_columns(NamedSplit(source, split), options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
-            numbers = class_numbers(two_classes, source, split, options.label_column)
+            numbers = class_numbers(two_classes, NamedSplit(source, split), options.label_column)
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        return select_inputs(self.task, source, split, self.config, replace(options, prompt=_FIELDS))
+        options = replace(options, prompt=_FIELDS)
+        return select_inputs(self.task, NamedSplit(source, split), self.config, options)
 
     def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
         rows = samples["fields"][:]

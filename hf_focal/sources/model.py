@@ -37,6 +37,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import CLUSTER, GROUP, select_inputs
 from ..tasks.label_numbers import ModelLabels
 from ..tasks.multi_hot_labels import column_order
+from ..tasks.named_split import NamedSplit
 from ..tasks.task import LabelKind, Unit
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
@@ -201,7 +202,7 @@ class ModelSource(Source):
         return source, samples
 
     def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
-        return select_inputs(self.task, source, split, self.config, options)
+        return select_inputs(self.task, NamedSplit(source, split), self.config, options)
 
     def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
         """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
