@@ -139,7 +139,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--threshold_split", "dev"], "threshold_split needs precision, .* f1, or cost, got .dev. without them"),
         (["--split", "test"], "dataset must be a dataset with splits if a split is given, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
-        (["--task", "token-classification"], "token_column must be one of"),
+        (["--task", "token-classification"], "text_column must not be given for .*, of the task token-classification"),
         (["--batch_size", "0"], "batch_size must be at least 1, got 0"),
         (["--num_bins", "0"], "calibration_bins must be a whole number of at least 1, got 0"),
         (["--max_samples", "0"], "max_samples must be at least 1, got 0"),
