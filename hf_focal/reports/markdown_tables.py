@@ -126,7 +126,7 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
 def results_notes(results: Sequence[RunResult]) -> list[str]:
     """Return notes on corrections that increase both ECE and NLL or are fitted on too few samples.
 
-    They are sentences without their periods. What is wrong with the models themselves is in `verdicts.warnings_of`.
+    They are sentences without their periods. What is wrong with the models themselves is in `model_warnings.warnings_of`.
     """
     fits = dict.fromkeys((run.temperature.objective, run.temperature.num_samples) for run in results)
     notes = [note for fit in fits if (note := few_samples(*fit))]
@@ -142,7 +142,7 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
 def results_table(results: Sequence[RunResult]) -> str:
     """Format a Markdown table that compares runs by ECE before → after temperature scaling, T, error, NLL, and more.
 
-    The warnings about the models (`verdicts.warnings_of`) come first. There is one row per run. If the error of always
+    The warnings about the models (`model_warnings.warnings_of`) come first. There is one row per run. If the error of always
     predicting the majority class is known, one more row shows that error. The `results_notes` follow the table.
     Missing values and NaN appear as "–".
 
