@@ -13,6 +13,7 @@ from ..columns.found_columns import find_score_columns
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
 from ..columns.score_columns import ScoreColumns
 from ..reading.score_rows import ScoreRows
+from ..table_options import TableOptions
 from ..values.labels import labels_for_link, read_labels
 from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
 from ..values.score_values import score_values
@@ -20,36 +21,27 @@ from .schema import LINKS, ParsedTable, Schema
 from .single_scores import SingleScores
 
 
-def infer_schema(
-    rows: ScoreRows,
-    *,
-    score_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
-    correct_column: str | None = None,
-    classes: Sequence[str] = (),
-    kind: str | None = None,
-    link: str | None = None,
-    needs_labels: bool = True,
-) -> ParsedTable:
-    """Infer what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
+def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = True) -> ParsedTable:
+    """Infer what the columns of the first table mean, and read it; `needs_labels` is that of `read_scores`.
 
     Raises:
         InputError: names, types, and values leave something open, or contradict each other; the message says what to
             give or rename.
     """
+    kind, link, label_column = options.kind, options.link, options.label_column
     _check_kind_and_link(kind, link)
-    classes = tuple(map(str, classes))
+    classes = tuple(map(str, options.classes))
     label = prediction = None
     if needs_labels:
         label, prediction = find_label_columns(rows, label_column)
         refuse_unknown_label(rows, label_column)
-    score_columns, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
+    score_columns, notes = find_score_columns(rows, options.score_column, label, classes, needs_labels)
     if not len(rows.table):
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
         names = rows.table.column_names
-        correct = correct_column or known_column(names, CORRECT, "correct_column", option="correct_column")
+        correct = options.correct_column or known_column(names, CORRECT, "correct_column", option="correct_column")
         prediction = prediction if prediction not in score_columns.columns else None
         single = SingleScores(rows, score_columns, values, label, prediction, correct, kind, needs_labels)
         if single.are_confidences():

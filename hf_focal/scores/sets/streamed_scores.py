@@ -1,6 +1,5 @@
 """Scores of a table of any size, which is read in batches when they are used."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..reading.score_rows import ScoreRows
 from ..reading.table_batches import TableBatches, rows_of_batch
 from ..schema.schema import Schema
 from ..schema.schema_reading import read_with_schema
+from ..table_options import TableOptions
 from ..values.score_kinds import check_decimals
 from ..values.value_notes import ValueNote
 from .large_table_meaning import meaning_of
@@ -34,9 +34,9 @@ class StreamedScores(LargeTableScores):
 
     are_independent = True
 
-    def __init__(self, table: TableBatches, schema: Schema | None = None, options: Mapping[str, Any] | None = None):
+    def __init__(self, table: TableBatches, schema: Schema | None = None, options: TableOptions | None = None):
         self.table, self.source = table, table.source
-        self.meaning = meaning_of(table, schema, options or {})
+        self.meaning = meaning_of(table, schema, options or TableOptions())
         self.schema = self.meaning.schema
         self._num_bins = 15
         self._fitted: ScoreStatistics | None = None
