@@ -31,7 +31,7 @@ class TableSource(Source):
     """Tables of scores.
 
     `columns` are the `TableOptions` for the first table, whose schema others follow. The column `text_column` has the
-    texts that the page shows.
+    texts that the page shows, and `num_bins` are the bins of the calibration errors.
 
     Raises:
         TypeError: one of `columns` is no option.
@@ -39,9 +39,10 @@ class TableSource(Source):
 
     name = "scores"
 
-    def __init__(self, text_column: str | None = None, **columns: Any) -> None:
+    def __init__(self, text_column: str | None = None, num_bins: int = 15, **columns: Any) -> None:
         self.options, self.text_column = TableOptions.from_arguments(columns), text_column
         self.arguments = columns if text_column is None else {**columns, "text_column": text_column}
+        self.num_bins = num_bins
         self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
         self.text_names: dict[str, list[str]] = {}  # argument -> names of columns of texts that nothing reads
         self.schema: Schema | None = None
@@ -73,7 +74,7 @@ class TableSource(Source):
         else:  # read whole
             rows = self._with_texts(data, options)
         if isinstance(rows, TableBatches):
-            return StreamedScores(rows, self.schema, options)
+            return StreamedScores(rows, self.schema, options, self.num_bins)
         scores = read_table(data.argument, rows, options, self.schema)
         self.text_names[data.argument] = _unread_texts(rows.table, scores.schema, options)
         return scores

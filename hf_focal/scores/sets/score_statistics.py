@@ -47,8 +47,6 @@ class ScoreStatistics(LargeTableScores):
         source: the name of the table in reports.
     """
 
-    are_independent = True
-
     def __init__(
         self,
         schema: Schema,
