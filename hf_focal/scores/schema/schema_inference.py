@@ -17,6 +17,7 @@ from ..table_options import TableOptions
 from ..values.labels import labels_for_link, read_labels
 from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
 from ..values.score_values import score_values
+from ..values.value_notes import TableNote
 from .schema import LINKS, ParsedTable, Schema
 from .single_scores import SingleScores
 
@@ -163,28 +164,30 @@ def _infer_link(
 
 def _infer_kind(
     rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
-) -> tuple[str, tuple[str, ...]]:
+) -> tuple[str, tuple[TableNote, ...]]:
     """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
-    stated, source = named_kind or score_columns.kind, rows.source
+    stated = named_kind or score_columns.kind
     if stated == "probabilities" and sums_show(values, 100):
-        return "percentages", (f"the scores of {source} are taken as percentages: each row sums to 100",)
+        return "percentages", (_note_on_kind("percentages", "each row sums to 100"),)
     if stated:
         return stated, ()
     for total, kind in ((1, "probabilities"), (100, "percentages")):
         if link == "softmax" and sums_show(values, total):
-            return kind, (f"the scores of {source} are taken as {kind}: each row sums to {total}",)
+            return kind, (_note_on_kind(kind, f"each row sums to {total}"),)
     known = values[~np.isnan(values)]
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     if low < 0 and (high > 0 or link == "softmax"):
-        return "logits", (f"the scores of {source} are taken as logits: some are negative",)
+        return "logits", (_note_on_kind("logits", "some are negative"),)
     if link == "sigmoid" and ends_show_probabilities(known):
-        return "probabilities", (
-            f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
-        )
+        return "probabilities", (_note_on_kind("probabilities", "many are near 0 and 1, none beyond"),)
     names = listed(score_columns.columns)
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(
         "kind",
-        f"must be given for {names} in {source}: neither the name nor the values ({low:g} to {high:g}) show which "
-        f"of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
+        f"must be given for {names} in {rows.source}: neither the name nor the values ({low:g} to {high:g}) show "
+        f"which of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
     )
+
+
+def _note_on_kind(kind: str, reason: str) -> TableNote:
+    return TableNote("the scores of ", f" are taken as {kind}: {reason}")

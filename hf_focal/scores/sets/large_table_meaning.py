@@ -22,6 +22,7 @@ from ..schema.schema_reading import read_with_schema, refuse_other_classes
 from ..table_options import TableOptions
 from ..values.logits import as_logits
 from ..values.score_kinds import decimals_of
+from ..values.value_notes import TableNote
 
 _LABELS_AT_ONCE = 2**17  # rows of one column
 _MOST_ADDED = 2**22  # scores of rows that are added to the first batch, one for each label that it lacks
@@ -44,7 +45,7 @@ class TableMeaning:
     """
 
     schema: Schema
-    notes: tuple[str, ...]
+    notes: tuple[TableNote, ...]
     label_set: tuple[Any, ...]
     columns: tuple[str, ...]
     label_column: str | None
@@ -61,7 +62,7 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: TableOptions
     rows, score_column = with_class_columns(head, options.score_column)
     label = label_column or (schema.label_columns[0] if schema is not None and schema.label_columns else None)
     label_set = _all_labels(table, rows, label)
-    notes: tuple[str, ...] = ()
+    notes: tuple[TableNote, ...] = ()
     decimals = None
     if schema is None:
         extended_rows = _with_labels(table, rows, label_column, label_set)

@@ -29,8 +29,7 @@ class StreamedScores(LargeTableScores):
     """The scores of a table of any size, which is read in batches whenever something new is asked of it.
 
     It has what `evaluate` and `calibrate` need of `Scores`. A fit takes one pass, which adds up the sums for T and
-    draws a sample, and measuring takes another. A stream is read only once, so it is measured with the `num_bins` given
-    here, and with no others.
+    draws a sample, and measuring takes another. A stream is read only once, with the number of bins given here.
     """
 
     def __init__(
@@ -134,4 +133,5 @@ class StreamedScores(LargeTableScores):
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know, of what has been used so far."""
         used = [statistics.notes for statistics in (self._measured, self._fitted) if statistics is not None]
-        return tuple(dict.fromkeys(note for notes in used for note in notes)) or self.meaning.notes
+        schema_notes = tuple(note.of(self.source) for note in self.meaning.notes)
+        return tuple(dict.fromkeys(note for notes in used for note in notes)) or schema_notes

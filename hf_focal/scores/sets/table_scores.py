@@ -117,7 +117,12 @@ def read_table(
         groups = table.column("group", options.group).to_numpy(zero_copy_only=False).astype(str)
     clusters, are_independent, cluster_notes = _clusters(table, options.cluster_column)
     class_notes = absent_class_notes(table.source, parsed.absent_classes)
-    notes = (*parsed.notes, *class_notes, *(note.text for note in value_notes), *cluster_notes)
+    notes = (
+        *(note.of(table.source) for note in parsed.notes),
+        *class_notes,
+        *(note.text for note in value_notes),
+        *cluster_notes,
+    )
     return replace(result, groups=groups, clusters=clusters, are_independent=are_independent, notes=notes)
 
 
