@@ -23,7 +23,7 @@ from ..reports.result_sections import CrossFit, FitSection, PriorSection, Thresh
 from ..scores.analysis.examples import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
-from ..sources.source import Data, Samples, Source
+from ..sources.source import Data, FoldOutcome, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
@@ -306,17 +306,18 @@ def run_calibration(
         shows_examples = saves and not no_examples and _can_show_examples(opened, measured_on)
         run = FitRun(opened, fitted_on, measured_on, fit, prior, goal, num_bins)
         result, config_entries = _measure_fit(run, notes)
-        saves_here = saves and opened.is_main
+        outcome = None
         try:
-            if saves_here:
-                result = replace(result, fit=replace(result.fit, folded=opened.fold(fit, config_entries, result)))
+            if saves and opened.is_main:
+                outcome = opened.fold(fit, config_entries, result)
+                result = _with_outcome(result, outcome)
         finally:
             if on_result is not None:
                 on_result(result)
-        if saves_here:
+        if outcome is not None:
             with folder_to_save(output) as folder:
                 with writing(folder, result):
-                    opened.save(folder, fit, fitted_on, config_entries, result)
+                    opened.save(folder, fit, fitted_on, config_entries, outcome)
                     examples = _examples(opened, measured_on, fit.correction) if shows_examples else None
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
@@ -432,6 +433,12 @@ def _thresholds_of_fit(
     thresholds, section, notes = choose_thresholds(goal, fitted.threshold_samples(), run.fitted_on, names, before)
     note = "the thresholds are for the model's own probabilities, without the slope and the intercept"
     return thresholds, section, [note, *notes]
+
+
+def _with_outcome(result: RunResult, outcome: FoldOutcome) -> RunResult:
+    """Return a result that says what became of the correction; it says `folded` only of weights that lack it."""
+    fit = replace(result.fit, folded=None if outcome.is_in_weights else False)
+    return replace(result, fit=fit, notes=[*result.notes, *outcome.notes])
 
 
 def _can_show_examples(source: Source, samples: Samples) -> bool:
