@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..errors import InputError
+from ..scores.table_options import TableOptions
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
 from .parsing import label_pair, numbers, refuse_arguments, text_with_line_breaks
@@ -34,7 +35,8 @@ _OPTIONS: dict[str, Any] = {"argument_default": argparse.SUPPRESS, "add_help": F
 _OPTIONS |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
 # What `main` must know to run them: an OSError is a bug where errors of the user's files are InputErrors.
 _RUNNING = {"uses_torch": True, "user_errors": (InputError,)}
-_TABLE_ONLY = {"score_column", "kind", "link", "correct_column", "classes", "test_scores", "threshold_scores"}
+_MODEL_OPTIONS = {field.name for field in fields(InputOptions)}
+_TABLE_ONLY = TableOptions.names() - _MODEL_OPTIONS | {"test_scores", "threshold_scores"}
 
 
 def add_evaluate(commands: Any) -> None:
@@ -246,9 +248,7 @@ def _refuse_several_processes() -> None:
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Raise `InputError` for an option that is for models and their data, not for tables of scores."""
-    from ..scores import read_scores
-
-    known = {*signature(function).parameters, *signature(read_scores).parameters, "text_column"}
+    known = {*signature(function).parameters, *TableOptions.names(), "text_column"}
     if others := sorted(arguments.keys() - known):
         raise InputError(others[0], f"must not be given with scores, got {arguments[others[0]]!r}")
 
@@ -256,8 +256,8 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Measure, print the summary as soon as there is one, and then what was written and what may come next."""
     from ..calibration.temperature_grid import GridEndWarning
-    from ..reports.next_steps import next_steps
-    from ..reports.text_summary import summary
+    from ..reports.wording.next_steps import next_steps
+    from ..reports.wording.text_summary import summary
 
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:

@@ -10,10 +10,10 @@ from typing import Any
 from ..errors import InputError, NotPublishedError, one_line
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
-from .comparison_html_page import comparison_page
 from .examples import Examples
+from .pages.comparison_html_page import comparison_page
 from .report_folder import write_report
-from .run_results import RunResult
+from .results.run_results import RunResult
 
 _REPORT_BYTES = 500_000  # of the report, its page, and the card, without samples
 
