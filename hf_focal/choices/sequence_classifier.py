@@ -14,7 +14,8 @@ from ..calibration.calibration_record import calibration_record
 from ..calibration.trial_runs import close
 from ..errors import InputError
 from ..utils.model_wrappers import unwrap
-from .label_words import LabelWords, LabelWordsModel, set_labels
+from .label_words import LabelWords
+from .label_words_model import LabelWordsModel, set_labels
 
 
 def sequence_classifier(

@@ -12,7 +12,8 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Value
 
 from ..calibration import CalibrationFit, Correction
-from ..choices.label_words import LabelWords, LabelWordsModel, set_labels
+from ..choices.label_words import LabelWords
+from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..choices.sequence_classifier import sequence_classifier
 from ..errors import NotPublishedError
