@@ -44,6 +44,7 @@ class ScoreStatistics(LargeTableScores):
         nll: the sums that give T.
         sample: a uniform sample of the rows.
         count: the number of rows.
+        label_counts: of all rows, how many have each class or label, and of how many this is known, (2, K), int64.
         source: the name of the table in reports.
     """
 
@@ -68,6 +69,7 @@ class ScoreStatistics(LargeTableScores):
         most = min(_SAMPLED_ROWS, _SAMPLED_SCORES // max(1, schema.num_scores))
         self.sample = RowSample(most if sample_size is None else min(sample_size, most))
         self.count = 0
+        self.label_counts = np.zeros((2, schema.num_scores), np.int64)
         self._schema_notes = notes
         self._value_notes = Counter[str]()
         self._uses: dict[str, None] = {}  # notes on what was made of the sample and the sums
@@ -94,6 +96,8 @@ class ScoreStatistics(LargeTableScores):
             measures, fits: whether to add to `metrics` and `corrected`, and to `nll` and `sample`.
         """
         labels = scores.known_labels
+        if scores.confidences is None:
+            self.label_counts += scores.label_counts
         if measures:
             self._measure(scores, labels)
         if fits:
@@ -139,6 +143,7 @@ class ScoreStatistics(LargeTableScores):
         self.nll.merge(other.nll)
         self.sample.merge(other.sample)
         self.count += other.count
+        self.label_counts = self.label_counts + other.label_counts
         self._schema_notes = tuple(dict.fromkeys(self._schema_notes + other._schema_notes))
         self._value_notes.update(other._value_notes)
         self._uses |= other._uses
@@ -150,11 +155,6 @@ class ScoreStatistics(LargeTableScores):
 
     def __len__(self) -> int:
         return self.count
-
-    @property
-    def known_labels(self) -> np.ndarray:
-        """The labels of the sample."""
-        return self.collected().known_labels
 
     @property
     def groups(self) -> np.ndarray | None:
