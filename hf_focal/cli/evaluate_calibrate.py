@@ -248,8 +248,8 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Measure, print the summary as soon as there is one, and then what was written and what may come next."""
     from ..calibration.temperature_grid import GridEndWarning
-    from ..reports.next_steps import next_steps
-    from ..reports.text_summary import summary
+    from ..reports.wording.next_steps import next_steps
+    from ..reports.wording.text_summary import summary
     from ..validation import InputError
 
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no message for each failed attempt to reach the Hub

@@ -32,7 +32,7 @@ from ..validation import InputError
 from .model import ModelSource
 from .model_folding import save_whole
 from .model_names import public_name
-from .source import Samples
+from .source import FoldOutcome, Samples
 
 _FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
@@ -77,8 +77,6 @@ class LabelWordsSource(ModelSource):
             raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
         set_labels(self.config, self.labels, self.one_logit)
         self.is_published = options.save_as is not None
-        self.rest = Correction()  # what the saved classifier lacks
-        self.requests: dict[str, Any] | None = None
         self._tried: list[list[str]] = []
 
     @cached_property
@@ -160,35 +158,40 @@ class LabelWordsSource(ModelSource):
         """``correction.json`` holds the whole correction."""
         return True
 
-    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
-        """Make the classifier, if it is to be saved. Return False if it lacks the offsets.
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
+        """Make the classifier, if it is to be saved, and the requests for servers.
 
         Raises:
             NotPublishedError: no classifier can be made of the language model.
         """
-        try:
-            self.requests = openai_requests(self.words, fit.correction, public_name(self.name))
-            self.requests["vllm_classifier"] = self._vllm_classifier(fit.correction)
-            result.notes.append("openai.json has requests for OpenAI-compatible servers, and how to correct replies")
-        except ValueError as error:
-            result.notes.append(f"there is no openai.json: {error}")
+        json_files, requests_note = self._requests(fit.correction)
         if self.options.save_as is None:
-            result.notes.append(
+            note = (
                 "the correction is in correction.json, with the prompt and the labels' tokens; the language model is "
                 "not changed or copied"
             )
-            return False
+            return FoldOutcome(is_in_weights=False, notes=(requests_note, note), json_files=json_files)
         try:
-            self.classifier, self.rest = sequence_classifier(self.model, fit.correction, self._tried)
+            classifier, missing = sequence_classifier(self.model, fit.correction, self._tried)
         except InputError as error:
             raise NotPublishedError(str(error), result) from error
-        if not self.rest.is_identity:
-            result.notes.append(
-                f"the head of {type(self.classifier).__name__} has no bias: its weights have the slopes of the "
+        notes = [requests_note]
+        if not missing.is_identity:
+            notes.append(
+                f"the head of {type(classifier).__name__} has no bias: its weights have the slopes of the "
                 "correction, and the offsets are in config.calibration, to be added to its logits as README.md shows"
             )
-            return False
-        return None
+        return FoldOutcome(missing.is_identity, tuple(notes), (classifier, self.encoder), json_files)
+
+    def _requests(self, correction: Correction) -> tuple[dict[str, Any], str]:
+        """Return ``openai.json``, if servers can score these labels, and a note on it."""
+        try:
+            requests = openai_requests(self.words, correction, public_name(self.name))
+            requests["vllm_classifier"] = self._vllm_classifier(correction)
+        except ValueError as error:
+            return {}, f"there is no openai.json: {error}"
+        note = "openai.json has requests for OpenAI-compatible servers, and how to correct replies"
+        return {"openai.json": requests}, note
 
     def _vllm_classifier(self, correction: Correction) -> dict[str, Any] | None:
         try:  # as vLLM's classifier takes the labels' rows of the head
@@ -198,13 +201,17 @@ class LabelWordsSource(ModelSource):
         return vllm_classifier(self.words, correction, self.model.language_model)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
+        self,
+        folder: Path,
+        fit: CalibrationFit,
+        fitted_on: Samples,
+        config_entries: dict[str, Any],
+        outcome: FoldOutcome,
     ) -> None:
         """Write ``correction.json``, ``openai.json`` and, with `save_as`, the classifier and its tokenizer."""
-        if self.requests is not None:
-            write_json(folder / "openai.json", self.requests)
-        if self.options.save_as is not None:
-            save_whole(folder, self.classifier, self.encoder)
+        for name, content in outcome.json_files.items():
+            write_json(folder / name, content)
+        save_whole(folder, *outcome.pretrained)
         words = {"label_words": {"model": public_name(self.name), **self.words.record()}}
         write_correction(
             folder / "correction.json",
@@ -215,9 +222,9 @@ class LabelWordsSource(ModelSource):
             source_entries=words,
         )
 
-    def card_model(self, name: str) -> CardModel:
+    def card_model(self, name: str, result: RunResult) -> CardModel:
         is_model = self.options.save_as is not None
-        usage = self._usage_of_classifier(name) if is_model else self._usage()
+        usage = self._usage_of_classifier(name, result.fit.folded is not False) if is_model else self._usage()
         return CardModel(name, self.task.pipeline, self.name, is_correction=not is_model, usage=usage)
 
     def _example(self) -> dict[str, str]:
@@ -240,8 +247,8 @@ prompt = {words.prompt.template!r}
 scores = label_scores(model, tokenizer, [{self._example()!r}], {[*words.labels]!r}, prompt{chat})
 print(Correction.load("correction.json").apply(scores).{probabilities})  # {", ".join(self.classes)}"""
 
-    def _usage_of_classifier(self, name: str) -> str:
-        """Return Python code that loads the classifier, fills the prompt, and applies the rest of the correction."""
+    def _usage_of_classifier(self, name: str, is_folded: bool) -> str:
+        """Return Python code that loads the classifier, fills the prompt, and adds offsets that its head lacks."""
         place = name if "/" in name else f"your-username/{name}"
         here = (
             "" if "/" in name else "# Replace your-username by the owner of this repository, or the whole id by the "
@@ -252,7 +259,7 @@ print(Correction.load("correction.json").apply(scores).{probabilities})  # {", "
 {here}classifier = pipeline("text-classification", model={_quoted(place)}, top_k=None)
 text = classifier.model.config.prompt.format(**{self._example()!r})
 """
-        if self.rest.is_identity:
+        if is_folded:
             return code + 'print(classifier([text])[0])  # "score" is the probability'
         return (
             code

@@ -26,7 +26,7 @@ from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.model_card import CardData, CardModel, registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
-from ..reports.result_sections import DataSection
+from ..reports.results.result_sections import DataSection
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.dataset_loading import dataset_location, load_one_split
@@ -46,7 +46,7 @@ from .model_folding import check_foldable, earlier_correction, keep_in_config, r
 from .model_loading import load_config, load_model, match_padding
 from .model_names import loss_of, public_name
 from .model_scores import ModelScores
-from .source import Data, Samples, Source
+from .source import Data, FoldOutcome, Samples, Source
 from .tokenizer_loading import load_tokenizer
 
 _logger = logging.getLogger(__name__)
@@ -323,15 +323,15 @@ class ModelSource(Source):
     def earlier_correction(self, if_folded: str, if_not_folded: str) -> list[str]:
         return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)
 
-    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         """Fold the correction into the weights or, where that is impossible, store it in the config, with a note.
 
         Raises:
             NotPublishedError: the correction cannot be folded in.
         """
         drop_calibration_entries(self.model.config, quiet=True)
-        folded = None
-        with rounding_notes(result.notes):
+        config_notes = []
+        with rounding_notes() as rounded:
             try:
                 self._fold_into_model(fit.correction)
             except ValueError as error:
@@ -339,11 +339,12 @@ class ModelSource(Source):
                 raise NotPublishedError(message, result) from error
             except TypeError as error:
                 generates = self.task.generates
-                note = keep_in_config(self.model, fit.correction, result.temperature, generates, error)
-                result.notes.append(note)
-                folded = False
+                config_notes = [keep_in_config(self.model, fit.correction, result.temperature, generates, error)]
         vars(self.model.config).update(config_entries)
-        return folded
+        return FoldOutcome(not config_notes, (*config_notes, *rounded), self._pretrained())
+
+    def _pretrained(self) -> tuple[Any, Any]:
+        return self.model, self.processor
 
     def _check_foldable(self) -> None:
         check_foldable(self.model)
@@ -352,20 +353,25 @@ class ModelSource(Source):
         fold_correction(self.model, correction)
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
+        self,
+        folder: Path,
+        fit: CalibrationFit,
+        fitted_on: Samples,
+        config_entries: dict[str, Any],
+        outcome: FoldOutcome,
     ) -> None:
         """Write the corrected model, its processor, and its correction."""
-        save_whole(folder, self.model, self.processor)
-        if result.temperature.is_fitted:
-            result.temperature.save(folder / "temperature.json")
-        super().save(folder, fit, fitted_on, config_entries, result)
+        save_whole(folder, *outcome.pretrained)
+        if fit.temperature is not None and fit.temperature.is_fitted:
+            fit.temperature.save(folder / "temperature.json")
+        super().save(folder, fit, fitted_on, config_entries, outcome)
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         if self.task.name == "text-classification":
             copy_settings(self.name, folder, self.has_one_sigmoid)
         super().write_card(folder, name, result, fitted_on, measured_on)
 
-    def card_model(self, name: str) -> CardModel:
+    def card_model(self, name: str, result: RunResult) -> CardModel:
         return CardModel(name, self.task.pipeline, self.name, registering_package(self.model))
 
     def card_data(self, fitted_on: Samples, measured_on: Samples) -> CardData:

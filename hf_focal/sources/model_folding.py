@@ -39,11 +39,15 @@ def earlier_correction(record: Mapping[str, Any], generates: bool, if_folded: st
 
 
 @contextmanager
-def rounding_notes(notes: list[str]) -> Iterator[None]:
-    """Turn warnings of a fold that rounding changes predictions into notes, and drop others."""
+def rounding_notes() -> Iterator[list[str]]:
+    """Turn warnings of a fold that rounding changes predictions into notes, and drop others.
+
+    The list of these notes is complete after the block.
+    """
+    notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield
+        yield notes
     notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
 
 

@@ -21,7 +21,7 @@ from ..trainer.accumulators import TemperatureSums
 from ..validation import InputError
 from .model import ModelSource
 from .model_scores import ModelScores
-from .source import Data
+from .source import Data, FoldOutcome
 
 
 class MultipleChoiceSource(ModelSource):
@@ -80,15 +80,15 @@ class MultipleChoiceSource(ModelSource):
     def check_saving(self, new_prior: Any) -> None:
         """Any T can be stored in the config."""
 
-    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         """Store T in the config: text that is sampled with such a T makes no sense."""
-        result.notes.append(
+        drop_calibration_entries(self.model.config, quiet=True)
+        self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
+        note = (
             "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
             "the text that the model generates, do not change"
         )
-        drop_calibration_entries(self.model.config, quiet=True)
-        self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
-        return False
+        return FoldOutcome(is_in_weights=False, notes=(note,), pretrained=self._pretrained())
 
     def encode_questions(self, samples: Dataset) -> EncodedQuestions:
         with as_input_errors():

@@ -1,7 +1,7 @@
 """The base class of what gives scores, and the data of a user that it takes."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ from ..calibration import CalibrationFit, Correction
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
-from ..reports.result_sections import DataSection
+from ..reports.results.result_sections import DataSection
 from ..scores.correction_files.correction_json import write_correction
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
@@ -54,6 +54,24 @@ class Samples(NamedTuple):
 
     data: Data
     scores: ScoreSet
+
+
+@dataclass(frozen=True)
+class FoldOutcome:
+    """What became of a correction that a source was to fold into itself.
+
+    Attributes:
+        is_in_weights: False if the saved weights lack the correction, or a part of it, so that whoever uses them must
+            apply it; True also for a source that saves no weights.
+        notes: what a reader of the result should know of it.
+        pretrained: models and processors to save, by `save_pretrained`.
+        json_files: other files to save: their names, and their contents.
+    """
+
+    is_in_weights: bool = True
+    notes: tuple[str, ...] = ()
+    pretrained: tuple[Any, ...] = ()
+    json_files: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Source:
@@ -164,18 +182,23 @@ class Source:
         """Return whether what `save` writes gives corrected probabilities."""
         return True
 
-    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> bool | None:
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         """Correct the source itself, if it can be, and keep the entries that hold for its corrected probabilities.
 
-        Return False if the correction is kept beside it, in a config; a reader of the result needs to know that.
+        Return what became of the correction, which `save` takes.
 
         Raises:
             NotPublishedError: the correction cannot be folded in.
         """
-        return None
+        return FoldOutcome()
 
     def save(
-        self, folder: Path, fit: CalibrationFit, fitted_on: Samples, config_entries: dict[str, Any], result: RunResult
+        self,
+        folder: Path,
+        fit: CalibrationFit,
+        fitted_on: Samples,
+        config_entries: dict[str, Any],
+        outcome: FoldOutcome,
     ) -> None:
         """Write the correction, and what else `folder` needs, except for the report and the card."""
         # Those of a model that cannot take the correction are for its own probabilities.
@@ -189,10 +212,10 @@ class Source:
         """Write ``README.md``, which calls the source `name`."""
         from ..hub.model_card import model_card
 
-        card = model_card(result, self.card_model(name), self.card_data(fitted_on, measured_on))
+        card = model_card(result, self.card_model(name, result), self.card_data(fitted_on, measured_on))
         write_whole(folder / "README.md", str(card))
 
-    def card_model(self, name: str) -> "CardModel":
+    def card_model(self, name: str, result: RunResult) -> "CardModel":
         """Return what the card says of what `save` wrote, under the name `name`."""
         from ..hub.model_card import CardModel
 

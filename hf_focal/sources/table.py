@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..reports.result_sections import DataSection
+from ..reports.results.result_sections import DataSection
 from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.columns.cluster_columns import cluster_column_of
 from ..scores.reading.large_tables import open_table

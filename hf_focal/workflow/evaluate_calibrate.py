@@ -1,7 +1,7 @@
 """`evaluate` and `calibrate`: what they do, in its order, for every source of scores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
 from ..reports.output_folder import check_room, new_folder, write_results, writing
-from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
+from ..reports.results.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.analysis.examples import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
-from ..sources.source import Data, Samples, Source
+from ..sources.source import Data, FoldOutcome, Samples, Source
 from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
@@ -84,8 +84,40 @@ def evaluate(
     goal = ThresholdGoal.checked(
         confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
     )
-    reference = Data.named("reference", reference)
-    threshold_data = Data.named("threshold_data", threshold_data, "validation")
+    return run_evaluation(
+        source,
+        data,
+        goal,
+        scores=scores,
+        reference=Data.named("reference", reference),
+        threshold_data=Data.named("threshold_data", threshold_data, "validation"),
+        num_bins=num_bins,
+        output=output,
+        save_scores=save_scores,
+        no_examples=no_examples,
+        on_result=on_result,
+        arguments=arguments,
+        **options,
+    )
+
+
+def run_evaluation(
+    source: Any = None,
+    data: Any = None,
+    goal: ThresholdGoal | None = None,
+    *,
+    scores: Any = None,
+    reference: Data,
+    threshold_data: Data,
+    num_bins: int,
+    output: str | Path | None,
+    save_scores: str | Path | None = None,
+    no_examples: bool = False,
+    on_result: Callable[[RunResult], None] | None,
+    arguments: Mapping[str, Any] | None,
+    **options: Any,
+) -> RunResult:
+    """Do what `evaluate` does, for a goal that is already checked; the other arguments are those of `evaluate`."""
     _check_threshold_data(goal, threshold_data)
     with new_folder(output):
         opened, data = open_source(source, data, scores, num_bins, options)
@@ -202,7 +234,52 @@ def calibrate(
         >>> result.post["ece"] < result.pre["ece"]
         True
     """
-    goal = ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost)
+    return run_calibration(
+        source,
+        data,
+        ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
+        test=Data.named("test", test),
+        scores=scores,
+        objective=objective,
+        method=method,
+        per_label=per_label,
+        new_prior=new_prior,
+        num_bins=num_bins,
+        output=output,
+        push_to_hub=push_to_hub,
+        private=private,
+        save_scores=save_scores,
+        no_examples=no_examples,
+        publish_examples=publish_examples,
+        on_result=on_result,
+        arguments=arguments,
+        **options,
+    )
+
+
+def run_calibration(
+    source: Any = None,
+    data: Any = None,
+    goal: ThresholdGoal | None = None,
+    *,
+    test: Data,
+    scores: Any = None,
+    objective: str = "nll",
+    method: str | None,
+    per_label: bool,
+    new_prior: float | Sequence[float] | None,
+    num_bins: int,
+    output: str | Path | None,
+    push_to_hub: str | None = None,
+    private: bool | None = None,
+    save_scores: str | Path | None = None,
+    no_examples: bool = False,
+    publish_examples: bool = False,
+    on_result: Callable[[RunResult], None] | None,
+    arguments: Mapping[str, Any] | None,
+    **options: Any,
+) -> RunResult:
+    """Do what `calibrate` does, for a goal that is already checked; the other arguments are those of `calibrate`."""
     _check_fit_arguments(objective, method, per_label, goal, new_prior)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
@@ -213,7 +290,7 @@ def calibrate(
         opened, data = open_source(source, data, scores, num_bins, options)
         check_new_scores(save_scores, opened)
         opened.check_fit(method, per_label, goal, new_prior)
-        fitted_on, measured_on, notes = samples_of_fit(opened, data, Data.named("test", test), goal)
+        fitted_on, measured_on, notes = samples_of_fit(opened, data, test, goal)
         method = method or opened.default_method(fitted_on.scores, objective, per_label)
         train_prior = None if new_prior is None else labeled_shares(opened, fitted_on, new_prior)
         if saves:
@@ -227,18 +304,20 @@ def calibrate(
         fit_options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
         fit, prior = _fit(opened, fitted_on.scores, method, goal, train_prior, new_prior, fit_options)
         shows_examples = saves and not no_examples and _can_show_examples(opened, measured_on)
-        result, config_entries = _measure_fit(opened, fitted_on, measured_on, fit, prior, goal, num_bins, notes)
-        saves_here = saves and opened.is_main
+        run = FitRun(opened, fitted_on, measured_on, fit, prior, goal, num_bins)
+        result, config_entries = _measure_fit(run, notes)
+        outcome = None
         try:
-            if saves_here:
-                result = replace(result, fit=replace(result.fit, folded=opened.fold(fit, config_entries, result)))
+            if saves and opened.is_main:
+                outcome = opened.fold(fit, config_entries, result)
+                result = _with_outcome(result, outcome)
         finally:
             if on_result is not None:
                 on_result(result)
-        if saves_here:
+        if outcome is not None:
             with folder_to_save(output) as folder:
                 with writing(folder, result):
-                    opened.save(folder, fit, fitted_on, config_entries, result)
+                    opened.save(folder, fit, fitted_on, config_entries, outcome)
                     examples = _examples(opened, measured_on, fit.correction) if shows_examples else None
                     write_results(folder, result, None, arguments, examples, publish_examples=publish_examples)
                     opened.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
@@ -284,35 +363,45 @@ def _fit(
     return fit, PriorSection(**shift)
 
 
-def _measure_fit(
-    source: Source,
-    fitted_on: Samples,
-    measured_on: Samples,
-    fit: CalibrationFit,
-    prior: PriorSection | None,
-    goal: ThresholdGoal | None,
-    num_bins: int,
-    notes: list[str],
-) -> tuple[RunResult, dict[str, Any]]:
+@dataclass(frozen=True)
+class FitRun:
+    """A correction that was fitted to the scores of a source, and what is measured of it.
+
+    Attributes:
+        source: what gives the scores.
+        fitted_on, measured_on: the samples that the correction is fitted to, and those that it is measured on.
+        fit: the correction and its fit.
+        prior: the shift to a new prior; None without one.
+        goal: what thresholds of the corrected scores must reach; None without thresholds.
+        num_bins: bins of the calibration errors.
+    """
+
+    source: Source
+    fitted_on: Samples
+    measured_on: Samples
+    fit: CalibrationFit
+    prior: PriorSection | None
+    goal: ThresholdGoal | None
+    num_bins: int
+
+
+def _measure_fit(run: FitRun, notes: list[str]) -> tuple[RunResult, dict[str, Any]]:
     """Measure samples before and after the correction, and choose thresholds on those that it was fitted to.
 
     Return the result, and the entries of the config that hold for the corrected probabilities.
     """
-    fitted, measured = fitted_on.scores, measured_on.scores
-    metrics = measured.measure(num_bins, fit.correction)
-    sections: dict[str, Any] = {"subsets": group_section(measured, num_bins, fit.correction), "prior": prior}
+    fit, fitted, measured = run.fit, run.fitted_on.scores, run.measured_on.scores
+    metrics = measured.measure(run.num_bins, fit.correction)
+    sections: dict[str, Any] = {"subsets": group_section(measured, run.num_bins, fit.correction), "prior": run.prior}
     sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
     notes = notes + (fit.notes(fitted.score_names) if fit.is_cross_fitted else [])
     thresholds = None
-    if goal is not None:
-        on_test = None
-        if measured_on is not fitted_on:
-            on_test = metrics_with_samples(measured, metrics, num_bins, fit.correction)
-        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(goal, source, fit, fitted_on, on_test)
+    if run.goal is not None:
+        thresholds, sections["thresholds"], threshold_notes = _thresholds_of_fit(run, run.goal, metrics)
         notes += threshold_notes
-    config_entries = _config_entries(prior, thresholds, names_of(fitted))
-    notes = [*fitted.notes, *measured.notes, *notes, *source.notes(fit, config_entries)]
-    return run_result(source, measured, fit.temperature, *metrics, notes, **sections), config_entries
+    config_entries = _config_entries(run.prior, thresholds, names_of(fitted))
+    notes = [*fitted.notes, *measured.notes, *notes, *run.source.notes(fit, config_entries)]
+    return run_result(run.source, measured, fit.temperature, *metrics, notes, **sections), config_entries
 
 
 def _config_entries(prior: PriorSection | None, thresholds: Thresholds | None, names: list[str]) -> dict[str, Any]:
@@ -326,25 +415,30 @@ def _config_entries(prior: PriorSection | None, thresholds: Thresholds | None, n
 
 
 def _thresholds_of_fit(
-    goal: ThresholdGoal,
-    source: Source,
-    fit: CalibrationFit,
-    fitted_on: Samples,
-    on_test: tuple[CalibrationMetrics, CalibrationMetrics | None] | None,
+    run: FitRun, goal: ThresholdGoal, metrics: tuple[CalibrationMetrics, CalibrationMetrics | None]
 ) -> tuple[Thresholds, ThresholdSection, list[str]]:
     """Choose thresholds for the probabilities that the saved source will give, corrected ones if it folds the fit.
 
-    Return them, their description, and notes. `on_test` are the metrics of test data before and after the correction.
+    Return them, their description, and notes. `metrics` are those of `run.measured_on` before and after the
+    correction; the description has the thresholds' precision and recall there, if these samples are test data.
     """
-    before, after = on_test or (None, None)
-    names = names_of(fitted_on.scores)
-    if source.can_fold(fit.correction):
-        samples = fit.threshold_samples(fitted_on.scores.collected().are_independent)
-        return choose_thresholds(goal, samples, fitted_on, names, after)
-    samples = fitted_on.scores.threshold_samples()
-    thresholds, section, notes = choose_thresholds(goal, samples, fitted_on, names, before)
+    fitted, correction = run.fitted_on.scores, run.fit.correction
+    before, after = None, None
+    if run.measured_on is not run.fitted_on:
+        before, after = metrics_with_samples(run.measured_on.scores, metrics, run.num_bins, correction)
+    names = names_of(fitted)
+    if run.source.can_fold(correction):
+        samples = run.fit.threshold_samples(fitted.collected().are_independent)
+        return choose_thresholds(goal, samples, run.fitted_on, names, after)
+    thresholds, section, notes = choose_thresholds(goal, fitted.threshold_samples(), run.fitted_on, names, before)
     note = "the thresholds are for the model's own probabilities, without the slope and the intercept"
     return thresholds, section, [note, *notes]
+
+
+def _with_outcome(result: RunResult, outcome: FoldOutcome) -> RunResult:
+    """Return a result that says what became of the correction; it says `folded` only of weights that lack it."""
+    fit = replace(result.fit, folded=None if outcome.is_in_weights else False)
+    return replace(result, fit=fit, notes=[*result.notes, *outcome.notes])
 
 
 def _can_show_examples(source: Source, samples: Samples) -> bool:

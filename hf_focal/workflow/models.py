@@ -8,8 +8,8 @@ from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
 from ..sources.source import Data
 from ..validation import InputError
-from .command_arguments import CalibrateArguments, EvaluateArguments, command_arguments
-from .evaluate_calibrate import calibrate, evaluate
+from .command_arguments import command_arguments
+from .evaluate_calibrate import run_calibration, run_evaluation
 
 
 def evaluate_model(
@@ -74,6 +74,7 @@ def evaluate_model(
         >>> evaluate_model("model", "test.csv").pre["num_samples"]
         60.0
     """
+    arguments = command_arguments(evaluate_model, locals())
     goal = ThresholdGoal.checked(
         confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
     )
@@ -85,28 +86,19 @@ def evaluate_model(
     elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
         raise InputError(argument, f"needs precision, recall, coverage, f1, or cost, got {alone!r} without them")
-    shared = EvaluateArguments(
-        precision=precision,
-        coverage=coverage,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
-        num_bins=num_bins,
-        output=output,
-    )
-    names = {"model": model, "dataset": dataset, "split": split, "reference": reference}
-    names |= {"threshold_dataset": threshold_dataset, "threshold_split": threshold_split}
-    options = {"task": task, "batch_size": batch_size, "onnx": onnx, **options}
-    return evaluate(
+    return run_evaluation(
         model,
         data,
+        goal,
         reference=Data("reference", reference, None, "test"),
         threshold_data=threshold_data,
+        num_bins=num_bins,
+        output=output,
         on_result=on_result,
-        arguments=command_arguments(evaluate_model, {**names, **shared, **options}),
-        **shared,
+        arguments=arguments,
+        task=task,
+        batch_size=batch_size,
+        onnx=onnx,
         **options,
     )
 
@@ -186,6 +178,7 @@ def calibrate_model(
         >>> result.temperature.num_samples
         60
     """
+    arguments = command_arguments(calibrate_model, locals())
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
     data, test = Data("dataset", dataset, split, "validation"), Data("test_dataset", None)
@@ -195,30 +188,24 @@ def calibrate_model(
             raise InputError(
                 "test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}"
             )
-    shared = CalibrateArguments(
+    return run_calibration(
+        model,
+        data,
+        ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
+        test=test,
+        objective=objective,
+        method=method,
         per_label=per_label,
-        precision=precision,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
-    )
-    names = {"model": model, "dataset": dataset, "split": split, "test_dataset": test_dataset}
-    names |= {"test_split": test_split}
-    only_models: Any = {"objective": objective, "method": method, "push_to_hub": push_to_hub, "private": private}
-    options = {"task": task, "batch_size": batch_size, "onnx": onnx, **options}
-    return calibrate(
-        model,
-        data,
-        test=test,
+        push_to_hub=push_to_hub,
+        private=private,
         on_result=on_result,
-        arguments=command_arguments(calibrate_model, {**names, **only_models, **shared, **options}),
-        **only_models,
-        **shared,
+        arguments=arguments,
+        task=task,
+        batch_size=batch_size,
+        onnx=onnx,
         **options,
     )
 

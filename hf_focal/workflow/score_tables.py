@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
 from ..sources.source import Data
-from .command_arguments import CalibrateArguments, EvaluateArguments, command_arguments
-from .evaluate_calibrate import calibrate, evaluate
+from .command_arguments import command_arguments
+from .evaluate_calibrate import run_calibration, run_evaluation
 
 
 def evaluate_scores(
@@ -54,25 +55,19 @@ def evaluate_scores(
         >>> evaluate_scores({"probabilities": [[0.9, 0.1], [0.4, 0.6]], "label": [0, 1]}).pre["accuracy"]
         1.0
     """
-    shared = EvaluateArguments(
-        precision=precision,
-        coverage=coverage,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
+    arguments = command_arguments(evaluate_scores, locals())
+    goal = ThresholdGoal.checked(
+        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+    )
+    return run_evaluation(
+        goal=goal,
+        scores=scores,
+        reference=Data("reference", reference),
+        threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
-    )
-    tables = {"scores": scores, "reference": reference, "threshold_scores": threshold_scores}
-    return evaluate(
-        scores=scores,
-        reference=reference,
-        threshold_data=Data("threshold_scores", threshold_scores),
         on_result=on_result,
-        arguments=command_arguments(evaluate_scores, {**tables, **shared, **columns}),
-        **shared,
+        arguments=arguments,
         **columns,
     )
 
@@ -120,25 +115,17 @@ def calibrate_scores(
         >>> result.temperature.value > 1  # the scores are overconfident
         True
     """
-    shared = CalibrateArguments(
-        per_label=per_label,
-        precision=precision,
-        recall=recall,
-        f1=f1,
-        cost=cost,
-        confidence=confidence,
-        simultaneous=simultaneous,
-        new_prior=new_prior,
-        num_bins=num_bins,
-        output=output,
-    )
-    others = {"scores": scores, "test_scores": test_scores, "method": method}
-    return calibrate(
+    arguments = command_arguments(calibrate_scores, locals())
+    return run_calibration(
+        goal=ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
         scores=scores,
         test=Data("test_scores", test_scores),
         method=method,
+        per_label=per_label,
+        new_prior=new_prior,
+        num_bins=num_bins,
+        output=output,
         on_result=on_result,
-        arguments=command_arguments(calibrate_scores, {**others, **shared, **columns}),
-        **shared,
+        arguments=arguments,
         **columns,
     )

@@ -7,7 +7,7 @@ from hf_focal.workflow.command_arguments import command_arguments
 
 
 def call(scores, *, num_bins=15, on_result=None, **columns):
-    return command_arguments(call, {"scores": scores, "num_bins": num_bins, **columns})
+    return command_arguments(call, locals())
 
 
 def test_defaults_are_left_out_and_the_order_is_that_of_the_parameters():
