@@ -31,6 +31,7 @@ from ..trainer.accumulators import (
     score_arrays,
 )
 from ..validation import InputError, require
+from .model_data import EncodedSamples, LoadedSamples
 from .score_shards import open_shards
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class ModelScores:
 
     Attributes:
         source: the name of the data in reports.
-        samples: the selected columns, with labels unless these are tokens.
-        encoded: the same for the trainer, perhaps in another order and without samples that have nothing to measure.
+        samples: the selected columns, as in `LoadedSamples`.
+        encoded: what the model takes, as `EncodedSamples.inputs`.
         encoded_rows: which row of `samples` each row of `encoded` is from, (N,).
         sample_rows: which row of `samples` each of the collected scores is from.
         notes: what a reader of the results should know of the data so far.
@@ -59,13 +60,11 @@ class ModelScores:
     has_all_rows = True
     streams = True  # whether batches can be measured without keeping logits
 
-    def __init__(
-        self, model: "ModelSource", source: str, samples: Dataset, encoded: Any, encoded_rows: np.ndarray | None = None
-    ) -> None:
-        self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
-        self.encoded_rows = np.arange(len(samples)) if encoded_rows is None else encoded_rows
+    def __init__(self, model: "ModelSource", loaded: LoadedSamples, encoded: EncodedSamples) -> None:
+        self.model, self.source, self.samples = model, loaded.data_name, loaded.samples
+        self.encoded, self.encoded_rows = encoded.inputs, encoded.rows
         self.notes: list[str] = []
-        self.sample_rows = np.arange(len(samples))
+        self.sample_rows = np.arange(len(loaded.samples))
         self._collected: Scores | None = None
 
     def __len__(self) -> int:

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.calibration_record import calibration_record
-from ..choices.option_encoding import SCORES, EncodedQuestions, encode_choices
+from ..choices.option_encoding import SCORES, encode_choices
 from ..choices.option_scores import option_settings, option_temperature, score_encoded
 from ..reports import RunResult
 from ..scores.sets.scores_in_memory import Scores
@@ -20,8 +20,41 @@ from ..tasks.task import MULTIPLE_CHOICE
 from ..trainer.accumulators import TemperatureSums
 from ..validation import InputError
 from .model import ModelSource
+from .model_data import EncodedSamples, LoadedSamples
 from .model_scores import ModelScores
-from .source import Data, FoldOutcome
+from .source import FoldOutcome
+
+
+class MultipleChoiceScores(ModelScores):
+    """The scores of the options of questions, computed when they are first used."""
+
+    model: "MultipleChoiceSource"
+    streams = False
+    _has_classes = True
+
+    def _collect(self, sums: TemperatureSums | None = None) -> None:
+        if self._collected is not None:
+            return
+        options, size = self.model.options, self.model.args.per_device_eval_batch_size
+        with as_input_errors():
+            logits = score_encoded(self.model.model, self.encoded, size, options.scores_folder)
+        recorded, _ = self.model.recorded
+        logits = logits if recorded is None else recorded.apply(logits)
+        clusters, independent, _ = self._clusters
+        self._collected = Scores(
+            logits.numpy(),
+            self.known_labels,
+            groups=self.groups,
+            clusters=clusters,
+            are_independent=independent,
+            source=self.source,
+            has_classwise_metrics=False,  # an option's position in the list is not a class
+        )
+
+    def save_shards(self, folder: str | Path) -> None:
+        raise InputError(
+            "save_scores", f"must end in .parquet, got {str(folder)!r}: for options, scores_folder keeps their scores"
+        )
 
 
 class MultipleChoiceSource(ModelSource):
@@ -29,6 +62,8 @@ class MultipleChoiceSource(ModelSource):
 
     With the temperature that the model's config has for options, the scores are divided by it.
     """
+
+    scores_type = MultipleChoiceScores
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
@@ -90,48 +125,11 @@ class MultipleChoiceSource(ModelSource):
         )
         return FoldOutcome(is_in_weights=False, notes=(note,), pretrained=self._pretrained())
 
-    def encode_questions(self, samples: Dataset) -> EncodedQuestions:
+    def encode(self, loaded: LoadedSamples) -> EncodedSamples:
+        samples = loaded.samples
         with as_input_errors():
-            return encode_choices(
-                self.model.to(self.args.device),
-                self.encoder,
-                samples["question"][:],
-                samples["choices"][:],
-                *self.scoring,
+            model = self.model.to(self.args.device)
+            questions = encode_choices(
+                model, self.encoder, samples["question"][:], samples["choices"][:], *self.scoring
             )
-
-    def read(self, data: Data) -> "MultipleChoiceScores":
-        source, samples = self.load(data)
-        return MultipleChoiceScores(self, source, samples, self.encode_questions(samples))
-
-
-class MultipleChoiceScores(ModelScores):
-    """The scores of the options of questions, computed when they are first used."""
-
-    model: MultipleChoiceSource
-    streams = False
-    _has_classes = True
-
-    def _collect(self, sums: TemperatureSums | None = None) -> None:
-        if self._collected is not None:
-            return
-        options, size = self.model.options, self.model.args.per_device_eval_batch_size
-        with as_input_errors():
-            logits = score_encoded(self.model.model, self.encoded, size, options.scores_folder)
-        recorded, _ = self.model.recorded
-        logits = logits if recorded is None else recorded.apply(logits)
-        clusters, independent, _ = self._clusters
-        self._collected = Scores(
-            logits.numpy(),
-            self.known_labels,
-            groups=self.groups,
-            clusters=clusters,
-            are_independent=independent,
-            source=self.source,
-            has_classwise_metrics=False,  # an option's position in the list is not a class
-        )
-
-    def save_shards(self, folder: str | Path) -> None:
-        raise InputError(
-            "save_scores", f"must end in .parquet, got {str(folder)!r}: for options, scores_folder keeps their scores"
-        )
+        return EncodedSamples(questions, np.arange(len(samples)))
