@@ -62,22 +62,21 @@ class LabelWordsSource(ModelSource):
 
     has_bias = True  # correction.json keeps offsets
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        options = self.options
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+        super().__init__(name, task, batch_size, num_bins, options)
         if not self.task.is_causal:
             raise InputError("labels", f"must not be given for {self.name!r}, of the task {self.task.name}")
         for argument in ("question_column", "text_pair_column"):
-            if (value := getattr(options, argument)) is not None:
+            if (value := getattr(self.options, argument)) is not None:
                 raise InputError(argument, f"must not be given with labels, got {value!r}")
-        labels = options.labels.split(",") if isinstance(options.labels, str) else options.labels or ()
+        labels = self.options.labels.split(",") if isinstance(self.options.labels, str) else self.options.labels or ()
         self.labels = tuple(label.strip() for label in labels)
         self.task = LABEL_WORDS
-        self.one_logit = options.problem_type == MULTI_LABEL
+        self.one_logit = self.options.problem_type == MULTI_LABEL
         if self.one_logit and len(self.labels) != 2:
-            raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
+            raise InputError("labels", f"must be two for one logit, such as no,yes, got {self.options.labels!r}")
         set_labels(self.config, self.labels, self.one_logit)
-        self.is_published = options.save_as is not None
+        self.is_published = self.options.save_as is not None
         self._tried: list[list[str]] = []
 
     @cached_property

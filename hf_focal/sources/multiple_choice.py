@@ -28,17 +28,17 @@ from .source import FoldOutcome
 class MultipleChoiceScores(ModelScores):
     """The scores of the options of questions, computed when they are first used."""
 
-    model: "MultipleChoiceSource"
+    model_source: "MultipleChoiceSource"
     streams = False
     _has_classes = True
 
     def _collect(self, sums: TemperatureSums | None = None) -> None:
         if self._collected is not None:
             return
-        options, size = self.model.options, self.model.args.per_device_eval_batch_size
+        options, size = self.model_source.options, self.model_source.args.per_device_eval_batch_size
         with as_input_errors():
-            logits = score_encoded(self.model.model, self.encoded, size, options.scores_folder)
-        recorded, _ = self.model.recorded
+            logits = score_encoded(self.model_source.model, self.encoded, size, options.scores_folder)
+        recorded, _ = self.model_source.recorded
         logits = logits if recorded is None else recorded.apply(logits)
         clusters, independent, _ = self._clusters
         self._collected = Scores(
@@ -47,7 +47,7 @@ class MultipleChoiceScores(ModelScores):
             groups=self.groups,
             clusters=clusters,
             are_independent=independent,
-            source=self.source,
+            source=self.data_name,
             has_classwise_metrics=False,  # an option's position in the list is not a class
         )
 
@@ -65,17 +65,18 @@ class MultipleChoiceSource(ModelSource):
 
     scores_type = MultipleChoiceScores
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        options = self.options
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+        super().__init__(name, task, batch_size, num_bins, options)
         if not self.task.is_causal:
             raise InputError("question_column", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if self.args.world_size > 1:
             raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
-        if options.score not in SCORES:
-            raise InputError("score", f"must be {' or '.join(SCORES)}, got {options.score!r}")
-        if options.max_length is not None:
-            raise InputError("max_length", f"must not be given: no question is truncated, got {options.max_length}")
+        if self.options.score not in SCORES:
+            raise InputError("score", f"must be {' or '.join(SCORES)}, got {self.options.score!r}")
+        if self.options.max_length is not None:
+            raise InputError(
+                "max_length", f"must not be given: no question is truncated, got {self.options.max_length}"
+            )
         self.task = MULTIPLE_CHOICE
 
     @cached_property

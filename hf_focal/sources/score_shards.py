@@ -84,7 +84,9 @@ def _read_shard(path: Path) -> pa.Table:
 
 
 @contextmanager
-def open_shards(folder: str | Path, model: "ModelSource", samples: Dataset, encoded: Dataset) -> Iterator[ScoreShards]:
+def open_shards(
+    folder: str | Path, model_source: "ModelSource", samples: Dataset, encoded: Dataset
+) -> Iterator[ScoreShards]:
     """Open a new folder, or one with scores of the same model and data, which is locked during the block.
 
     Every process must call this. `samples` and `encoded` are those of `ModelScores`.
@@ -96,7 +98,7 @@ def open_shards(folder: str | Path, model: "ModelSource", samples: Dataset, enco
     prepared: list[Any] = [None]
     try:
         if state.is_main_process:
-            prepared = [_prepared(folder, model, samples, encoded)]
+            prepared = [_prepared(folder, model_source, samples, encoded)]
         broadcast_object_list(prepared)  # so that no process waits for one that failed
         if isinstance(prepared[0], InputError):
             raise prepared[0]
@@ -109,7 +111,7 @@ def open_shards(folder: str | Path, model: "ModelSource", samples: Dataset, enco
 
 
 def _prepared(
-    folder: Path, model: "ModelSource", samples: Dataset, encoded: Dataset
+    folder: Path, model_source: "ModelSource", samples: Dataset, encoded: Dataset
 ) -> tuple[int, list[tuple[int, int]]] | InputError:
     """Lock the folder; return the size of its blocks and those that are missing, or what the user must correct."""
     path = folder / _RECORD
@@ -121,7 +123,7 @@ def _prepared(
         return InputError("", one_line(error))
     problem: InputError | None = None
     try:
-        key = content_key(model, samples, encoded)
+        key = content_key(model_source, samples, encoded)
         if path.is_file():
             record = json.loads(path.read_text(encoding="utf-8"))
             if record.get("format") != _FORMAT or record.get("key") != key:
@@ -130,7 +132,7 @@ def _prepared(
         elif any(part.name != LOCK for part in folder.iterdir()):
             problem = InputError("save_scores", f"must be a new folder, got {str(folder)!r}, which is not empty")
         else:
-            batch = model.args.per_device_eval_batch_size * PartialState().num_processes
+            batch = model_source.args.per_device_eval_batch_size * PartialState().num_processes
             batches = max(_BATCHES, -(-len(encoded) // (batch * _MOST_BLOCKS)))
             record = {"format": _FORMAT, "key": key, "block_size": batch * batches}
             write_whole(path, json.dumps(record))
@@ -175,21 +177,24 @@ def _remove_parts(folder: Path, done_files: set[Path]) -> None:
             path.unlink()
 
 
-def content_key(model: "ModelSource", samples: Dataset, encoded: Dataset) -> str:
+def content_key(model_source: "ModelSource", samples: Dataset, encoded: Dataset) -> str:
     """Return a hash of a model's weights and settings and of all data that it takes, whatever their names are."""
     digest = blake2b(digest_size=16)
-    settings = [{**model.config.to_dict(), "_name_or_path": "", "transformers_version": ""}, model.options.to_dict()]
-    if model.task.encode is None:  # what the processor does is not in the encoded samples
-        settings.append(model.processor.to_dict())
+    settings = [
+        {**model_source.config.to_dict(), "_name_or_path": "", "transformers_version": ""},
+        model_source.options.to_dict(),
+    ]
+    if model_source.task.encode is None:  # what the processor does is not in the encoded samples
+        settings.append(model_source.processor.to_dict())
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    if model.weights_file is not None:
-        with Path(model.weights_file).open("rb") as file:
+    if model_source.weights_file is not None:
+        with Path(model_source.weights_file).open("rb") as file:
             for content in takewhile(len, (file.read(2**24) for _ in count())):
                 digest.update(content)
-    for name, tensor in model.model.state_dict().items():
+    for name, tensor in model_source.model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    for part in (samples,) if model.task.encode is None else (samples, encoded):
+    for part in (samples,) if model_source.task.encode is None else (samples, encoded):
         _add_rows(digest, part)
     return digest.hexdigest()
 
