@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.measuring import RESULTS
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 TORCHVISION = "torchvision's sigmoid focal"
 BASES = ("F.cross_entropy", "F.bce_with_logits", "dense MMCE")

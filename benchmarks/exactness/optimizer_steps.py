@@ -36,7 +36,7 @@ from transformers import (
 
 from benchmarks.measuring import write_measurements
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 LEARNING_RATE = 0.1
 NUM_LABELS = 4

@@ -47,7 +47,7 @@ from transformers import (
 
 from benchmarks.measuring import write_measurements
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_correction, fold_correction
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 MULTI_LABEL = "multi_label_classification"
 TASKS = {"softmax": "sst", "sigmoid": "goemotions", "one logit": "trec_qa", "words": "sst_words", "images": "cifar10"}

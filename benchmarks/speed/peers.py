@@ -40,7 +40,7 @@ from benchmarks.speed.peer_columns import ADAECE_COLUMNS, CLASSWISE_COLUMNS, ECE
 from benchmarks.speed.temperature import grid_loop, newton, sample
 from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import CalibrationMetrics
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 MARK = "<!-- What follows is written by benchmarks/speed/peers.py. -->\n"
 PEERS = ("torchmetrics", "torch-uncertainty", "netcal")

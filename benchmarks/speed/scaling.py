@@ -34,7 +34,7 @@ from transformers.utils import logging
 from benchmarks.measuring import machine, peak_bytes_with_numpy, timed, write_measurements
 from benchmarks.speed.sent_bytes import RepeatedBatch, count_bytes, trainer_of
 from hf_focal import CalibrationMetrics, build_loss, fit_temperature
-from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
+from hf_focal.reports.figures.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 from hf_focal.trainer.accumulators import CollectedLogits, TemperatureSums
 
 SAMPLES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)

@@ -14,7 +14,7 @@ from papers.pages.page import DOCS, fill_page
 
 from benchmarks.measuring import RESULTS
 from benchmarks.text_logits.load import sets
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -25,7 +25,7 @@ from hf_focal import fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.clusters import random_folds
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 POPULATION = 1_000_000  # rows that give the true precision and recall

@@ -12,7 +12,7 @@ import pandas as pd
 from papers.pages.page import DOCS, fill_page
 
 from benchmarks.studies.zero_shot import FIGURES, MAIN_SIZE, MEASURED, SIZES, TITLES
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 PAGE = DOCS / "zero_shot.md"
 # What the page tells of each method: its means beside those without a correction.

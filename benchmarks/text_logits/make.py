@@ -120,7 +120,7 @@ def splits_of(data: Path, task: str) -> tuple[dict[str, pd.DataFrame], int]:
 
 @dataclass(frozen=True)
 class Run:
-    kind: str  # "fine_tuned", "probe" (a linear head on frozen embeddings), or "zero_shot"
+    kind: str  # "fine_tuned", "lora", "probe" (a linear head on frozen embeddings), or "zero_shot"
     model: str
     task: str
     loss: str = ""

@@ -66,7 +66,7 @@ def fit_correction(
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
         method: "none", which only measures; "temperature"; or, with a softmax, "bias" (see `fit_bias_correction`),
-            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto": see *The rule* below.
+            "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto": see the rule above.
         num_folds: number of random folds, with whole clusters.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.

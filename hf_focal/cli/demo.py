@@ -6,7 +6,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Prin
 from transformers.utils import logging
 
 from ..reports import RunResult, comparison_page, results_table
-from ..reports.markdown_tables import RESULTS_LEGEND
+from ..reports.wording.markdown_tables import RESULTS_LEGEND
 from ..tasks.splits import load_splits
 from ..trainer import FocalTrainer, FocalTrainingArguments
 from .demo_data import write_demo_data

@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from ..scores.table_options import TableOptions
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
 from .parsing import label_pair, numbers, refuse_arguments, text_with_line_breaks
@@ -31,7 +32,8 @@ examples:
 # Arguments that the user does not give are absent from the parsed ones, so the functions' own defaults apply.
 _OPTIONS: dict[str, Any] = {"argument_default": argparse.SUPPRESS, "add_help": False, "usage": _USAGE}
 _OPTIONS |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
-_TABLE_ONLY = {"score_column", "kind", "link", "correct_column", "classes", "test_scores", "threshold_scores"}
+_MODEL_OPTIONS = {field.name for field in fields(InputOptions)}
+_TABLE_ONLY = TableOptions.names() - _MODEL_OPTIONS | {"test_scores", "threshold_scores"}
 
 
 def add_evaluate(commands: Any) -> None:
@@ -236,10 +238,9 @@ def _refuse_several_processes() -> None:
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Raise `InputError` for an option that is for models and their data, not for tables of scores."""
-    from ..scores import read_scores
     from ..validation import InputError
 
-    known = {*signature(function).parameters, *signature(read_scores).parameters, "text_column"}
+    known = {*signature(function).parameters, *TableOptions.names(), "text_column"}
     if others := sorted(arguments.keys() - known):
         raise InputError(others[0], f"must not be given with scores, got {arguments[others[0]]!r}")
 
@@ -247,8 +248,8 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Measure, print the summary as soon as there is one, and then what was written and what may come next."""
     from ..calibration.temperature_grid import GridEndWarning
-    from ..reports.next_steps import next_steps
-    from ..reports.text_summary import summary
+    from ..reports.wording.next_steps import next_steps
+    from ..reports.wording.text_summary import summary
     from ..validation import InputError
 
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no message for each failed attempt to reach the Hub

@@ -57,7 +57,7 @@ def add_report(commands: Any) -> None:
 
 def run_report(folders: list[str], output: str) -> None:
     from ..reports import comparison_page, read_runs, results_table
-    from ..reports.markdown_tables import RESULTS_LEGEND
+    from ..reports.wording.markdown_tables import RESULTS_LEGEND
 
     if not output or Path(output).exists() or Path(output).is_symlink():
         raise InputError("output", f"must be a new file, got {output!r}: name another, or remove this one")

@@ -17,14 +17,19 @@ from ..calibration.calibration_fit import scaling_name
 from ..losses import LOSSES, LossConfig
 from ..losses.loss_config import known_loss
 from ..metrics.metric_table import METRICS
-from ..reports.headlines import headline_of
-from ..reports.markdown_tables import escaped, label_table, results_notes
-from ..reports.model_warnings import warnings_of
-from ..reports.number_format import format_metric, format_number, sentence
 from ..reports.report_folder import diagrams_of
-from ..reports.run_results import RunResult
-from ..reports.text_summary import metrics_table, prior_shift_sentence
-from ..reports.verdicts import correction_verdict, is_better_calibrated, remaining_miscalibration, uncorrected_verdict
+from ..reports.results.run_results import RunResult
+from ..reports.wording.headlines import headline_of
+from ..reports.wording.markdown_tables import escaped, label_table, results_notes
+from ..reports.wording.model_warnings import warnings_of
+from ..reports.wording.number_format import format_metric, format_number, sentence
+from ..reports.wording.text_summary import metrics_table, prior_shift_sentence
+from ..reports.wording.verdicts import (
+    correction_verdict,
+    is_better_calibrated,
+    remaining_miscalibration,
+    uncorrected_verdict,
+)
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
 from ..utils.constants import WEBSITE
 

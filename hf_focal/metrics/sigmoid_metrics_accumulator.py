@@ -224,6 +224,9 @@ class LabelMetrics(CalibrationMetrics):
             clusters = row
         return *unpack(packed), tie_starts(packed), clusters
 
+    def update_from_confidences(self, confidence: Array, correct: Array) -> None:
+        raise InputError("link", "must be 'softmax' for confidences, got 'sigmoid'")
+
     def risk_coverage(self) -> RiskCoverageCurve:
         raise _no_single_confidence()
 

@@ -11,10 +11,10 @@ from ..errors import NotPublishedError
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
 from ..validation import InputError, one_line
-from .comparison_html_page import comparison_page
 from .examples import Examples
+from .pages.comparison_html_page import comparison_page
 from .report_folder import write_report
-from .run_results import RunResult
+from .results.run_results import RunResult
 
 _REPORT_BYTES = 500_000  # of the report, its page, and the card, without samples
 

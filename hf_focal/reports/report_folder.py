@@ -6,13 +6,13 @@ from pathlib import Path
 import yaml
 
 from ..losses.loss_config import known_loss
-from .gamma_figure import gamma_heatmap
-from .group_figure import group_figure
-from .markdown_tables import escaped, label_table, results_table
-from .reliability_figures import comparison_figure, reliability_diagram
-from .risk_coverage_figure import risk_coverage_of
-from .run_results import RunResult
-from .text_summary import decision_lines, group_table
+from .figures.gamma_figure import gamma_heatmap
+from .figures.group_figure import group_figure
+from .figures.reliability_figures import comparison_figure, reliability_diagram
+from .figures.risk_coverage_figure import risk_coverage_of
+from .results.run_results import RunResult
+from .wording.markdown_tables import escaped, label_table, results_table
+from .wording.text_summary import decision_lines, group_table
 
 _DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_labels.png")
 _PICTURES = {*(Path(name).stem for name in _DIAGRAMS), "risk_coverage", "groups", "gamma"}

@@ -25,7 +25,7 @@ from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.model_card import CardData, CardModel, registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
-from ..reports.result_sections import DataSection
+from ..reports.results.result_sections import DataSection
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.dataset_loading import dataset_location, load_one_split

@@ -23,7 +23,7 @@ def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dic
     if scores is not None:
         if source is not None or data is not None:
             raise InputError("scores", "must not be given with a source and its data")
-        return TableSource(**options), Data.named("scores", scores)
+        return TableSource(num_bins=num_bins, **options), Data.named("scores", scores)
     for argument, value in (("source", source), ("data", data)):
         if value is None:
             raise InputError(argument, "must be given, got None: give source and data, or scores")

@@ -11,7 +11,7 @@ from ..calibration import CalibrationFit, Correction
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
-from ..reports.result_sections import DataSection
+from ..reports.results.result_sections import DataSection
 from ..scores.correction_files.correction_json import write_correction
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores

@@ -1,7 +1,6 @@
 """Tables of scores, from files or in memory, whatever model they come from and however large they are."""
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..reports.result_sections import DataSection
+from ..reports.results.result_sections import DataSection
 from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.columns.cluster_columns import cluster_column_of
 from ..scores.reading.large_tables import open_table
 from ..scores.reading.score_rows import ScoreRows, load
 from ..scores.reading.table_batches import TableBatches
 from ..scores.schema.schema import Schema
-from ..scores.sets.measuring import text_columns
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.score_statistics import ScoreStatistics, check_same_schema
 from ..scores.sets.scores_in_memory import Scores
 from ..scores.sets.streamed_scores import StreamedScores
-from ..scores.sets.table_scores import read_scores
+from ..scores.sets.table_scores import read_table
+from ..scores.table_options import TableOptions
 from ..utils.arrow_values import is_text_type
 from ..utils.shown_names import listed
 from ..validation import InputError
@@ -31,14 +30,19 @@ from .source import Data, Samples, Source
 class TableSource(Source):
     """Tables of scores.
 
-    `columns` are arguments of `read_scores` for the first table, whose schema others follow. The column `text_column`
-    has the texts that the page shows.
+    `columns` are the `TableOptions` for the first table, whose schema others follow. The column `text_column` has the
+    texts that the page shows, and `num_bins` are the bins of the calibration errors.
+
+    Raises:
+        TypeError: one of `columns` is no option.
     """
 
     name = "scores"
 
-    def __init__(self, text_column: str | None = None, **columns: Any) -> None:
-        self.columns, self.text_column = columns, text_column
+    def __init__(self, text_column: str | None = None, num_bins: int = 15, **columns: Any) -> None:
+        self.options, self.text_column = TableOptions.from_arguments(columns), text_column
+        self.arguments = columns if text_column is None else {**columns, "text_column": text_column}
+        self.num_bins = num_bins
         self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
         self.text_names: dict[str, list[str]] = {}  # argument -> names of columns of texts that nothing reads
         self.schema: Schema | None = None
@@ -48,36 +52,36 @@ class TableSource(Source):
 
     def read(self, data: Data) -> ScoreSet:
         """Return the `Scores` of a table; of a large one, `StreamedScores`; statistics are returned as they are."""
-        columns = {} if self.schema is not None else self.columns
-        scores = self._read(data, columns)
+        scores = self._read(data, self.options if self.schema is None else TableOptions())
         if self.schema is None:
             self.schema, self.link, self.classes = scores.schema, scores.link, scores.classes
         return scores
 
-    def _read(self, data: Data, columns: dict[str, Any]) -> ScoreSet:
+    def _read(self, data: Data, options: TableOptions) -> ScoreSet:
         if isinstance(data.value, ScoreStatistics):
-            if used_columns := {name: value for name, value in columns.items() if value}:
-                raise InputError(next(iter(used_columns)), "must be given to measure, not with its statistics")
+            if used := [name for name in self.arguments if getattr(options, name, None)]:
+                raise InputError(used[0], "must be given to measure, not with its statistics")
             if self.schema is not None:
                 check_same_schema(data.argument, self.schema, data.value.schema)
             return data.value
-        needed = {
-            "group": self.columns.get("group") if data.groups else None,
-            "cluster_column": self.columns.get("cluster_column") if data.clusters else None,
-        }
+        options = replace(
+            options,
+            group=self.options.group if data.groups else None,
+            cluster_column=self.options.cluster_column if data.clusters else None,
+        )
         if self.text_column is None:
-            rows = open_table(data.argument, data.value, text_columns(columns | needed))
+            rows = open_table(data.argument, data.value, options.text_columns)
         else:  # read whole
-            rows = self._with_texts(data, needed)
+            rows = self._with_texts(data, options)
         if isinstance(rows, TableBatches):
-            return StreamedScores(rows, self.schema, columns | needed)
-        scores = read_scores(rows, name=data.argument, schema=self.schema, **columns | needed)
-        self.text_names[data.argument] = _unread_texts(rows.table, scores.schema, needed)
+            return StreamedScores(rows, self.schema, options, self.num_bins)
+        scores = read_table(data.argument, rows, options, self.schema)
+        self.text_names[data.argument] = _unread_texts(rows.table, scores.schema, options)
         return scores
 
-    def _with_texts(self, data: Data, needed: dict[str, Any]) -> ScoreRows:
+    def _with_texts(self, data: Data, options: TableOptions) -> ScoreRows:
         """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""
-        text = (self.columns.get("label_column"), self.columns.get("correct_column"), *needed.values())
+        text = (self.options.label_column, self.options.correct_column, options.group, options.cluster_column)
         rows = load(data.argument, data.value, (*text, self.text_column))
         if data.groups or self.text_column in rows.table.column_names:
             self.texts[data.argument] = rows.column("text_column", str(self.text_column))
@@ -101,15 +105,15 @@ class TableSource(Source):
         return Path(scores.source).stem
 
     def data_section(self, scores: ScoreSet) -> DataSection:
-        options = {key: value for key, value in self.columns.items() if key != "floor"}  # those of the command
-        options |= {} if self.text_column is None else {"text_column": self.text_column}
+        options = {key: value for key, value in self.arguments.items() if key != "floor"}  # those of the command
         return replace(super().data_section(scores), options=options)
 
 
-def _unread_texts(table: pa.Table, schema: Schema | None, columns: Mapping[str, str | None]) -> list[str]:
-    """Return the columns of texts that hold no scores, labels, predictions, or JSON, and are none of `columns`."""
+def _unread_texts(table: pa.Table, schema: Schema | None, options: TableOptions) -> list[str]:
+    """Return the columns of texts that hold no scores, labels, predictions, groups, clusters, or JSON."""
     names = table.column_names
-    read = {*columns.values(), cluster_column_of(names, columns["cluster_column"]), *known_columns(names, PREDICTIONS)}
+    read = {options.group, options.cluster_column, cluster_column_of(names, options.cluster_column)}
+    read |= {*known_columns(names, PREDICTIONS)}
     if schema is not None:
         read |= {*schema.columns, *schema.label_columns, schema.prediction_column, schema.correct_column}
     texts = [field.name for field in table.schema if is_text_type(field.type) and field.name not in read]

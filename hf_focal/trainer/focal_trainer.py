@@ -44,8 +44,8 @@ from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
 from ..reports import RunResult, write_report
-from ..reports.model_warnings import warnings_of
 from ..reports.output_folder import write_results
+from ..reports.wording.model_warnings import warnings_of
 from ..scores.analysis.examples import find_examples
 from ..scores.correction_files.correction_json import write_correction
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter

@@ -6,7 +6,7 @@ from typing import Any
 from ..calibration import CalibrationFit
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult
-from ..reports.result_sections import CrossFit, DataSection, FitSection, SubsetSection
+from ..reports.results.result_sections import CrossFit, DataSection, FitSection, SubsetSection
 
 
 def trained_result(

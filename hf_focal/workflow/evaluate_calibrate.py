@@ -19,7 +19,7 @@ from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
 from ..reports.output_folder import check_room, new_folder, write_results, writing
-from ..reports.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
+from ..reports.results.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.analysis.examples import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.opening import open_source

@@ -11,7 +11,7 @@ from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds, ThresholdSamples, notes_on_yes, threshold_details
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
-from ..reports.result_sections import DriftSection, Groups, SubsetSection, ThresholdSection
+from ..reports.results.result_sections import DriftSection, Groups, SubsetSection, ThresholdSection
 from ..scores.analysis.comparisons import drift, group_metrics
 from ..scores.sets.score_set import ScoreSet
 from ..sources.source import Data, Samples, Source

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from hf_focal import CalibrationMetrics, build_loss, gamma_for_threshold
 from hf_focal.losses import focal_from_cross_entropy, soft_target_focal
-from hf_focal.reports.figure_style import LINES, clean_axes
+from hf_focal.reports.figures.figure_style import LINES, clean_axes
 
 COLORS = ("#000000", "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9")
 STEPS, LEARNING_RATE, NUM_DRAWS = 400, 0.05, 5

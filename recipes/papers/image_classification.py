@@ -23,7 +23,7 @@ from transformers import set_seed
 
 from hf_focal import FocalTrainingArguments, load_splits
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import RESULTS_LEGEND
+from hf_focal.reports.wording.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.dataset_loading import load_digits
 from papers import checks as check
 from papers.argument_fields import argument

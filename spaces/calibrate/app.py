@@ -10,7 +10,7 @@ import torch
 
 from hf_focal import calibrate_model, fit_temperature, reliability_diagram
 from hf_focal.reports import RunResult
-from hf_focal.reports.text_summary import summary
+from hf_focal.reports.wording.text_summary import summary
 
 MAX_TEXTS = 2000
 INTRO = """# Calibrate a classifier

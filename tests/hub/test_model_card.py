@@ -18,11 +18,11 @@ from hf_focal.hub.model_card import CardData, CardModel, Training, citations, mo
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
-from hf_focal.reports.headlines import headline_of
-from hf_focal.reports.markdown_tables import escaped
-from hf_focal.reports.result_sections import DataSection
-from hf_focal.reports.text_summary import metrics_table
-from hf_focal.reports.verdicts import correction_verdict
+from hf_focal.reports.results.result_sections import DataSection
+from hf_focal.reports.wording.headlines import headline_of
+from hf_focal.reports.wording.markdown_tables import escaped
+from hf_focal.reports.wording.text_summary import metrics_table
+from hf_focal.reports.wording.verdicts import correction_verdict
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]

@@ -12,7 +12,7 @@ from hf_focal.hub.model_card import CardModel, model_card
 from hf_focal.metrics import calibration_errors
 from hf_focal.metrics.metric_table import METRICS, Metric
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
-from hf_focal.reports.text_summary import metrics_table
+from hf_focal.reports.wording.text_summary import metrics_table
 
 LABELS = torch.arange(120) % 3
 LOGITS = 3 * torch.randn(120, 3, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(3)[LABELS]

@@ -147,3 +147,9 @@ def test_intervals_of_rows_that_are_mostly_unknown():
     y[2:] = -100
     interval = measured(z, y).bootstrap(num_resamples=50)
     assert interval == measured(z[:2], y[:2]).bootstrap(num_resamples=50)
+
+
+def test_confidences_have_no_sigmoid():
+    metrics = CalibrationMetrics(link="sigmoid", classwise=False)
+    with pytest.raises(ValueError, match="link must be 'softmax' for confidences, got 'sigmoid'"):
+        metrics.update_from_confidences(torch.tensor([0.5]), torch.tensor([True]))

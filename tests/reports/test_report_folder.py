@@ -15,8 +15,8 @@ from sklearn.metrics import confusion_matrix, f1_score
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperature
 from hf_focal.losses import AdaFocalGamma
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
-from hf_focal.reports.group_figure import group_figure
-from hf_focal.reports.result_sections import Confusion, DataSection, SubsetSection
+from hf_focal.reports.figures.group_figure import group_figure
+from hf_focal.reports.results.result_sections import Confusion, DataSection, SubsetSection
 
 LABELS = torch.arange(40) % 4
 

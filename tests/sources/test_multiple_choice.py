@@ -22,8 +22,8 @@ from hf_focal import (
 from hf_focal.choices import score_choices
 from hf_focal.choices.option_scores import option_settings, option_temperature
 from hf_focal.cli.main import main
-from hf_focal.reports.next_steps import next_steps
-from hf_focal.reports.text_summary import summary
+from hf_focal.reports.wording.next_steps import next_steps
+from hf_focal.reports.wording.text_summary import summary
 
 COLUMNS = {"question_column": "q", "choices_column": "options"}
 WORDS = ["fish", "bird", "fox", "whale", "goose"]

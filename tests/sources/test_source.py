@@ -18,7 +18,7 @@ from hf_focal import (
     evaluate,
     fit_correction,
 )
-from hf_focal.reports.next_steps import next_steps
+from hf_focal.reports.wording.next_steps import next_steps
 
 GUIDE = ROOT / "docs" / "guides" / "own_source.md"
 

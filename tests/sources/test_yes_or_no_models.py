@@ -34,9 +34,9 @@ from hf_focal import (
 )
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult, comparison_page
-from hf_focal.reports.model_warnings import warnings_of
-from hf_focal.reports.next_steps import next_steps
-from hf_focal.reports.text_summary import summary
+from hf_focal.reports.wording.model_warnings import warnings_of
+from hf_focal.reports.wording.next_steps import next_steps
+from hf_focal.reports.wording.text_summary import summary
 
 WORDS = [f"word{number}" for number in range(30)]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

@@ -10,7 +10,7 @@ from tiny_models import EVAL, BagOfWords, logits_of, rows, tensors, tiny_bert, t
 from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration import CalibrationFit
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
-from hf_focal.reports.result_sections import CrossFit
+from hf_focal.reports.results.result_sections import CrossFit
 from hf_focal.scores.correction_files.correction_json import read_correction
 from hf_focal.tasks.heads import Head
 

@@ -52,7 +52,7 @@ from hf_focal import (
     fit_thresholds,
 )
 from hf_focal.reports import RunResult, comparison_page
-from hf_focal.reports.text_summary import summary
+from hf_focal.reports.wording.text_summary import summary
 from hf_focal.sources.model_folding import check_foldable
 from hf_focal.sources.model_names import loss_of
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...calibration import Correction
 from ...reports.examples import Example, Examples, Picture
-from ...reports.number_format import MISSING
+from ...reports.wording.number_format import MISSING
 from ..sets.score_set import ScoreSet, names_of
 from ..sets.scores_in_memory import Scores
 

@@ -12,6 +12,7 @@ from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.label_values import label_values
 from ..values.score_kinds import sums_show
+from ..values.value_notes import TableNote
 from .score_columns import ScoreColumns
 
 
@@ -22,7 +23,7 @@ def without_statistics(
     label: str | None,
     classes: tuple[str, ...],
     needs_labels: bool,
-) -> tuple[ScoreColumns, np.ndarray, tuple[str, ...]]:
+) -> tuple[ScoreColumns, np.ndarray, tuple[TableNote, ...]]:
     """Return the columns of classes without others of the same prefix, such as logit_margin. The labels tell them."""
     names = score_columns.names
     if len(score_columns.columns) < 2 or classes:
@@ -35,7 +36,7 @@ def without_statistics(
     if len(places) == len(names):
         return score_columns, values, ()
     others = [column for i, column in enumerate(score_columns.columns) if i not in places]
-    note = f"{listed(others)} of {rows.source}, which no label names, is not read as the scores of a class"
+    note = TableNote(f"{listed(others)} of ", ", which no label names, is not read as the scores of a class")
     columns = tuple(score_columns.columns[i] for i in places)
     return ScoreColumns(columns, tuple(names[i] for i in places), score_columns.kind), values[:, places], (note,)
 

@@ -9,6 +9,7 @@ from ...validation import InputError
 from ..column_names import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
+from ..values.value_notes import TableNote
 from .column_advice import unknown_columns
 from .label_named_columns import columns_named_as_labels
 from .named_columns import columns_named_by_user
@@ -34,7 +35,7 @@ def find_score_columns(
     label: str | None,
     classes: tuple[str, ...],
     needs_labels: bool = True,
-) -> tuple[ScoreColumns, tuple[str, ...]]:
+) -> tuple[ScoreColumns, tuple[TableNote, ...]]:
     """Return the columns of scores, and notes on other ones that are not read."""
     if score_column:
         return columns_named_by_user(rows, score_column), ()
@@ -43,13 +44,13 @@ def find_score_columns(
         if not of_classes and (named := columns_named_as_labels(rows, label, classes)):
             return named, ()
         if pattern := pattern_of_scores(rows, label):
-            note = f"the columns {pattern.text!r} of {rows.source}, where * is the label, are read as the scores"
+            note = TableNote(f"the columns {pattern.text!r} of ", ", where * is the label, are read as the scores")
             return ScoreColumns(pattern.columns, pattern.class_names, pattern.kind() or ""), (note,)
         if of_classes and patterns_of_labels(rows, label):
             raise unknown_columns(rows, label, needs_labels)
     if of_classes:
         best, *others = sorted(of_classes)
-        return _columns_of(best), _notes_on_others(rows, best, others)
+        return _columns_of(best), _notes_on_others(best, others)
     if singles:
         return _columns_of(_only_single_score(rows, singles)), ()
     if "predictions" in rows.table.column_names:
@@ -70,11 +71,11 @@ def _may_have_the_labels(rows: ScoreRows, label: str | None, candidate: _Candida
     return not labels or any(classes.number_by_name(value) is not None for value in labels)
 
 
-def _notes_on_others(rows: ScoreRows, best: _Candidate, others: Sequence[_Candidate]) -> tuple[str, ...]:
+def _notes_on_others(best: _Candidate, others: Sequence[_Candidate]) -> tuple[TableNote, ...]:
     if not others:
         return ()
     rest = listed([other.columns[0] for other in others])
-    return (f"of the scores of {rows.source}, {best.columns[0]!r} are read, not {rest}",)
+    return (TableNote("of the scores of ", f", {best.columns[0]!r} are read, not {rest}"),)
 
 
 def _only_single_score(rows: ScoreRows, singles: Sequence[_Candidate]) -> _Candidate:

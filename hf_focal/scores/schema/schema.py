@@ -9,6 +9,7 @@ import numpy as np
 from ...utils.shown_names import listed
 from ..column_names import KINDS
 from ..values.confidences import CONFIDENCE_KINDS
+from ..values.value_notes import TableNote
 
 LINKS = ("softmax", "sigmoid")
 
@@ -89,7 +90,7 @@ class ParsedTable:
     schema: Schema
     values: np.ndarray
     labels: np.ndarray | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[TableNote, ...] = ()
     absent_classes: tuple[str, ...] = ()
 
 

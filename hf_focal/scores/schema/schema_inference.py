@@ -13,43 +13,36 @@ from ..columns.found_columns import find_score_columns
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
 from ..columns.score_columns import ScoreColumns
 from ..reading.score_rows import ScoreRows
+from ..table_options import TableOptions
 from ..values.labels import labels_for_link, read_labels
 from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
 from ..values.score_values import score_values
+from ..values.value_notes import TableNote
 from .schema import LINKS, ParsedTable, Schema
 from .single_scores import SingleScores
 
 
-def infer_schema(
-    rows: ScoreRows,
-    *,
-    score_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
-    correct_column: str | None = None,
-    classes: Sequence[str] = (),
-    kind: str | None = None,
-    link: str | None = None,
-    needs_labels: bool = True,
-) -> ParsedTable:
-    """Infer what the columns of the first table mean, and read it. The arguments are those of `read_scores`.
+def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = True) -> ParsedTable:
+    """Infer what the columns of the first table mean, and read it; `needs_labels` is that of `read_scores`.
 
     Raises:
         InputError: names, types, and values leave something open, or contradict each other; the message says what to
             give or rename.
     """
+    kind, link, label_column = options.kind, options.link, options.label_column
     _check_kind_and_link(kind, link)
-    classes = tuple(map(str, classes))
+    classes = tuple(map(str, options.classes))
     label = prediction = None
     if needs_labels:
         label, prediction = find_label_columns(rows, label_column)
         refuse_unknown_label(rows, label_column)
-    score_columns, notes = find_score_columns(rows, score_column, label, classes, needs_labels)
+    score_columns, notes = find_score_columns(rows, options.score_column, label, classes, needs_labels)
     if not len(rows.table):
         raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
     values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
         names = rows.table.column_names
-        correct = correct_column or known_column(names, CORRECT, "correct_column", option="correct_column")
+        correct = options.correct_column or known_column(names, CORRECT, "correct_column", option="correct_column")
         prediction = prediction if prediction not in score_columns.columns else None
         single = SingleScores(rows, score_columns, values, label, prediction, correct, kind, needs_labels)
         if single.are_confidences():
@@ -171,28 +164,30 @@ def _infer_link(
 
 def _infer_kind(
     rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
-) -> tuple[str, tuple[str, ...]]:
+) -> tuple[str, tuple[TableNote, ...]]:
     """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
-    stated, source = named_kind or score_columns.kind, rows.source
+    stated = named_kind or score_columns.kind
     if stated == "probabilities" and sums_show(values, 100):
-        return "percentages", (f"the scores of {source} are taken as percentages: each row sums to 100",)
+        return "percentages", (_note_on_kind("percentages", "each row sums to 100"),)
     if stated:
         return stated, ()
     for total, kind in ((1, "probabilities"), (100, "percentages")):
         if link == "softmax" and sums_show(values, total):
-            return kind, (f"the scores of {source} are taken as {kind}: each row sums to {total}",)
+            return kind, (_note_on_kind(kind, f"each row sums to {total}"),)
     known = values[~np.isnan(values)]
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     if low < 0 and (high > 0 or link == "softmax"):
-        return "logits", (f"the scores of {source} are taken as logits: some are negative",)
+        return "logits", (_note_on_kind("logits", "some are negative"),)
     if link == "sigmoid" and ends_show_probabilities(known):
-        return "probabilities", (
-            f"the scores of {source} are taken as probabilities: many are near 0 and 1, none beyond",
-        )
+        return "probabilities", (_note_on_kind("probabilities", "many are near 0 and 1, none beyond"),)
     names = listed(score_columns.columns)
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(
         "kind",
-        f"must be given for {names} in {source}: neither the name nor the values ({low:g} to {high:g}) show which "
-        f"of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
+        f"must be given for {names} in {rows.source}: neither the name nor the values ({low:g} to {high:g}) show "
+        f"which of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
     )
+
+
+def _note_on_kind(kind: str, reason: str) -> TableNote:
+    return TableNote("the scores of ", f" are taken as {kind}: {reason}")

@@ -14,6 +14,7 @@ from ..columns.score_columns import ScoreColumns
 from ..reading.score_rows import ScoreRows
 from ..values.confidences import CONFIDENCE_KINDS, as_confidences
 from ..values.label_values import label_values
+from ..values.value_notes import TableNote
 from .schema import ParsedTable, Schema
 from .schema_reading import prediction_hits
 
@@ -97,18 +98,17 @@ class SingleScores:
         schema, column = self._confidence_schema(), self.score_columns.columns[0]
         hits = prediction_hits(self.rows, schema) if self.needs_labels else None
         confidences = as_confidences(self.rows, column, self.values, schema.confidence_kind)
-        notes = []
+        said = []
         if schema.prediction_column is not None:
-            notes.append(
-                f"{column!r} of {self.rows.source} is taken as the confidence of the prediction in "
-                f"{schema.prediction_column!r}, which is compared with {schema.label_columns[0]!r}"
+            said.append(
+                f" is taken as the confidence of the prediction in {schema.prediction_column!r}, which is compared "
+                f"with {schema.label_columns[0]!r}"
             )
         if schema.confidence_kind == "percentages" and (confidences <= 0.01).all():
-            notes.append(
-                f"{column!r} of {self.rows.source} is taken as percentages, but none is above 1%: if it holds "
-                "probabilities, leave --kind percentages out"
-            )
-        return ParsedTable(schema, confidences, hits, tuple(notes))
+            remedy = "if it holds probabilities, leave --kind percentages out"
+            said.append(f" is taken as percentages, but none is above 1%: {remedy}")
+        notes = tuple(TableNote(f"{column!r} of ", text) for text in said)
+        return ParsedTable(schema, confidences, hits, notes)
 
     @property
     def _labels_are_hits(self) -> bool:

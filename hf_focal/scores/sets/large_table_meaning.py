@@ -1,6 +1,6 @@
 """What the columns of a large table mean, decided by its first rows and by the labels of all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,10 @@ from ..reading.table_batches import TableBatches
 from ..schema.schema import ParsedTable, Schema
 from ..schema.schema_inference import infer_schema
 from ..schema.schema_reading import read_with_schema, refuse_other_classes
+from ..table_options import TableOptions
 from ..values.logits import as_logits
 from ..values.score_kinds import decimals_of
+from ..values.value_notes import TableNote
 
 _LABELS_AT_ONCE = 2**17  # rows of one column
 _MOST_ADDED = 2**22  # scores of rows that are added to the first batch, one for each label that it lacks
@@ -43,7 +45,7 @@ class TableMeaning:
     """
 
     schema: Schema
-    notes: tuple[str, ...]
+    notes: tuple[TableNote, ...]
     label_set: tuple[Any, ...]
     columns: tuple[str, ...]
     label_column: str | None
@@ -51,33 +53,29 @@ class TableMeaning:
     cluster: str | None
     has_named_clusters: bool
     decimals: int | None
-    replaced_column: str | None
+    replaced_column: str | Sequence[str] | None
 
 
-def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str, Any]) -> TableMeaning:
-    """Decide what the columns of a table mean, or check that they mean what `schema` says.
-
-    `options` are those of `read_scores`.
-    """
-    head = table.head()
-    named_score_column, label_column = options.get("score_column"), options.get("label_column")
-    rows, score_column = with_class_columns(head, named_score_column)
+def meaning_of(table: TableBatches, schema: Schema | None, options: TableOptions) -> TableMeaning:
+    """Decide what the columns of a table mean, or check that they mean what `schema` says."""
+    head, label_column = table.head(), options.label_column
+    rows, score_column = with_class_columns(head, options.score_column)
     label = label_column or (schema.label_columns[0] if schema is not None and schema.label_columns else None)
     label_set = _all_labels(table, rows, label)
-    notes: tuple[str, ...] = ()
+    notes: tuple[TableNote, ...] = ()
     decimals = None
     if schema is None:
         extended_rows = _with_labels(table, rows, label_column, label_set)
-        inferred = infer_schema(extended_rows, score_column=score_column, **_inference_options(options))
+        inferred = infer_schema(extended_rows, replace(options, score_column=score_column))
         notes = inferred.notes  # without one on absent classes, as the metrics count the labels
-        schema, decimals = _with_floor(inferred, rows, options.get("floor"))
+        schema, decimals = _with_floor(inferred, rows, options.floor)
     else:
         read_with_schema(rows, schema, label_column=label_column, needs_labels=True, label_set=label_set)
     _refuse_other_classes_of_files(table, schema)
     names = head.table.column_names
     columns = _needed_columns(schema, label_column, names)
-    cluster = cluster_column_of(names, options.get("cluster_column"))
-    for argument, column in (("group", options.get("group")), ("cluster_column", cluster)):
+    cluster = cluster_column_of(names, options.cluster_column)
+    for argument, column in (("group", options.group), ("cluster_column", cluster)):
         if column is not None and column not in names:
             raise InputError(argument, f"must be one of {names}, the columns of {table.argument}, got {column!r}")
     return TableMeaning(
@@ -86,17 +84,12 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: Mapping[str,
         label_set,
         columns,
         label_column,
-        group=options.get("group"),
+        group=options.group,
         cluster=None if cluster in columns else cluster,
-        has_named_clusters=options.get("cluster_column") is not None,
+        has_named_clusters=options.cluster_column is not None,
         decimals=decimals,
-        replaced_column=named_score_column if score_column is None else None,
+        replaced_column=options.score_column if score_column is None else None,
     )
-
-
-def _inference_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("label_column", "correct_column", "classes", "kind", "link")
-    return {name: options[name] for name in names if options.get(name)}
 
 
 def _with_floor(inferred: ParsedTable, rows: ScoreRows, floor: float | None) -> tuple[Schema, int | None]:

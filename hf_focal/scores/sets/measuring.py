@@ -1,6 +1,5 @@
 """Statistics of a table, or of a shard of one, in one pass."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from ...validation import InputError, check_count
 from ..reading.file_lists import files_of
 from ..reading.large_tables import in_batches
 from ..schema.schema import Schema
+from ..table_options import TableOptions
 from .score_statistics import ScoreStatistics, load_statistics
 from .streamed_scores import StreamedScores
 
@@ -57,7 +57,7 @@ def measure(
         isinstance(sample_size, bool) or not isinstance(sample_size, int) or sample_size < 0
     ):
         raise InputError("sample_size", f"must be an integer of at least 0, got {sample_size!r}")
-    if unknown := sorted(columns.keys() - _COLUMNS):
+    if unknown := sorted(columns.keys() - TableOptions.names()):
         raise InputError(unknown[0], f"must not be given to measure, got {columns[unknown[0]]!r}")
     key = None if cache is None else _key(scores, schema, correction, [num_bins, sample_size, columns])
     if cache is not None and Path(cache).is_file():
@@ -67,25 +67,14 @@ def measure(
         raise InputError(
             "cache", f"must be a file of the same scores and arguments, got {str(cache)!r} of others: remove it"
         )
-    table = in_batches("scores", scores, text_columns(columns))
-    streamed = StreamedScores(table, schema, columns)
+    options = TableOptions.from_arguments(columns)
+    table = in_batches("scores", scores, options.text_columns)
+    streamed = StreamedScores(table, schema, options)
     measured = streamed.statistics(num_bins, correction, sample_size=sample_size)
     if cache is not None:
         measured.key = key
         measured.save(cache)
     return measured
-
-
-def text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the columns whose values are read from csv and tsv files as they are written."""
-    names = ("label_column", "correct_column", "group", "cluster_column")
-    return tuple(options[name] for name in names if options.get(name))
-
-
-_COLUMNS = {
-    *("score_column", "label_column", "correct_column", "group", "cluster_column"),
-    *("classes", "kind", "floor", "link"),
-}
 
 
 def _key(scores: Any, schema: Schema | None, correction: Correction | None, others: list[Any]) -> str:

@@ -19,7 +19,7 @@ from ...metrics.packed_samples import NUM_CELLS
 from ...utils.atomic_write import write_whole
 from ...validation import InputError, one_line
 from ..schema.schema import Schema, absent_class_notes
-from ..values.value_notes import ValueNote, fill_in
+from ..values.value_notes import TableNote, ValueNote, fill_in
 from .row_sample import RowSample, keys_of
 from .score_set import LargeTableScores
 from .scores_in_memory import MOST_CLASSWISE, Scores
@@ -47,8 +47,6 @@ class ScoreStatistics(LargeTableScores):
         source: the name of the table in reports.
     """
 
-    are_independent = True
-
     def __init__(
         self,
         schema: Schema,
@@ -57,7 +55,7 @@ class ScoreStatistics(LargeTableScores):
         correction: Correction | None = None,
         sample_size: int | None = None,
         source: str = "scores",
-        notes: tuple[str, ...] = (),
+        notes: tuple[TableNote, ...] = (),
         cluster_column: str | None = None,
         has_named_clusters: bool = False,
     ) -> None:
@@ -70,8 +68,7 @@ class ScoreStatistics(LargeTableScores):
         most = min(_SAMPLED_ROWS, _SAMPLED_SCORES // max(1, schema.num_scores))
         self.sample = RowSample(most if sample_size is None else min(sample_size, most))
         self.count = 0
-        # With {source} for the name of the table, as in the notes on numbers, so that those of shards are the same.
-        self._schema_notes = tuple(note.replace(source, "{source}") for note in notes)
+        self._schema_notes = notes
         self._value_notes = Counter[str]()
         self._uses: dict[str, None] = {}  # notes on what was made of the sample and the sums
         self._clusters = cluster_column, has_named_clusters
@@ -167,7 +164,7 @@ class ScoreStatistics(LargeTableScores):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know."""
-        notes = [note.replace("{source}", self.source) for note in self._schema_notes]
+        notes = [note.of(self.source) for note in self._schema_notes]
         notes += [fill_in(template, rows, self.source) for template, rows in self._value_notes.items()]
         counts = self.metrics.label_counts
         if (

@@ -1,6 +1,5 @@
 """Scores of a table of any size, which is read in batches when they are used."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..reading.score_rows import ScoreRows
 from ..reading.table_batches import TableBatches, rows_of_batch
 from ..schema.schema import Schema
 from ..schema.schema_reading import read_with_schema
+from ..table_options import TableOptions
 from ..values.score_kinds import check_decimals
 from ..values.value_notes import ValueNote
 from .large_table_meaning import meaning_of
@@ -29,16 +29,19 @@ class StreamedScores(LargeTableScores):
     """The scores of a table of any size, which is read in batches whenever something new is asked of it.
 
     It has what `evaluate` and `calibrate` need of `Scores`. A fit takes one pass, which adds up the sums for T and
-    draws a sample, and measuring takes another.
+    draws a sample, and measuring takes another. A stream is read only once, with the number of bins given here.
     """
 
-    are_independent = True
-
-    def __init__(self, table: TableBatches, schema: Schema | None = None, options: Mapping[str, Any] | None = None):
-        self.table, self.source = table, table.source
-        self.meaning = meaning_of(table, schema, options or {})
+    def __init__(
+        self,
+        table: TableBatches,
+        schema: Schema | None = None,
+        options: TableOptions | None = None,
+        num_bins: int = 15,
+    ) -> None:
+        self.table, self.source, self.num_bins = table, table.source, num_bins
+        self.meaning = meaning_of(table, schema, options or TableOptions())
         self.schema = self.meaning.schema
-        self._num_bins = 15
         self._fitted: ScoreStatistics | None = None
         self._measured: ScoreStatistics | None = None
 
@@ -94,7 +97,7 @@ class StreamedScores(LargeTableScores):
     def _for_fits(self) -> ScoreStatistics:
         """Return the statistics with the sample and the sums for T; of a stream, all of them, as it is read once."""
         if self._fitted is None:
-            self._fitted = self.statistics(self._num_bins, measures=not self.table.can_repeat)
+            self._fitted = self.statistics(self.num_bins, measures=not self.table.can_repeat)
         return self._fitted
 
     def measure(
@@ -102,14 +105,12 @@ class StreamedScores(LargeTableScores):
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
         if not self.table.can_repeat:
-            self._num_bins = num_bins
             return self._for_fits().measure(num_bins, correction)
         self._measured = self.statistics(num_bins, correction, fits=False)
         return self._measured.measure(num_bins, correction)
 
     def fit(self, method: str = "auto", *, num_bins: int = 15, **options: Any) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does: to a uniform sample, but a T by NLL to all rows."""
-        self._num_bins = num_bins
         return self._for_fits().fit(method, num_bins=num_bins, **options)
 
     def collected(self) -> Scores:
@@ -132,4 +133,5 @@ class StreamedScores(LargeTableScores):
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know, of what has been used so far."""
         used = [statistics.notes for statistics in (self._measured, self._fitted) if statistics is not None]
-        return tuple(dict.fromkeys(note for notes in used for note in notes)) or self.meaning.notes
+        schema_notes = tuple(note.of(self.source) for note in self.meaning.notes)
+        return tuple(dict.fromkeys(note for notes in used for note in notes)) or schema_notes

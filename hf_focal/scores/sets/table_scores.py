@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from ...calibration.clusters import usable_clusters
-from ...validation import InputError
 from ..columns.cluster_columns import cluster_column_of, has_all_clusters
 from ..columns.pipeline_outputs import with_class_columns
 from ..reading.score_rows import ScoreRows, load
 from ..schema.schema import ParsedTable, Schema, absent_class_notes
 from ..schema.schema_inference import infer_schema
 from ..schema.schema_reading import read_with_schema
+from ..table_options import TableOptions
 from ..values.logits import as_logits
 from ..values.value_notes import ValueNote
 from .scores_in_memory import Scores
@@ -82,38 +82,48 @@ def read_scores(
         >>> scores.classes, scores.labels.tolist()
         (('cat', 'dog'), [0, 1])
     """
-    rows = load(name, scores, (label_column, correct_column, group, cluster_column))
-    table, score_column = with_class_columns(rows, score_column)
+    options = TableOptions(
+        score_column=score_column,
+        label_column=label_column,
+        correct_column=correct_column,
+        group=group,
+        cluster_column=cluster_column,
+        classes=classes,
+        kind=kind,
+        floor=floor,
+        link=link,
+    )
+    return read_table(name, scores, options, schema, needs_labels)
+
+
+def read_table(
+    argument: str, value: Any, options: TableOptions, schema: Schema | None, needs_labels: bool = True
+) -> Scores:
+    """Read the scores and labels of the table that the user gave as an argument; see `read_scores`."""
+    rows = load(argument, value, options.text_columns)
+    table, score_column = with_class_columns(rows, options.score_column)
+    options = replace(options, score_column=score_column)  # None, if columns of classes take its place
     if schema is not None:
-        _refuse_with_schema(correct_column=correct_column, classes=classes, kind=kind, floor=floor, link=link)
+        options.check_with_schema()
         parsed = read_with_schema(
-            table, schema, score_column=score_column, label_column=label_column, needs_labels=needs_labels
+            table, schema, score_column=score_column, label_column=options.label_column, needs_labels=needs_labels
         )
-        floor = schema.floor or None
+        result, value_notes = scores_of(table, parsed, schema.floor or None)
     else:
-        parsed = infer_schema(
-            table,
-            score_column=score_column,
-            label_column=label_column,
-            correct_column=correct_column,
-            classes=classes,
-            kind=kind,
-            link=link,
-            needs_labels=needs_labels,
-        )
-    result, value_notes = scores_of(table, parsed, floor)
-    groups = None if group is None else table.column("group", group).to_numpy(zero_copy_only=False).astype(str)
-    clusters, are_independent, cluster_notes = _clusters(table, cluster_column)
+        parsed = infer_schema(table, options, needs_labels)
+        result, value_notes = scores_of(table, parsed, options.floor)
+    groups = None
+    if options.group is not None:
+        groups = table.column("group", options.group).to_numpy(zero_copy_only=False).astype(str)
+    clusters, are_independent, cluster_notes = _clusters(table, options.cluster_column)
     class_notes = absent_class_notes(table.source, parsed.absent_classes)
-    notes = (*parsed.notes, *class_notes, *(note.text for note in value_notes), *cluster_notes)
+    notes = (
+        *(note.of(table.source) for note in parsed.notes),
+        *class_notes,
+        *(note.text for note in value_notes),
+        *cluster_notes,
+    )
     return replace(result, groups=groups, clusters=clusters, are_independent=are_independent, notes=notes)
-
-
-def _refuse_with_schema(**arguments: Any) -> None:
-    """Raise `InputError` for an argument of which the schema has decided."""
-    for name, value in arguments.items():
-        if value:
-            raise InputError(name, f"must not be given with schema, got {value!r}")
 
 
 def scores_of(rows: ScoreRows, parsed_table: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:

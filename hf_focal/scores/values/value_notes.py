@@ -1,8 +1,19 @@
-"""What to know of the numbers of a table, said of a whole table, or of the rows that batches and shards add up to."""
+"""Notes on a table, in a form that still holds when batches and shards of it are added up under another name."""
 
 from typing import NamedTuple
 
 from ...utils.shown_names import counted
+
+
+class TableNote(NamedTuple):
+    """What a reader should know of a table: the text before and after its name, which changes when shards merge."""
+
+    before: str
+    after: str
+
+    def of(self, source: str) -> str:
+        """Return the text on the table that is called `source`."""
+        return f"{self.before}{source}{self.after}"
 
 
 class ValueNote(NamedTuple):

@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from hf_focal.reports.figure_style import GRAY, LINES, clean_axes, finished, title_above
+from hf_focal.reports.figures.figure_style import GRAY, LINES, clean_axes, finished, title_above
 
 
 def normalized_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:

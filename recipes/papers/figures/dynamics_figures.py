@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports.figure_style import (
+from hf_focal.reports.figures.figure_style import (
     ACCURACY,
     COLORS,
     GAP,
@@ -24,7 +24,7 @@ from hf_focal.reports.figure_style import (
     title_above,
     wrapped,
 )
-from hf_focal.reports.reliability_figures import draw_reliability, draw_shares
+from hf_focal.reports.figures.reliability_figures import draw_reliability, draw_shares
 
 History = Sequence[Mapping[str, Any]]
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from hf_focal.calibration import Temperature
 from hf_focal.reports import RunResult
-from hf_focal.reports.figure_style import ACCURACY, finished, wrapped
-from hf_focal.reports.markdown_tables import columns_table, format_number
-from hf_focal.reports.measured_sections import scaled
+from hf_focal.reports.figures.figure_style import ACCURACY, finished, wrapped
+from hf_focal.reports.results.measured_sections import scaled
+from hf_focal.reports.wording.markdown_tables import columns_table, format_number
 from hf_focal.validation import Array
 
 _RIGHT, _WRONG = ACCURACY, "#A84300"  # colors of predictions

@@ -13,9 +13,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hf_focal.reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
-from hf_focal.reports.markdown_tables import before_after, columns_table
+from hf_focal.reports.figures.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.report_folder import write_comparison, write_run_files
+from hf_focal.reports.wording.markdown_tables import before_after, columns_table
 
 from ..runs.translation_results import TranslationResult
 

@@ -15,7 +15,7 @@ import torch
 from sklearn import metrics
 from torch import Tensor
 
-from hf_focal.reports.measured_sections import scaled
+from hf_focal.reports.results.measured_sections import scaled
 from hf_focal.validation import Array, as_tensor, check_largest, check_positive, check_scores
 
 KINDS = ("entropy", "confidence")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hf_focal.reports import RunResult
-from hf_focal.reports.markdown_tables import check_results, columns_table, format_number, in_bold
+from hf_focal.reports.wording.markdown_tables import check_results, columns_table, format_number, in_bold
 
 # Classes with more than MANY training samples are many-shot, and those with fewer than FEW are few-shot.
 GROUPS = ("many", "medium", "few")

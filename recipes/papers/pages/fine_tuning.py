@@ -14,8 +14,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from hf_focal.reports.figure_style import COLORS, finished
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.figures.figure_style import COLORS, finished
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 from .fine_tuning_evidence import (
     LOSSES,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 from .page import DOCS, RECORDS, fill_page
 

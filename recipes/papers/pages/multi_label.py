@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from hf_focal.reports import RunResult
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 from hf_focal.utils.json_values import to_json
 
 from .page import DOCS, RECORDS, fill_page, page_command, seed_rows

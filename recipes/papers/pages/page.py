@@ -15,8 +15,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports.markdown_tables import MISSING
-from hf_focal.reports.reliability_figures import draw_reliability
+from hf_focal.reports.figures.reliability_figures import draw_reliability
+from hf_focal.reports.wording.markdown_tables import MISSING
 
 PAPERS = Path(__file__).resolve().parents[1]
 RECORDS, DOCS = PAPERS / "records", PAPERS.parents[1] / "docs" / "results"

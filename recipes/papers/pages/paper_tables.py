@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from hf_focal.reports.markdown_tables import MISSING, columns_table
+from hf_focal.reports.wording.markdown_tables import MISSING, columns_table
 
 from .page import PAPERS, mean_and_deviation
 

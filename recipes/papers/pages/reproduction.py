@@ -9,7 +9,7 @@ of a dataset in the papers' tables.
 import argparse
 from pathlib import Path
 
-from hf_focal.reports.markdown_tables import MISSING, rows_table
+from hf_focal.reports.wording.markdown_tables import MISSING, rows_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
 
 from .page import DOCS, draw_panels, fill_page

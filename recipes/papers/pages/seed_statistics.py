@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
 
-from hf_focal.reports.figure_style import ACCURACY, OVER, clean_axes, finished, wrapped
-from hf_focal.reports.markdown_tables import MISSING, columns_table
+from hf_focal.reports.figures.figure_style import ACCURACY, OVER, clean_axes, finished, wrapped
+from hf_focal.reports.wording.markdown_tables import MISSING, columns_table
 
 from .paper_tables import Runs, metric_value
 

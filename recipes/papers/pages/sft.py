@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hf_focal.reports.markdown_tables import rows_table
+from hf_focal.reports.wording.markdown_tables import rows_table
 
 from .page import DOCS, RECORDS, fill_page, page_command, seed_rows
 from .records import add_records, read_records

@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score
 
 from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from hf_focal.reports.markdown_tables import MISSING
+from hf_focal.reports.wording.markdown_tables import MISSING
 
 from . import finished_tables
 from .page import fill_page, page_command, seed_rows

@@ -14,7 +14,7 @@ from hf_focal.calibration import Temperature
 from hf_focal.losses import hits_and_counts
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import RESULTS_LEGEND
+from hf_focal.reports.wording.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.heads import Head, label_names_of
 from hf_focal.trainer import FocalTrainer, gamma_history
 

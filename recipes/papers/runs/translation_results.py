@@ -13,7 +13,7 @@ from transformers.trainer_utils import TrainOutput
 
 from hf_focal.calibration import Temperature, calibrated_generation
 from hf_focal.reports import RunResult
-from hf_focal.reports.run_results import sections_of
+from hf_focal.reports.results.run_results import sections_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 

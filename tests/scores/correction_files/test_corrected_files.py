@@ -29,7 +29,7 @@ from hf_focal import (
     shift_prior,
 )
 from hf_focal.cli.main import main
-from hf_focal.reports.text_summary import summary
+from hf_focal.reports.wording.text_summary import summary
 from hf_focal.scores import correct_file
 from hf_focal.scores.correction_files import corrected_files, table_writers
 from hf_focal.scores.correction_files.correction_json import read_correction, write_correction

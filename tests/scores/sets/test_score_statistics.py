@@ -147,6 +147,13 @@ def test_a_note_on_all_shards_is_told_once(tmp_path):
     assert note == "the scores of part-0.parquet and others are taken as logits: some are negative"
 
 
+def test_a_note_of_merged_tables_names_both_and_keeps_its_words(tmp_path):
+    rows = shard(0).rename(columns=lambda name: name.replace("logit", "score"))
+    rows.to_parquet(tmp_path / "part.parquet")
+    (note,) = measure(rows).merge(measure(tmp_path / "part.parquet")).notes
+    assert note == "the scores of part.parquet and others are taken as logits: some are negative"
+
+
 def test_the_sample_is_uniform_and_does_not_depend_on_the_order():
     counts = np.zeros(40)
     for seed in range(300):

@@ -139,6 +139,15 @@ def test_a_stream_is_read_once(tmp_path):
 
 
 @pytest.mark.usefixtures("small")
+def test_groups_of_a_stream_are_measured_with_any_number_of_bins():
+    rows = table(1200).assign(group=["a", "b"] * 600)
+    arrow = pa.Table.from_pandas(rows)
+    for function in (evaluate_scores, partial(calibrate_scores, method="temperature")):
+        result = function(arrow.to_reader(max_chunksize=500), group="group", num_bins=10)
+        assert len(result.pre_bins.count) == 10 and sorted(result.subsets.groups.name) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("small")
 def test_class_labels_keep_their_names():
     rows = table()
     features = Features({"logits": List(Value("float32")), "label": ClassLabel(names=NAMES)})

@@ -1,0 +1,1 @@
+"""Figures that Matplotlib draws, for reports and cards."""

@@ -1,0 +1,1 @@
+"""Results of runs, in typed sections, and their form in metrics.json."""

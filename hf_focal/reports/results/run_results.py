@@ -1,0 +1,242 @@
+"""Results of runs: metrics before and after the correction, read from and written to metrics.json."""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor
+
+from ...calibration import Correction, Temperature
+from ...calibration.calibration_fit import scaling_name
+from ...metrics import CalibrationMetrics, ReliabilityBins
+from ...utils.column_names import normalized
+from ...utils.json_values import FiniteNumber, Share, from_json, key_of, to_json, write_json
+from .measured_sections import decision_metrics, mean_intervals, measured_subsets, scaled
+from .result_sections import DataSection, DriftSection, FitSection, PriorSection, SubsetSection, ThresholdSection
+
+# The errors that may be raised by reading a file that no report wrote.
+READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
+_CORRECT_COLUMNS = ("correct", "iscorrect")  # columns of labels that say whether answers are right
+
+# Sections whose fields are entries of "details" in JSON, and sections that are entries themselves, under a key.
+_FLAT: dict[str, Any] = {"data": DataSection, "fit": FitSection, "subsets": SubsetSection}
+_NESTED: dict[str, tuple[str, Any]] = {
+    "thresholds": ("thresholds", ThresholdSection),
+    "prior": ("prior_shift", PriorSection),
+    "drift": ("drift", DriftSection),
+}
+
+
+def sections_of(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `RunResult` that its "details" in JSON hold; raise ValueError if they are wrong."""
+    known = {key: to_json(details[key]) for key in _DETAILS & details.keys()}
+    sections = {name: from_json(kind, known, "details") for name, kind in _FLAT.items()}
+    sections |= {name: from_json(kind, known[key], key) for name, (key, kind) in _NESTED.items() if key in known}
+    sections["notes"] = from_json(list[str], known.get("notes", []), "notes")
+    return sections | {"details": {key: value for key, value in details.items() if key not in _DETAILS}}
+
+
+_DETAILS = {"notes", *(key for key, _ in _NESTED.values())}
+_DETAILS |= {key_of(part) for kind in _FLAT.values() for part in fields(kind)}
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """The result of a run on its test set.
+
+    Printed, it is its verdict and a table of its metrics. A notebook shows its reliability diagrams, too.
+
+    Attributes:
+        loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
+        temperature: the T fitted on the validation set, or `Temperature.unfitted`. If no T was fitted, `post` equals
+            `pre` or is measured after another correction than a temperature.
+        pre, post: the metrics of the test set before and after the correction, as `CalibrationMetrics.compute` returns
+            them: fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
+        pre_bins, post_bins: the bins of the reliability diagrams before and after the correction.
+        data, fit, subsets: what was measured, how it was corrected, and its classes, labels, and groups.
+        thresholds, prior, drift: None unless thresholds were chosen, the prior shifted, or earlier data compared.
+        notes: what a reader should know of the data and the correction, in sentences without their periods.
+        details: other JSON values, of experiments.
+        pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
+            bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
+            tokens, which are not independent samples.
+        true_calibration_error: the ECE before and after the correction against the true posterior, or None if it is
+            unknown.
+
+    Examples:
+        >>> from hf_focal import RunResult, evaluate_scores
+        >>> result = evaluate_scores({"logits": [[2.0, 0.0], [0.0, 1.0]] * 20, "label": [0, 1, 1, 1] * 10})
+        >>> isinstance(result, RunResult), round(result.pre["accuracy"], 2), round(result.pre["ece"], 3)
+        (True, 0.75, 0.325)
+    """
+
+    loss: str
+    temperature: Temperature
+    pre: dict[str, float]
+    post: dict[str, float]
+    pre_bins: ReliabilityBins
+    post_bins: ReliabilityBins
+    data: DataSection = field(default_factory=DataSection)
+    fit: FitSection = field(default_factory=FitSection)
+    subsets: SubsetSection = field(default_factory=SubsetSection)
+    thresholds: ThresholdSection | None = None
+    prior: PriorSection | None = None
+    drift: DriftSection | None = None
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    pre_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    post_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    true_calibration_error: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        from ..wording.text_summary import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from ..pages.page_parts import notebook_view
+
+        return notebook_view(self)
+
+    @property
+    def link(self) -> str:
+        """What maps logits to probabilities: "sigmoid" for several labels per sample or one logit, else "softmax"."""
+        return "sigmoid" if "num_entries" in self.pre else "softmax"
+
+    @property
+    def method(self) -> str | None:
+        """The correction of `post`: "temperature", "bias", "vector", "matrix", or "platt"; None without one."""
+        if self.temperature.is_fitted:
+            return "temperature"
+        fit = self.fit.cross_fit
+        return None if fit is None or fit.method == "none" else fit.method
+
+    @property
+    def has_own_test_data(self) -> bool:
+        """Whether the correction, if there is one, was measured on other data than those it was fitted to."""
+        return self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether the scores are those of a table, whose name says nothing of the model."""
+        return self.data.task == "scores" and self.data.options is not None
+
+    def describe(self) -> str:
+        """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
+        from ..wording.headlines import description
+
+        return description(self)
+
+    @property
+    def outcome(self) -> str:
+        """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
+        column = normalized(str((self.data.options or {}).get("label_column")))
+        is_correctness = self.data.task == "scores" and column in _CORRECT_COLUMNS
+        return "of the answers are right" if is_correctness else "of the labels apply"
+
+    @property
+    def correction(self) -> str:
+        """The correction's name in sentences, such as "T" or "vector scaling"; "" without one."""
+        return "T" if self.temperature.is_fitted else scaling_name(self.method) if self.method else ""
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        flat = [values.pop(name) for name in _FLAT]
+        nested = {key: section for name, (key, _) in _NESTED.items() if (section := values.pop(name)) is not None}
+        notes = {"notes": notes} if (notes := values.pop("notes")) or self.data.model else {}
+        details = [to_json(section) for section in (*flat, nested, notes, self.details)]
+        values["details"] = {key: value for section in details for key, value in section.items()}
+        temperature = {name: value for name, value in to_json(self.temperature).items() if value != []}
+        write_json(path, values | {"temperature": temperature})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        names = [part for part in fields(cls) if part.name in values and part.name != "details"]
+        result = cls(
+            **{part.name: from_json(part.type, values[part.name], part.name) for part in names},
+            **sections_of(values["details"]),
+        )
+        for bins in (result.pre_bins, result.post_bins):
+            bins.check()
+        for side, metrics in (("pre", result.pre), ("post", result.post)):
+            for name in {"error", "accuracy", "confidence"} & metrics.keys():
+                from_json(Share, metrics[name], f"{side}.{name}")
+            from_json(FiniteNumber, metrics.get("num_samples", 0), f"{side}.num_samples")
+        size, balance = result.pre.get("num_samples"), result.subsets.class_balance
+        if size is not None and (size < 0 or (balance and balance.largest > size)):
+            raise ValueError(f"pre.num_samples must be that of all classes, got {size}")
+        return result
+
+    @classmethod
+    def measure(
+        cls,
+        loss: str,
+        fit: Temperature | Correction,
+        logits: Tensor,
+        labels: Tensor,
+        num_bins: int = 15,
+        **options: Any,
+    ) -> "RunResult":
+        """Make a result from a test set's logits (..., K) and labels (...) by applying a correction to the logits.
+
+        Samples with the label -100 are ignored. `options` are keyword arguments of `from_metrics`.
+        """
+        temperature = fit if isinstance(fit, Temperature) else None
+        corrected = fit.apply(logits.float()) if isinstance(fit, Correction) else scaled(logits, fit.value)
+        before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
+        before.update(logits, labels)
+        after.update(corrected, labels)
+        result = cls.from_metrics(loss, temperature, before, after, **options)
+        decisions = decision_metrics(logits, labels)
+        return replace(
+            result,
+            pre=result.pre | decisions,
+            post=result.post | (decisions if temperature else decision_metrics(corrected, labels)),
+            pre_intervals=result.pre_intervals | mean_intervals(logits, labels),
+            post_intervals=result.post_intervals | mean_intervals(corrected, labels),
+        )
+
+    @classmethod
+    def from_metrics(
+        cls,
+        loss: str,
+        temperature: Temperature | None,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics | None,
+        true_calibration_error: tuple[float, float] | None = None,
+        details: dict[str, Any] | None = None,
+        intervals: bool = True,
+        label_names: Sequence[str] = (),
+        **sections: Any,
+    ) -> "RunResult":
+        """Make a result from a test set's metrics before and after a correction.
+
+        `after` is None without a correction. `temperature` is None unless the correction is a temperature. Pass
+        ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are the names of a
+        multi-label model's labels, in the order of its logits. `sections` are fields of the result; `details` may have
+        them, too, in their JSON form.
+        """
+        pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
+        sections = sections_of(details or {}) | sections
+        data, fit = sections.pop("data"), sections["fit"]
+        subsets = measured_subsets(label_names, before, after, temperature, fit.cross_fit, pre.get("num_samples"))
+        return cls(
+            loss=loss,
+            temperature=temperature or Temperature.unfitted(pre, before.num_bins),
+            pre=pre,
+            post=pre if after is None else after.compute(),
+            pre_intervals=pre_intervals,
+            post_intervals=after.bootstrap() if intervals and after is not None else pre_intervals,
+            pre_bins=bins,
+            post_bins=bins if after is None else after.bins(),
+            true_calibration_error=true_calibration_error,
+            data=replace(data, date=data.date or datetime.date.today().isoformat()),
+            **sections | {"subsets": replace(sections["subsets"], **subsets)},
+        )

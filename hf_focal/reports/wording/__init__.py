@@ -1,0 +1,1 @@
+"""What is said of results: verdicts, warnings, next steps, summaries, and tables in Markdown."""

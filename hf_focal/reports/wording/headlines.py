@@ -1,0 +1,86 @@
+"""One line on a result: how the mean confidence compares with the accuracy, before and after the correction."""
+
+import math
+from collections.abc import Mapping
+
+from ...calibration.calibration_fit import score_trade
+from ..results.run_results import RunResult
+
+_SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
+
+
+def description(result: RunResult) -> str:
+    """Return one line: the name of the model or loss, and its headline."""
+    return f"{result.loss}: {_headline(result)}"
+
+
+def headline_of(result: RunResult) -> str:
+    """Return the headline as a sentence; "" without measured values."""
+    if not result.post or math.isnan(result.pre.get("ece", math.nan)):
+        return ""
+    text = _headline(result)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _headline(result: RunResult) -> str:
+    """Say how the mean confidence compares with the accuracy, and what the correction made of the confidence."""
+    corrected = f"T = {result.temperature:.3g}" if result.temperature.is_fitted else result.correction
+    if result.link == "sigmoid":
+        before, after = _of_probabilities(result)
+    elif "confidence" in result.pre and "accuracy" in result.pre:
+        before, after = _of_confidences(result)
+    else:
+        before, after = _of_ece(result)
+    return f"{before}; after {corrected}: {after}{_trade(result)}" if result.method else before
+
+
+def _of_probabilities(result: RunResult) -> tuple[str, str]:
+    """Say how the probabilities of a sigmoid are before, and after a correction."""
+    (mean, share), (mean_after, _) = result.pre_bins.means(), result.post_bins.means()
+    gap = gap_beyond_noise(mean, share, result.pre_bins.count.sum())
+    verdict = "too high" if gap > 0 else "too low"
+    if not gap:
+        verdict = "right on average"
+        verdict += ", but not at every level" if is_miscalibrated(result.pre_intervals) else ""
+    before = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% {result.outcome}"
+    return before, f"{100 * mean_after:.1f}%"
+
+
+def _of_confidences(result: RunResult) -> tuple[str, str]:
+    """Say how the confidences of a softmax are before, and after a correction."""
+    confidence, accuracy = result.pre["confidence"], result.pre["accuracy"]
+    gap = gap_beyond_noise(confidence, accuracy, result.pre.get("num_samples", 1))
+    verdict = "overconfident" if gap > 0 else "underconfident"
+    if not gap:
+        verdict = "neither over- nor underconfident on average"
+        verdict += ", but not calibrated at every level" if is_miscalibrated(result.pre_intervals) else ""
+    before = f"{verdict}: says {100 * confidence:.0f}%, right {100 * accuracy:.0f}%"
+    new_confidence, new_accuracy = (result.post.get(name, math.nan) for name in ("confidence", "accuracy"))
+    changed = f", right {100 * new_accuracy:.0f}%" if new_accuracy != accuracy else ""
+    return before, f"says {100 * new_confidence:.0f}%{changed}"
+
+
+def _of_ece(result: RunResult) -> tuple[str, str]:
+    """Give the ECE before, and after a correction, of a result without a mean confidence."""
+    before, after = (f"{100 * side.get('ece', math.nan):.1f}%" for side in (result.pre, result.post))
+    return f"ECE {before}", after
+
+
+def _trade(result: RunResult) -> str:
+    """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
+    if result.fit.cross_fit and not result.has_own_test_data:  # where `post` is optimistic
+        text = score_trade(result.fit.cross_fit.before, result.fit.cross_fit.after)
+        return f"; cross-fitted, {text}" if text else ""
+    text = score_trade(result.pre, result.post)
+    return f"; {text}" if text else ""
+
+
+def gap_beyond_noise(mean: float, share: float, size: float) -> float:
+    """Return the mean probability minus the share of ones among `size` samples, or 0 if chance may explain it."""
+    error = 1.96 * math.sqrt(max(share * (1 - share), 0) / max(size, 1))
+    return 0.0 if abs(mean - share) <= error else mean - share
+
+
+def is_miscalibrated(intervals: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether the interval of the ECE shows that the ECE is larger than one that hardly matters."""
+    return intervals.get("ece", (0.0, 1.0))[0] > _SMALL_ECE

@@ -1,0 +1,214 @@
+"""Whether the correction of a result helps, in sentences.
+
+Verdicts follow from intervals, and from what was done already. All consoles, tables, cards, and pages take them from
+here; what is wrong with the model itself is in `model_warnings`.
+"""
+
+from math import isnan, nan
+
+from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
+from ...metrics.metric_table import METRICS
+from ...tasks.task import LABEL_WORDS, TASKS, unit_of
+from ..results.run_results import RunResult
+from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
+from .model_warnings import has_wrong_mean, is_no_better_than_majority, ranks_classes
+from .number_format import format_metric, metric_interval, sentence
+
+_LOWERED = ("ece", "nll")  # the metrics that a correction should lower
+# Verdicts mention what a correction costs if it raises the error, or lowers F1, by this much.
+_COST = 0.005
+# Without an interval, as for tokens and pixels, an ECE must fall by this share to be called lower.
+_CLEAR_FALL = 0.1
+
+
+def verdict(result: RunResult) -> list[str]:
+    """Return sentences on whether the probabilities are too high or too low, and whether the correction helps."""
+    headline = headline_of(result)
+    if result.method is None:
+        ece, interval = format_metric("ece", result.pre), metric_interval("ece", result.pre_intervals)
+        lines = [headline, f"The ECE on {samples_of(result)} is {ece}%{interval}."]
+        return lines + list(filter(None, [uncorrected_verdict(result)]))
+    fitted, unit = result.correction, unit_of(result.data.task)
+    if not result.has_own_test_data and result.prior:
+        return [
+            headline,
+            f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains: "
+            f"pass labeled {unit} with the new share as the test set.",
+        ]
+    if not result.has_own_test_data:
+        options = "--test_scores" if result.data.task == "scores" else "--test_split or --test_dataset"
+        return [
+            headline,
+            f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
+            f"For unbiased results, split them, and pass one part as the test set ({options}).",
+            *_remaining(result),
+        ]
+    lines = [headline, correction_verdict(result, samples_of(result), unit)]
+    if increases_both(result):
+        lines.append(
+            f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
+            f"{unit} unlike these, or on {unit} that the model was trained on."
+        )
+    return [*lines, *_remaining(result), *_cost_in_answers(result)]
+
+
+def _remaining(result: RunResult) -> list[str]:
+    text = remaining_miscalibration(result)
+    return [f"{text} {_what_may_help(result)}"] if text else []
+
+
+def remaining_miscalibration(result: RunResult) -> str:
+    """Say how far a corrected model still is from calibrated; "" unless the interval of the ECE shows that it is."""
+    if result.method is None or not is_miscalibrated(result.post_intervals):
+        return ""
+    ece = f"{format_metric('ece', result.post)}%{metric_interval('ece', result.post_intervals)}"
+    if result.link == "sigmoid":
+        if has_wrong_mean(result):  # which a warning says
+            return ""
+        (mean, share), size = result.post_bins.means(), result.post_bins.count.sum()
+        subject, kinds, numbers = "its probabilities are", ("too low", "too high"), ""
+    else:
+        mean, share, size = (result.post.get(name, nan) for name in ("confidence", "accuracy", "num_samples"))
+        subject, kinds = "the model is", ("underconfident", "overconfident")
+        numbers = f": it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
+    gap = gap_beyond_noise(mean, share, size)
+    if isnan(gap):
+        return f"After {result.correction}, the ECE is still {ece}."
+    if not gap:
+        return (
+            f"After {result.correction}, {subject} right on average, but not at every level: the ECE is still {ece}."
+        )
+    return f"After {result.correction}, {subject} still {kinds[gap > 0]} on average{numbers}. The ECE is {ece}."
+
+
+def _what_may_help(result: RunResult) -> str:
+    """Say what could lower the ECE that a correction leaves: other samples, or a method that was not tried."""
+    if result.prior:
+        return "Check that these data have the shares that the prior was shifted to."
+    fit, temperature = result.fit.cross_fit, result.temperature
+    size = temperature.num_samples if temperature.is_fitted else fit.num_samples if fit else 0
+    unit = "labels" if temperature.is_fitted and result.link == "sigmoid" else unit_of(result.data.task)
+    data = f"more than these {size:,} {unit}, like those in use," if size else "more data like these"
+    task = TASKS.get(result.data.task or "")
+    has_choice = result.data.task in ("scores", LABEL_WORDS.name) or (task is not None and task.takes_affine)
+    was_chosen = fit is not None and bool(fit.reason)  # by "auto"
+    return f"Fitting to {data} may help{'' if was_chosen or not has_choice else '; so may the method auto'}."
+
+
+def _cost_in_answers(result: RunResult) -> list[str]:
+    """Say what a correction that changes predictions costs in error or F1, which neither ECE nor NLL shows."""
+    before, after = ([side.get(name, nan) for name in ("error", "micro_f1")] for side in (result.pre, result.post))
+    if result.link == "softmax" and after[0] - before[0] >= _COST:
+        points = f"{100 * (after[0] - before[0]):.1f}"
+        return [
+            f"It also raises the error by {points} percentage points. The method 'temperature' changes no prediction."
+        ]
+    if result.link == "sigmoid" and before[1] - after[1] >= _COST:
+        fall = f"At a threshold of 0.5, the micro F1 falls from {100 * before[1]:.1f}% to {100 * after[1]:.1f}%"
+        if result.thresholds is not None:
+            return [f"{fall}: use the thresholds below instead."]
+        return [f"{fall}: choose another threshold with --f1, --precision, or --recall."]
+    return []
+
+
+def uncorrected_verdict(result: RunResult) -> str:
+    """Say that "auto" left the model as it is; "" if there is a correction, or if none was tried."""
+    fit = result.fit.cross_fit
+    if fit is None or fit.method != "none" or not fit.reason:
+        return ""
+    size = "" if is_too_few(fit.num_samples) else f", as far as {fit.num_samples:,} samples show"
+    return f"No correction was applied: {reason_for_none(fit.num_samples)}{size}."
+
+
+def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
+    """Say what the correction changed on `samples`, which it was not fitted to, and whether that shows that it helps.
+
+    The model is called better calibrated only if `is_better_calibrated`.
+    """
+    name = scaling_name(result.method or "none")
+    ece, nll = _sides(result, "ece"), _sides(result, "nll")
+    if is_unchanged(result):
+        stays = f"on {samples}, the ECE stays at {ece[0]} and the NLL at {nll[0]}"
+        return f"{sentence(name)} makes no measurable difference: {stays}."
+    change = f"the ECE from {ece[0]} to {ece[1]} and the NLL from {nll[0]} to {nll[1]}"
+    if is_better_calibrated(result):
+        return f"{sentence(name)} improves the calibration: on {samples}, it lowers {change}."
+    missing = not_lowered(result)
+    if not missing:
+        text = f"{sentence(name)} lowers {change} on {samples}."
+    elif missing == ["ECE"]:
+        error = _sides(result, "error")
+        decisions = f", and the error from {error[0]} to {error[1]}" if error[0] != error[1] else ""
+        text = f"{sentence(name)} lowers the NLL, but not the ECE: on {samples}, it changes {change}{decisions}."
+    else:
+        text = f"Nothing shows that {name} helps: on {samples}, it does not lower the {' or the '.join(missing)}."
+        text += f" It changes {change}." if result.post else ""
+    return text + _note_on_noise(result, unit) + ("" if missing else _note_on_accuracy(result))
+
+
+def _sides(result: RunResult, key: str) -> list[str]:
+    """Format a metric before and after the correction, with its interval."""
+    unit = "%" if METRICS[key].percent else ""
+    sides = (result.pre, result.pre_intervals), (result.post, result.post_intervals)
+    return [f"{format_metric(key, metrics)}{unit}{metric_interval(key, intervals)}" for metrics, intervals in sides]
+
+
+def _note_on_noise(result: RunResult, unit: str) -> str:
+    if not _intervals_overlap(result):
+        return ""
+    count = _count(result) or "these"
+    return f" The two intervals of the ECE overlap, so {count} test {unit} may be too few to show a difference."
+
+
+def _note_on_accuracy(result: RunResult) -> str:
+    if not is_no_better_than_majority(result):
+        return ""
+    doubt = "" if ranks_classes(result) else ", so its probabilities may say no more than the frequencies"
+    return f" However, the model is not shown to be right more often than the most frequent answer{doubt}."
+
+
+def is_unchanged(result: RunResult) -> bool:
+    """Return whether ECE and NLL are the same before and after the correction, as they are printed."""
+    return bool(result.post) and all(
+        format_metric(key, result.pre) == format_metric(key, result.post) for key in _LOWERED
+    )
+
+
+def increases_both(result: RunResult) -> bool:
+    """Return whether the correction increases both ECE and NLL, as they are printed."""
+    increased = all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED)
+    return increased and not is_unchanged(result)
+
+
+def is_better_calibrated(result: RunResult) -> bool:
+    """Return whether the correction lowers both ECE and NLL, beyond noise, of a model that is worth its error.
+
+    The intervals of the ECE must be apart; without intervals, the ECE must fall by a tenth.
+    """
+    if not_lowered(result) or is_unchanged(result) or is_no_better_than_majority(result):
+        return False
+    if result.pre_intervals.get("ece") and result.post_intervals.get("ece"):
+        return not _intervals_overlap(result)
+    return result.post["ece"] < (1 - _CLEAR_FALL) * result.pre["ece"]  # both are known if the ECE is lowered
+
+
+def not_lowered(result: RunResult) -> list[str]:
+    """Return the names of the metrics that the correction should lower and does not."""
+    # A comparison with NaN is False.
+    return [METRICS[key].name for key in _LOWERED if not result.post.get(key, nan) < result.pre.get(key, nan)]
+
+
+def _intervals_overlap(result: RunResult) -> bool:
+    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
+    return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
+
+
+def samples_of(result: RunResult) -> str:
+    """Name the samples of a result, such as "the 500 samples of dataset 'test.csv'"."""
+    source = "" if result.data.measured_on is None else f" of {result.data.measured_on}"
+    return " ".join(filter(None, ("the", _count(result), unit_of(result.data.task) + source)))
+
+
+def _count(result: RunResult) -> str:
+    count = result.pre.get("num_samples", nan)
+    return "" if isnan(count) else f"{int(count):,}"

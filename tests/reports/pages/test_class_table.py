@@ -1,0 +1,39 @@
+"""The table of classes: its order, its cells, and the bins that the script draws."""
+
+import numpy as np
+import pytest
+
+from hf_focal import evaluate_scores
+from hf_focal.reports.pages.class_table import class_table, worst_class_figures
+
+
+@pytest.fixture(scope="module")
+def result():
+    """The result of overconfident scores of three classes, the last of which is predicted for 10 samples only."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(400, 3))
+    logits[:, 2] -= 12
+    logits[:10, 2] += 30
+    labels = np.where(rng.random(400) < 0.7, logits.argmax(1), rng.integers(3, size=400))
+    return evaluate_scores({"logits": logits, "label": labels})
+
+
+def test_rows_have_the_largest_ece_first_but_classes_with_few_predictions_last(result):
+    table = class_table(result)
+    assert table.titles[:3] == ["Class", "ECE %", "precision %"] and table.rows[-1].name == "2"
+    first, second = (float(row.cells[0]) for row in table.rows[:2])
+    assert first > second and table.omitted == ""
+    predictions = [int(row.cells[table.titles.index("predictions") - 1]) for row in table.rows]
+    assert sum(predictions) == 400 and predictions[-1] == 10
+
+
+def test_the_bins_of_a_row_hold_its_predictions(result):
+    for row in class_table(result).rows:
+        counts = [int(bins.split(",")[1]) for bins in row.before.split(";")]
+        assert sum(counts) == int(row.cells[3]) and row.after == ""
+
+
+def test_each_class_has_a_figure_and_one_class_has_neither(result):
+    assert [pair[0].caption for pair in worst_class_figures(result)] == [row.name for row in class_table(result).rows]
+    one = evaluate_scores({"confidence": [0.9, 0.8, 0.6], "correct": [1, 1, 0]})
+    assert class_table(one) is None and worst_class_figures(one) == []

@@ -1,0 +1,91 @@
+"""Results have typed sections, and `metrics.json` keeps its form."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_focal import fit_temperature
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports import RunResult
+from hf_focal.reports.results.result_sections import ClassBalance, DriftSection, PriorSection, ThresholdSection
+from hf_focal.utils.json_values import Count, FiniteNumber, Share, from_json
+
+FILES = sorted((Path(__file__).parent / "results_of_0_3").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_files_of_the_form_before_sections_are_written_again_as_they_are(file, tmp_path):
+    result = RunResult.load(file)
+    result.save(tmp_path / "metrics.json")
+    assert json.loads((tmp_path / "metrics.json").read_text()) == json.loads(file.read_text())
+
+
+def test_whoever_reads_a_section_gets_attributes():
+    names = ("drift", "vector", "recall", "trainer")
+    drift, vector, recall, trainer = (RunResult.load(FILES[0].with_name(f"{name}.json")) for name in names)
+    assert isinstance(drift.drift, DriftSection) and isinstance(drift.drift.bins, ReliabilityBins)
+    assert drift.data.task == "scores" and drift.subsets.groups.name and drift.fit.fitted_on is None
+    assert isinstance(vector.thresholds, ThresholdSection) and vector.thresholds.share == "coverage"
+    assert vector.method == vector.fit.cross_fit.method == "vector" and vector.has_own_test_data
+    assert isinstance(vector.subsets.class_balance, ClassBalance) and not vector.details
+    assert recall.prior == PriorSection(["l0", "l1"], recall.prior.train_prior, [0.3, 0.4])
+    assert not recall.has_own_test_data and recall.subsets.worst_labels
+    assert trainer.details == {"epochs": 2, "nested": {"a": [1, None]}} and len(trainer.subsets.gamma_history) == 2
+    assert trainer.data.model is None and trainer.notes == []
+
+
+def test_a_new_result_has_the_keys_of_an_old_one(tmp_path):
+    old = json.loads((FILES[0].with_name("trainer.json")).read_text())
+    logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    details = {key: old["details"][key] for key in ("epochs", "gamma_history", "measured_on", "nested")}
+    temperature = fit_temperature(logits + 2 * torch.eye(3)[labels], labels)
+    result = RunResult.measure("adafocal:bins=2", temperature, logits, labels, 5, details=details)
+    result.save(tmp_path / "metrics.json")
+    new = json.loads((tmp_path / "metrics.json").read_text())
+    assert new.keys() == old.keys() and new["details"].keys() == old["details"].keys() | {"classes"}
+    for key in ("pre", "post", "temperature", "pre_bins", "pre_intervals"):
+        assert new[key].keys() == old[key].keys(), key
+    for key in ("class_balance", "confusion", "risk_coverage"):
+        assert new["details"][key].keys() == old["details"][key].keys(), key
+    assert {key: new["details"][key] for key in details} == details
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Share, 1.5, "x must be a number from 0 to 1, got 1.5"),
+        (FiniteNumber, None, "x must be a number from -1e"),
+        (Count, True, "x must be of type int, got True"),
+        (list[Count], [1, -1], r"x\[1\] must be a number from 0"),
+        (dict[str, list[Share]], {"a": {}}, "x.a must be a list, got {}"),
+        (ClassBalance, {"classes": 3}, "x must have smallest"),
+        (str | None, 3, "x must be of type str, got 3"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(kind, value, message):
+    with pytest.raises(ValueError, match=message):
+        from_json(kind, value, "x")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        (
+            "pre_bins",
+            {"edges": [0, 1], "count": [3], "confidence": [None], "accuracy": [0.5]},
+            "bins must have the mean",
+        ),
+        ("pre_bins", {"edges": [0, 0], "count": [3], "confidence": [0.5], "accuracy": [0.5]}, "bins must have edges"),
+        ("details", {"gamma_history": [{"epoch": 1, "gammas": [1], "edges": [0, 0.5, 1]}]}, "a γ for each bin"),
+        ("details", {"confusion": {"names": ["a", "b"], "counts": [[1, 2]]}}, "a row and a column for each of its 2"),
+        ("details", {"groups": {"name": ["a"]}}, "details.groups must have num_samples"),
+        ("details", {"drift": {"reference": "a", "before": 0.1, "now": 0.1}}, "drift must have p_value"),
+    ],
+)
+def test_a_broken_section_is_one_error(part, value, message, tmp_path):
+    values = json.loads((FILES[0].with_name("trainer.json")).read_text()) | {part: value}
+    (tmp_path / "metrics.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=message):
+        RunResult.load(tmp_path / "metrics.json")

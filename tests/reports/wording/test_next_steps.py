@@ -1,0 +1,306 @@
+"""The commands that results advise parse, and name the user's own files."""
+
+import dataclasses
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from test_text_summary import DETAILS, result_of
+
+from hf_focal import CalibrationMetrics
+from hf_focal.cli.main import command_parser, main
+from hf_focal.reports import RunResult
+from hf_focal.reports.wording.model_warnings import warnings_of
+from hf_focal.reports.wording.next_steps import next_steps
+
+GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
+
+
+def evaluated(**details):
+    result = result_of(5.0, **details)
+    unfitted = dataclasses.replace(result.temperature, objective="none")
+    return dataclasses.replace(result, temperature=unfitted, post={}, pre_intervals={"ece": (0.1, 0.2)})
+
+
+def commands(steps: list[str]) -> list[dict]:
+    """The arguments of the `hf-focal` commands in some steps, as the command itself reads them."""
+    found = re.findall("`(hf-focal .*?)`", " ".join(steps))
+    parsed = [vars(command_parser().parse_args(shlex.split(line)[1:])) for line in found]
+    return [{name: value for name, value in arguments.items() if name != "run"} for arguments in parsed]
+
+
+def test_after_measuring_the_measured_file_is_the_test_file():
+    given = GIVEN | {"dataset": "data/test.csv", "output": "measured", "num_bins": 10}
+    (command,) = commands(next_steps(evaluated(), given))
+    assert command == {
+        **{"command": "calibrate", "model": "my models/bert", "dataset": "held_out.csv"},
+        **{"test_dataset": "data/test.csv", "text_column": "post", "label_map": [("a", "b")], "num_bins": 10},
+        "output": "calibrated",
+    }
+
+
+def test_the_next_command_writes_no_file_again():
+    result = result_of(5.0, fitted_on="held_out.csv")
+    for saved, again in (("scores.parquet", None), ("scores", "scores")):
+        found = commands(next_steps(result, GIVEN | {"output": "out", "save_scores": saved}))
+        assert found and all(command.get("save_scores") == again for command in found)
+        assert all(command["output"] != "out" for command in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "data"),
+    [
+        ({"dataset": "org/data"}, ("org/data", "test")),
+        ({"dataset": "org/data", "split": "dev"}, ("org/data", "dev")),
+        ({"dataset": "glue:sst2:validation"}, ("glue:sst2", "validation")),
+    ],
+)
+def test_datasets_with_splits(given, data):
+    (command,) = commands(next_steps(evaluated(), {"model": "m"} | given))
+    assert (command["dataset"], command["test_split"]) == data and "test_dataset" not in command
+
+
+def test_scores_need_another_file():
+    given = {"scores": "june.csv", "reference": "may.csv", "score_column": "p", "group": "month"}
+    (command,) = commands(next_steps(evaluated(task="scores", measured_on="june.csv"), given))
+    assert command == {
+        **{"command": "calibrate", "scores": "held_out.csv", "test_scores": "june.csv"},
+        **{"score_column": "p", "group": "month", "output": "calibrated"},
+    }
+
+
+def test_a_corrected_model_is_loaded_from_its_folder_and_a_threshold_gets_another():
+    result = result_of(1.0, fitted_on="dataset 'other.csv'")
+    better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
+    given = GIVEN | {"test_dataset": "test.csv", "output": "calibrated"}
+    steps = next_steps(better, given)
+    assert "pipeline('text-classification', model='calibrated')" in steps[0]
+    assert "hf upload USER/calibrated calibrated" in steps[1]
+    (command,) = commands(steps)
+    assert command["precision"] == 0.9 and command["dataset"] == given["dataset"] and command["output"] != "calibrated"
+    # Without a folder, the same command with one saves the model.
+    first, _ = commands(next_steps(better, GIVEN | {"test_dataset": "test.csv"}))
+    assert first["output"] and first["test_dataset"] == "test.csv" and "precision" not in first
+
+
+def test_a_page_knows_only_what_the_result_holds():
+    details = {"fitted_on": "split 'dev' of dataset 'org/d'", "measured_on": "split 'test' of test_dataset 'org/d'"}
+    result = result_of(5.0, **details, options={"text_pair_column": "b"})
+    (command,) = commands(next_steps(result, folder="calibrated"))
+    assert command == {
+        **{"command": "calibrate", "model": "m", "dataset": "org/d", "split": "dev", "test_dataset": "org/d"},
+        **{"test_split": "test", "text_pair_column": "b", "output": "calibrated_2", "precision": 0.9},
+    }
+
+
+def test_the_folder_of_a_command_is_neither_the_models_nor_the_results():
+    (command,) = commands(next_steps(evaluated(), GIVEN | {"model": "./calibrated", "dataset": "test.csv"}))
+    assert command["output"] == "calibrated_2"
+    given = GIVEN | {"model": "calibrated", "test_dataset": "test.csv", "output": "calibrated_2"}
+    (command,) = commands(next_steps(result_of(1.0, fitted_on="dataset 'other.csv'"), given))
+    assert command["output"] == "calibrated_3"
+
+
+def test_a_correction_that_lowers_only_the_nll_is_used():
+    result = result_of(1.0, fitted_on="dataset 'other.csv'")
+    result = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] / 2})
+    assert "pipeline(" in next_steps(result, GIVEN | {"output": "out"})[0]
+    worse = dataclasses.replace(result, post=result.pre | {"ece": result.pre["ece"] / 2})
+    assert "without this correction" in next_steps(worse, GIVEN | {"output": "out"})[0]
+
+
+@pytest.mark.parametrize(("link", "goal"), [("sigmoid", "recall"), ("softmax", None)])
+def test_after_a_prior_shift_no_precision_is_advised(link, goal):
+    shift = {"names": ["spam"], "train_prior": [0.4], "new_prior": [0.2], "estimated_on": None}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", prior_shift=shift)
+    if link == "sigmoid":
+        result.pre["num_entries"] = 400.0
+    assert result.link == link
+    worse = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] * 2})
+    steps = next_steps(worse, GIVEN | {"output": "out", "new_prior": 0.2})
+    assert "pipeline(" in steps[0]  # on data with the old shares, a shift must raise the NLL
+    assert [found for command in commands(steps) for found in command if found in ("precision", "recall")] == (
+        [goal] if goal else []
+    )
+    recorded = [command for command in commands(next_steps(worse)) if command["command"] == "calibrate"]
+    assert [command["new_prior"] for command in recorded] == [(0.2,)] * len(recorded)
+
+
+def rare(is_one_logit, positives_are_rare=True, **details):
+    """A result of a model that ranks a class of 5% of the samples, but never predicts it; its logits and labels."""
+    random = torch.Generator().manual_seed(0)
+    labels = (torch.rand(4000, generator=random) < 0.05).long()
+    z = labels + torch.randn(4000, generator=random) - 6
+    if not positives_are_rare:
+        labels, z = 1 - labels, -z
+    logits = z[:, None] if is_one_logit else torch.stack([torch.zeros_like(z), z], 1)
+    metrics = CalibrationMetrics(link="sigmoid" if is_one_logit else "softmax")
+    metrics.update(logits, labels[:, None] if is_one_logit else labels)
+    return RunResult.from_metrics("m", None, metrics, None, details=DETAILS | details), logits, labels[:, None]
+
+
+@pytest.mark.parametrize("informative", [True, False])
+def test_rare_labels_that_a_model_ranks_get_thresholds(informative):
+    random = torch.Generator().manual_seed(0)
+    labels = (torch.rand(2000, 4, generator=random) < 0.07).float()
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update(informative * labels + torch.randn(2000, 4, generator=random) - 6, labels)
+    result = RunResult.from_metrics("m", None, metrics, None, details=DETAILS)
+    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    (warning,) = [text for text in warnings_of(result) if "not shown to be right" in text]
+    assert ("so its ranking is useful: choose a threshold" in warning) == informative
+    if informative:
+        (command,) = commands([first])
+        assert command["command"] == "calibrate" and command["recall"] == 0.8 and "rare labels" in first
+    else:
+        assert first.startswith("look at the model before its calibration")
+
+
+@pytest.mark.parametrize("fitted_on", [None, "dataset 'other.csv'"])
+def test_the_threshold_of_a_rare_positive_class_has_a_command(fitted_on):
+    result, _, _ = rare(True, fitted_on=fitted_on)
+    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    (command,) = commands([first])
+    assert command["command"] == "calibrate" and command["recall"] == 0.8 and "--precision 0.9" in first
+    assert command["model"] == "my models/bert" and command["text_column"] == "post" and command["output"]
+    assert command["dataset" if fitted_on else "test_dataset"] == "data/test.csv"
+
+
+@pytest.mark.parametrize(("is_one_logit", "positives_are_rare"), [(False, True), (False, False), (True, False)])
+def test_the_threshold_of_another_rare_class_has_a_command_for_its_probability(
+    is_one_logit, positives_are_rare, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    result, logits, labels = rare(is_one_logit, positives_are_rare)
+    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    p = logits.sigmoid() if is_one_logit else logits.softmax(1)[:, [1]]
+    p, y = (p, labels) if positives_are_rare else (1 - p, 1 - labels)
+    pd.DataFrame({"p": p[:, 0].double(), "label": y[:, 0]}).to_csv("held_out.csv", index=False)
+    (found,) = re.findall("`(hf-focal .*?)`", first)
+    assert main(shlex.split(found)[1:]) == 0
+    (threshold,) = RunResult.load("calibrated/report/metrics.json").thresholds.labels
+    assert threshold.recall >= 0.8 and threshold.value < 0.5
+
+
+def table(kind, size=400, sharpness=3.0, seed=0):
+    """Scores with ugly names, and the arguments that name them."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(size, 3))
+    if kind == "classes":
+        labels = np.array(["a", "b", "c"])[(logits + rng.gumbel(size=logits.shape)).argmax(1)]
+        columns = {f"-{name} it's": sharpness * logits[:, number] for number, name in enumerate("abc")}
+        options = ["--score_column=-* it's", "--kind", "logits", "--label_column", "The $Verdict"]
+        return pd.DataFrame(columns | {"The $Verdict": labels}), options
+    ones = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(int)
+    if kind == "yes or no":
+        columns = {"My P": 1 / (1 + np.exp(-sharpness * logits[:, 0])), "said yes": ones[:, 0]}
+        options = ["--score_column", "My P", "--kind", "probabilities", "--label_column", "said yes"]
+        return pd.DataFrame(columns), [*options, "--classes", "no,yes"]
+    columns = {f"logit_{name}": sharpness * logits[:, number] for number, name in enumerate("abc")}
+    return pd.DataFrame(columns | {f"label_{name}": ones[:, number] for number, name in enumerate("abc")}), []
+
+
+@pytest.mark.parametrize("kind", ["classes", "yes or no", "labels"])
+def test_commands_for_tables_run_as_they_are_printed(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("my scores.csv", "held_out.csv", "new.csv")):
+        table(kind, seed=seed)[0].to_csv(name, index=False)
+    options = table(kind)[1]
+
+    def run(*words):
+        assert main([*words]) == 0
+        steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: ")]
+        return steps, [shlex.split(found)[1:] for found in re.findall("`(hf-focal .*?)`", " ".join(steps))]
+
+    steps, (calibrating,) = run("evaluate", "--scores", "my scores.csv", *options, "--num_bins", "10")
+    assert calibrating[:5] == ["calibrate", "--scores", "held_out.csv", "--test_scores", "my scores.csv"]
+    assert "add it to this command: `--precision 0.9`" in steps[-1] and ("--cost 1,5" in steps[-1]) == (
+        kind != "classes"
+    )
+    steps, (applying, choosing) = run(*calibrating)
+    assert applying[:3] == ["apply", "calibrated/correction.json", "new.csv"]
+    run(*applying)
+    assert choosing[choosing.index("--output") + 1] == "calibrated_2" and "--num_bins" in choosing
+    steps, _ = run(*choosing)
+    assert "calibrated probabilities and decisions" in steps[0]
+    if kind != "classes":
+        without = choosing[: choosing.index("--precision")]
+        without[without.index("--output") + 1] = "mine"
+        _, (applying,) = run(*without, "--cost", "1,5")
+        assert applying[1] == "mine/correction.json"
+        again, (lower, applying) = run(*without[:-1], "other", "--precision", "0.999")
+        assert "ask for a precision that these data can show" in again[0] and "decisions" not in again[1]
+        assert lower[lower.index("--output") + 1] == "other_2"
+        steps, _ = run(*lower)
+        assert "decisions" in steps[0]
+
+
+def test_a_new_folder_is_named_after_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = result_of(1.0, fitted_on="dataset 'other.csv'")
+    given = GIVEN | {"test_dataset": "test.csv", "output": "my out/"}
+    (command,) = [found for found in commands(next_steps(result, given)) if "precision" in found]
+    assert command["output"] == "my out_2"
+    (tmp_path / "my out_2").mkdir()
+    (command,) = [found for found in commands(next_steps(result, given)) if "precision" in found]
+    assert command["output"] == "my out_3"
+
+
+def test_costs_and_prompts_are_repeated_as_they_were_typed():
+    given = GIVEN | {"prompt": "Review: {text}\nIt is", "labels": "a,b", "cost": (1.0, 0.5), "dataset": "test.csv"}
+    steps = " ".join(next_steps(evaluated(), given))
+    assert "--cost 1,0.5" in steps and "'Review: {text}\\nIt is'" in steps
+    (command,) = commands([steps])
+    assert command["prompt"] == given["prompt"] and command["cost"] == given["cost"]
+
+
+def test_too_few_samples_are_not_called_calibrated(capsys, tmp_path):
+    table("yes or no", size=20, sharpness=1.0)[0].to_csv(tmp_path / "s.csv", index=False)
+    arguments = ["calibrate", "--scores", str(tmp_path / "s.csv"), *table("yes or no")[1]]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "20 samples are too few to tell whether it is calibrated" in printed and "calibrated as it is" not in printed
+    )
+    assert "Next: fit a correction to at least 50 samples" in printed
+
+
+@pytest.mark.parametrize("provable", [0.57, 0.579, None])
+@pytest.mark.parametrize("no_costs_least", [False, True])
+def test_without_a_threshold_the_fields_and_no_words_say_what_to_do(provable, no_costs_least):
+    outcome = {"provable_precision": provable, "no_costs_least": no_costs_least}
+    labels = [{"name": "cost", "value": None, "reason": "a cost", "precision": None, "recall": None} | outcome]
+    section = {"for": "a goal", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    (step,) = [step for step in next_steps(evaluated(thresholds=section), GIVEN) if "threshold" in step]
+    if provable:
+        assert "ask for a precision that these data can show" in step and "--precision 0.57 " in step.replace("`", " ")
+    else:
+        assert ("at these costs, no threshold is better than always no" in step) == no_costs_least
+
+
+def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():
+    labels = [{"name": "a", "value": None, "reason": "no positives", "precision": None, "recall": None}]
+    section = {"for": "the largest F1", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=section)
+    (step,) = [step for step in next_steps(result, GIVEN | {"f1": True, "split": "dev"}) if "no threshold" in step]
+    (command,) = commands([step])
+    assert command["f1"] and command["dataset"] == "held_out.csv" and "split" not in command
+
+
+def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
+    labels = [{"name": "a", "value": 0.4, "reason": "", "precision": 0.9, "recall": 0.5}]
+    thresholds = {"for": "precision >= 90%", "conditions": "", "link": "softmax", "chosen_on": "d", "labels": labels}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=thresholds)
+    better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
+    given = GIVEN | {"test_dataset": "test.csv", "output": "out"}
+    load, decide, *_ = next_steps(better, given)
+    assert "pipeline('text-classification', model='out')" in load
+    assert "`hf_focal.apply_thresholds(classifier(inputs, top_k=None), classifier.model.config)`" in decide
+    serve = next_steps(better, given | {"onnx": "model.onnx"})[0]
+    assert serve == (
+        "serve `out/model.onnx`, whose logits are corrected: their softmax has the probabilities; the thresholds of "
+        "these are in `out/config.json`"
+    )
