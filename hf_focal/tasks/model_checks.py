@@ -11,9 +11,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from ..validation import InputError
 from .heads import Head, class_names, head_of, is_listed, without_adapter
 
 # Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.

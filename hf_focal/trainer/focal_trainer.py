@@ -35,6 +35,7 @@ from ..calibration.clusters import cluster_keys
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
+from ..errors import InputError, require
 from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
@@ -53,7 +54,6 @@ from ..tasks.model_checks import check_correction, check_model
 from ..tasks.shown_inputs import shown_inputs
 from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap
-from ..validation import InputError, require
 from .accumulators import (
     Accumulator,
     CollectedLogits,
