@@ -265,6 +265,16 @@ def test_calibration_keeps_the_correction_and_the_prompt_but_not_the_model(case,
     assert namespace["scores"].shape == (1, 3)
 
 
+def test_an_evaluation_goes_on_from_its_shards(case, tmp_path):
+    whole = evaluate_model(case / "model", str(case / "test.csv"), **OPTIONS)
+    for _ in range(2):
+        result = evaluate_model(case / "model", str(case / "test.csv"), save_scores=tmp_path / "scores", **OPTIONS)
+        assert result.pre == pytest.approx(whole.pre, rel=1e-6)
+    with pytest.raises(InputError, match="have scores of the same model and data"):
+        other = OPTIONS | {"prompt": f"The {PROMPT}"}
+        evaluate_model(case / "model", str(case / "test.csv"), save_scores=tmp_path / "scores", **other)
+
+
 def test_thresholds_and_a_new_prior_hold_as_for_any_classifier(case, tmp_path):
     data, test = str(case / "held_out.csv"), str(case / "test.csv")
     result = calibrate_model(
