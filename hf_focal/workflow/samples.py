@@ -76,7 +76,8 @@ def overlap_notes(samples: Samples, others: Samples, kind: str, use: str) -> lis
     if shared == size:
         expected = f"must hold samples that are not in {samples.data.argument}, got only samples that are"
         raise InputError(others.data.argument, expected)
-    return [f"{shared:,} of the {size:,} {kind} samples are also in the {use} data"] if shared else []
+    verb = "is" if shared == 1 else "are"
+    return [f"{shared:,} of the {size:,} {kind} samples {verb} also in the {use} data"] if shared else []
 
 
 def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarray:

@@ -437,7 +437,7 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
-    assert result.notes == ["1 of the 101 test samples are also in the calibration data"]
+    assert result.notes == ["1 of the 101 test samples is also in the calibration data"]
     options = {"threshold_dataset": str(tmp_path / "both.parquet"), "coverage": 0.5, **case.options}
     result = evaluate_model(case.folder, str(case.test), **options)
     assert result.notes == ["100 of the 101 threshold samples are also in the test data"]

@@ -96,11 +96,14 @@ def drift_lines(drift: DriftSection | None) -> list[str]:
 def threshold_lines(thresholds: ThresholdSection, measured_on: str) -> list[str]:
     """Write a line for each threshold, the lowest precision first; with many labels, only for the first ones.
 
-    `measured_on` names the samples that the precision and the recall are those of.
+    Of the labels without a threshold, those come first whose data can show the highest precision. `measured_on` names
+    the samples that the precision and the recall are those of.
     """
     labels = thresholds.labels
     chosen = sorted((label for label in labels if label.value is not None), key=lambda label: label.precision)
-    missing = [label for label in labels if label.value is None]
+    missing = sorted(
+        (label for label in labels if label.value is None), key=lambda label: -(label.provable_precision or 0)
+    )
     most = len(labels) if len(labels) <= 2 * _MOST_LABELS else _MOST_LABELS
     coverage_note = "" if len(labels) == 1 else f" {len(chosen)} of {len(labels)} labels have one."
     lines = [f"Thresholds for {thresholds.goal}, chosen on {thresholds.chosen_on}:{coverage_note}"]

@@ -73,3 +73,9 @@ def test_of_many_labels_only_the_worst_thresholds_are_listed():
     lines = threshold_lines(from_json(ThresholdSection, many, "thresholds"), "the 9 samples of d")
     named = [int(line[1 : line.index(">")]) for line in lines if line.startswith("<")]
     assert named == [39, 37, 35, 33, 31, 0, 2, 4, 6, 8] and "20 of 40 labels have one" in lines[0]
+    # Of those without a threshold, the nearest to the goal come first: a next step names their precision.
+    for number, precision in ((38, 0.49), (20, 0.3)):
+        many["labels"][number]["provable_precision"] = precision
+    lines = threshold_lines(from_json(ThresholdSection, many, "thresholds"), "the 9 samples of d")
+    named = [int(line[1 : line.index(">")]) for line in lines if line.startswith("<")]
+    assert named[5:] == [38, 20, 0, 2, 4]
