@@ -79,4 +79,7 @@ def _run(folder: Path, num_epochs: int) -> list[RunResult]:
     print(
         f"\n{folder}: a model for each loss, with its T folded in: load it with from_pretrained.\nThe report: {page}"
     )
+    loading = f"pipeline('text-classification', model={str(folder / _LOSSES[-1])!r})"
+    print(f"\nNext: ask a model for a department and its probability: `{loading}('Where is my parcel?')`")
+    print("Next: do the same with texts of your own: `hf-focal recipe copy text_classification`")
     return results

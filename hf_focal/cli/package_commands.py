@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from .parsing import refuse_arguments
 
 
 def add_demo(commands: Any) -> None:
@@ -77,19 +78,21 @@ def add_recipe(commands: Any) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("list", help="print their names and what they train")
     copy = actions.add_parser("copy", help="copy a script and its configuration")
-    copy.add_argument("name", metavar="NAME", help="such as text_classification")
+    copy.add_argument("name", metavar="NAME", nargs="?", help="such as text_classification")
     copy.add_argument("--output_dir", metavar="DIR", default=".", help="the folder to copy them to [%(default)s]")
     parser.set_defaults(run=run_recipe, user_errors=(InputError,))
 
 
-def run_recipe(action: str, name: str = "", output_dir: str = ".") -> None:
+def run_recipe(action: str, name: str | None = None, output_dir: str = ".") -> None:
     from .recipes import copy_recipe, recipes
 
+    if action == "copy" and name is None:
+        refuse_arguments("recipe copy", "the name of a recipe is required: `hf-focal recipe list` prints them")
     if action == "list":
         titles = recipes()
         print("\n".join(f"{name:{max(map(len, titles))}}  {title}" for name, title in titles.items()))
         return
-    files = copy_recipe(name, output_dir)
+    files = copy_recipe(str(name), output_dir)
     print(f"Written: {', '.join(map(str, files))}\nNext: see how it is used: `python {files[0]} --help`")
 
 

@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from ..calibration.calibration_record import calibration_record
 from ..choices.option_encoding import SCORES, encode_choices
 from ..choices.option_scores import option_settings, option_temperature, score_encoded
 from ..reports import RunResult
+from ..reports.results.result_sections import DataSection
+from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.input_errors import as_input_errors
 from ..tasks.task import MULTIPLE_CHOICE
@@ -99,6 +102,10 @@ class MultipleChoiceSource(ModelSource):
     @property
     def was_calibrated(self) -> bool:
         return self.recorded[0] is not None
+
+    def data_section(self, scores: ScoreSet) -> DataSection:
+        num_options = (scores.collected().logits != -np.inf).sum(1)  # those that a question lacks are -inf
+        return replace(super().data_section(scores), chance_error=float((1 - 1 / num_options).mean()))
 
     def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         temperature, problem = self.recorded

@@ -47,6 +47,7 @@ from ..recommendation import default_correction
 from ..reports import RunResult, write_report
 from ..reports.output_folder import write_results
 from ..reports.wording.model_warnings import warnings_of
+from ..reports.wording.next_steps import steps_after_training
 from ..scores.analysis.examples import find_examples
 from ..scores.correction_files.correction_json import write_correction
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
@@ -768,6 +769,8 @@ class FocalTrainer(Trainer):
             self.create_model_card(result=result, **card)
         folder = self.args.output_dir
         self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
+        for step in steps_after_training(result, str(folder), published=self.args.push_to_hub):
+            self.accelerator.print(f"Next: {step}")
         return result
 
     def report(self, test_dataset: Any, *, no_examples: bool = False, publish_examples: bool = False) -> RunResult:

@@ -22,6 +22,7 @@ def test_the_demo_trains_corrects_and_reports(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert all(result.describe() in printed for result in results) and f"{tmp_path / 'report.html'}" in printed
     assert (tmp_path / "report.html").is_file()
+    assert "\nNext: ask a model for a department" in printed and "Next: do the same with texts of your own" in printed
     for result in results:
         folder = tmp_path / result.loss
         assert RunResult.load(folder / "report" / "metrics.json").post["ece"] == result.post["ece"]

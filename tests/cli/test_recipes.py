@@ -56,3 +56,9 @@ def test_the_wheel_has_every_recipe():
     included = build["targets"]["wheel"]["force-include"]
     expected = {"recipes/configs", *(f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.py"))}
     assert {source: f"hf_focal/{source}" for source in expected} == included
+
+
+def test_a_copy_without_a_name_says_where_the_names_are(capsys):
+    with pytest.raises(SystemExit):
+        main(["recipe", "copy"])
+    assert "the name of a recipe is required: `hf-focal recipe list` prints them" in capsys.readouterr().err

@@ -32,7 +32,7 @@ class DataSection:
 
     `date` is the day of the measurement. `model` and `task` are None for the result of a trainer, and `url` is where
     the model was published. `measured_on` names the data, and `options` says how they were read. `was_calibrated`:
-    whether the model came with a correction.
+    whether the model came with a correction. `chance_error`: the error of guessing among the options of questions.
     """
 
     date: str | None = None
@@ -44,6 +44,7 @@ class DataSection:
     num_parameters: Count | None = None
     was_calibrated: bool | None = None
     measured_on: str | None = None
+    chance_error: Share | None = None
 
 
 @dataclass(frozen=True)

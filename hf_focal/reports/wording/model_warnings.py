@@ -11,6 +11,7 @@ from math import isnan, nan
 import numpy as np
 
 from ...calibration import Correction
+from ...tasks.task import Unit, unit_of
 from ..results.measured_sections import entropy_terms
 from ..results.result_sections import ClassChanges
 from ..results.run_results import RunResult
@@ -25,13 +26,14 @@ _LARGEST_FACTOR = 20.0
 # An NLL is above that of the frequencies if it exceeds it by this share over the square root of the number of samples:
 # about three standard errors of a mean NLL, which is roughly as large as its deviation over samples.
 _NLL_ERRORS = 3.0
+_UNTRAINED = 0.99  # an error of tokens above which a language model has learned nothing of these texts
 
 
 def warnings_of(result: RunResult, name: str | None = None) -> list[str]:
     """Return what a reader must know before any calibration error, each a sentence without its period.
 
     They concern the probabilities after the correction, if there is one, and say so if only the correction made them
-    true: the error is not lower than that of always
+    true: the error is not lower than that of guessing, or always
     giving the most frequent answer; a class is never predicted; the NLL is above that of always giving the
     frequencies; the mean probability is far from the frequency; or a slope is so large that the logits
     barely vary. `name` is what the sentences call the model; by default, the name of the result, but "the model" for a
@@ -47,20 +49,33 @@ def warnings_of(result: RunResult, name: str | None = None) -> list[str]:
     return [sentence(text) if text.startswith("the ") else text for text in warnings]
 
 
-def is_no_better_than_majority(result: RunResult) -> bool:
-    """Return whether the error is not shown to be lower than that of always giving the most frequent answer.
+def is_no_better_than_guessing(result: RunResult) -> bool:
+    """Return whether the error is not shown to be lower than that of an answer without a look at the input.
 
-    Where predictions are counted by label, this is a sign test [McNemar 1947]: of the samples on which the model and
-    the most frequent answer differ, significantly more than half must be the model's, at a level of 5%.
+    That is always the most frequent answer or, for questions with options, any of these. Tokens have too many classes
+    for either: an error of 99% is called no better. Where predictions are counted by label, this is a sign test
+    [McNemar 1947]: of the samples on which the model and the most frequent answer differ, significantly more than half
+    must be the model's, at a level of 5%.
     """
     if (counts := _found_and_lost(result)) is not None:
         return _fails_sign_test(*counts)
-    return result.post.get("error", nan) >= _majority_error(result)  # False with NaN
+    error, chance = result.post.get("error", nan), result.data.chance_error
+    if chance is not None:
+        noise = math.sqrt(error * (1 - error) / max(result.pre.get("num_samples", 1), 1))
+        return chance - error <= _ONE_SIDED * noise
+    if _is_of_tokens(result):
+        return error >= _UNTRAINED
+    return error >= _majority_error(result)  # False with NaN
+
+
+def _is_of_tokens(result: RunResult) -> bool:
+    """Return whether the predictions are tokens of a vocabulary."""
+    return unit_of(result.data.task) == Unit.TOKENS and result.subsets.class_balance is None
 
 
 def is_no_better_by_correction(result: RunResult) -> bool:
-    """Return whether `is_no_better_than_majority` holds only because of the correction's changes to predictions."""
-    if not is_no_better_than_majority(result):
+    """Return whether `is_no_better_than_guessing` holds only because of the correction's changes to predictions."""
+    if not is_no_better_than_guessing(result):
         return False
     if changes := result.subsets.class_changes:
         largest = int(np.argmax(changes.num_samples))
@@ -107,9 +122,17 @@ def _majority_error(result: RunResult) -> float:
 
 
 def _error_warnings(result: RunResult, name: str) -> list[str]:
-    if not is_no_better_than_majority(result):
+    if not is_no_better_than_guessing(result):
         return []
     error, base, balance = result.post.get("error", nan), _majority_error(result), result.subsets.class_balance
+    if result.data.chance_error is not None:
+        against = f"an error of {100 * error:.1f}% against {100 * result.data.chance_error:.1f}%"
+        return [f"{name} is not shown to be right more often than guessing among the options: {against}"]
+    if _is_of_tokens(result):
+        return [
+            f"{name} is wrong about {100 * error:.1f}% of the tokens, so its probabilities say next to nothing, "
+            "however well calibrated"
+        ]
     answer = "always giving each label's more frequent answer"
     if balance:
         answer = f"always answering {balance.majority!r}" if balance.majority else "the more frequent answer"

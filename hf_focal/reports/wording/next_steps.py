@@ -13,10 +13,11 @@ import numpy as np
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none
 from ...tasks.file_formats import is_file
+from ...tasks.task import Unit, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
 from ...utils.data_names import DataName
 from ..results.run_results import RunResult
-from .model_warnings import is_no_better_by_correction, is_no_better_than_majority, ranks_classes
+from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
 from .verdicts import costs_answers, not_lowered
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
@@ -83,14 +84,19 @@ def _steps_with_source(result: RunResult) -> list[str]:
 
 def _steps_against_majority(result: RunResult, rerun: dict[str, Any], data_note: str) -> list[str]:
     """Return what to do about a model that is no better than the majority class; [] for a better one."""
-    if not is_no_better_than_majority(result):
+    if not is_no_better_than_guessing(result):
         return []
     if ranks_classes(result):
         return [] if result.thresholds else [_threshold_of_rarer_class(result, rerun, data_note)]
     if is_no_better_by_correction(result):
         return []  # a temperature keeps the better predictions
+    first = "look at the model before its calibration"
+    if result.data.chance_error is not None:
+        return [f"{first}: check the prompt, and that the answers are those of the options, or use another model"]
+    if unit_of(result.data.task) == Unit.TOKENS:
+        return [f"{first}: check that it is trained, and that the texts are like those that it was trained on"]
     return [
-        "look at the model before its calibration: train it longer, or with another learning rate or class "
+        f"{first}: train it longer, or with another learning rate or class "
         "weights, and check that the labels are in the order of its outputs"
     ]
 
@@ -289,9 +295,7 @@ def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[s
         )
         added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
         return [f"add {added} to new scores, here those of new.csv: `{correct}`"]
-    # The page names files of this computer.
-    words = ["hf", "upload", f"USER/{Path(output).resolve().name}", output, ".", "--exclude", "report.html"]
-    upload = [] if published else [f"publish it, where USER is your name on the Hub: `{shlex.join(words)}`"]
+    upload = [] if published else _steps_to_publish(result, output)
     if task == "multiple-choice":
         scored = "score options, with calibrated probabilities, as its README.md shows: `score_choices`"
         return [f"load `{output}`, and {scored}", *upload]
@@ -314,6 +318,27 @@ def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[s
             )
         return [*loading, *upload]
     return [f"load `{output}` like any other model", *upload]
+
+
+def _steps_to_publish(result: RunResult, folder: str, *others: str) -> list[str]:
+    """Return how to upload a folder, without its page and `others`; [] for a model that is no better than guessing."""
+    if is_no_better_than_guessing(result) and not ranks_classes(result):
+        return []
+    excluded = ("report.html", *others)  # the page names files of this computer
+    words = ["hf", "upload", f"USER/{Path(folder).resolve().name}", folder, "."]
+    words += [word for name in excluded for word in ("--exclude", name)]
+    return [f"publish it, where USER is your name on the Hub: `{shlex.join(words)}`"]
+
+
+def steps_after_training(result: RunResult, folder: str, published: bool) -> list[str]:
+    """Return what to do with the folder of a trained, corrected, and perhaps `published` model."""
+    steps = [f"load it, as `{Path(folder, 'README.md')}` shows"]
+    steps += [] if published else _steps_to_publish(result, folder, "checkpoint-*")
+    runs = Path(folder).resolve().parent
+    if len([*runs.glob("*/report/metrics.json")]) > 1:
+        comparing = shlex.join(["hf-focal", "report", str(Path(folder).parent), "--output", "comparison.html"])
+        steps.append(f"compare it with the other runs beside it: `{comparing}`")
+    return steps
 
 
 def _recorded(result: RunResult) -> dict[str, Any]:

@@ -25,6 +25,8 @@ def summary(result: RunResult) -> str:
     if result.fit.fitted_on is not None and temperature.is_fitted:
         unit = "labels" if result.link == "sigmoid" else unit_of(data.task)
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {result.fit.fitted_on}"]
+        if temperature.at_grid_end:
+            lines.append(_at_grid_end(temperature.value))
     lines += ["", f"On {samples_of(result)}:", "", metrics_table(result)]
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
@@ -32,6 +34,13 @@ def summary(result: RunResult) -> str:
     if result.subsets.groups:
         lines += ["", group_table(result.subsets.groups).rstrip()]
     return "\n".join(lines)
+
+
+def _at_grid_end(value: float) -> str:
+    """Say what it means that T is at an end of its grid."""
+    if value < 1:
+        return "This T is the smallest that was tried, so the best one may be smaller still."
+    return "This T is the largest that was tried: the best one may be larger, or the scores say nothing of the labels."
 
 
 def decision_lines(result: RunResult) -> list[str]:

@@ -14,7 +14,7 @@ from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
 from .model_warnings import (
     has_wrong_mean,
     is_no_better_by_correction,
-    is_no_better_than_majority,
+    is_no_better_than_guessing,
     never_predicted_by_correction,
     ranks_classes,
 )
@@ -205,11 +205,12 @@ def _note_on_noise(result: RunResult, unit: str) -> str:
 
 
 def _note_on_accuracy(result: RunResult) -> str:
-    if not is_no_better_than_majority(result):
+    if not is_no_better_than_guessing(result):
         return ""
     doubt = "" if ranks_classes(result) else ", so its probabilities may say no more than the frequencies"
+    answer = "the most frequent answer" if result.data.chance_error is None else "guessing"
     after = "after the correction, " if is_no_better_by_correction(result) else ""
-    return f" However, {after}the model is not shown to be right more often than the most frequent answer{doubt}."
+    return f" However, {after}the model is not shown to be right more often than {answer}{doubt}."
 
 
 def is_unchanged(result: RunResult) -> bool:
@@ -230,7 +231,7 @@ def is_better_calibrated(result: RunResult) -> bool:
 
     The intervals of the ECE must be apart; without intervals, the ECE must fall by a tenth.
     """
-    if not_lowered(result) or is_unchanged(result) or is_no_better_than_majority(result):
+    if not_lowered(result) or is_unchanged(result) or is_no_better_than_guessing(result):
         return False
     if result.pre_intervals.get("ece") and result.post_intervals.get("ece"):
         return not _intervals_overlap(result)

@@ -14,7 +14,8 @@ from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
 from hf_focal.reports import RunResult
 from hf_focal.reports.wording.model_warnings import warnings_of
-from hf_focal.reports.wording.next_steps import next_steps
+from hf_focal.reports.wording.next_steps import next_steps, steps_after_training
+from hf_focal.reports.wording.verdicts import verdict
 
 GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
 
@@ -305,3 +306,46 @@ def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
         "serve `out/model.onnx`, whose logits are corrected: their softmax has the probabilities; the thresholds of "
         "these are in `out/config.json`"
     )
+
+
+def test_a_trained_model_is_loaded_published_and_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = result_of(1.0)
+    loading, publishing = steps_after_training(result, "out/flsd53", published=False)
+    assert "`out/flsd53/README.md`" in loading
+    assert "hf upload USER/flsd53 out/flsd53 . --exclude report.html --exclude 'checkpoint-*'`" in publishing
+    assert steps_after_training(result, "out/flsd53", published=True) == [loading]
+    for name in ("flsd53", "brier"):
+        result_of(1.0).save(_new_report(tmp_path / "out" / name))
+    *_, comparing = steps_after_training(result, "out/flsd53", published=True)
+    assert "`hf-focal report out --output comparison.html`" in comparing
+    assert main(["report", "out", "--output", "comparison.html"]) == 0
+
+
+def _new_report(folder):
+    (folder / "report").mkdir(parents=True)
+    return folder / "report" / "metrics.json"
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "chance", "warned"),
+    [
+        ("multiple-choice", 0.74, 0.75, "guessing among the options: an error of 74.0% against 75.0%"),
+        ("multiple-choice", 0.6, 0.75, ""),
+        ("seq2seq-lm", 1.0, None, " is wrong about 100.0% of the tokens, so its probabilities say next to nothing"),
+        ("seq2seq-lm", 0.9, None, ""),
+    ],
+)
+def test_a_model_that_knows_nothing_is_not_published(task, error, chance, warned):
+    result = result_of(5.0, fitted_on="dataset 'other.csv'", task=task, chance_error=chance)
+    pre = result.pre | {"error": error, "accuracy": 1 - error, "num_samples": 500.0}
+    subsets = dataclasses.replace(result.subsets, class_balance=None, class_changes=None)
+    post = pre | {"ece": pre["ece"] / 3, "nll": pre["nll"] / 2}
+    result = dataclasses.replace(result, pre=pre, post=post, subsets=subsets, pre_intervals={}, post_intervals={})
+    told, steps = warnings_of(result), next_steps(result, GIVEN | {"test_dataset": "test.csv", "output": "out"})
+    assert any("hf upload" in step for step in steps) == (not warned)
+    assert ("improves the calibration" in " ".join(verdict(result))) == (not warned)
+    if warned:
+        assert warned in told[0] and steps[0].startswith("look at the model before its calibration")
+    else:
+        assert not told

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import pytest
 import torch
 
 from hf_focal import Temperature
@@ -79,3 +80,11 @@ def test_of_many_labels_only_the_worst_thresholds_are_listed():
     lines = threshold_lines(from_json(ThresholdSection, many, "thresholds"), "the 9 samples of d")
     named = [int(line[1 : line.index(">")]) for line in lines if line.startswith("<")]
     assert named[5:] == [38, 20, 0, 2, 4]
+
+
+@pytest.mark.parametrize(("value", "meaning"), [(10.0, "This T is the largest"), (0.1, "This T is the smallest")])
+def test_the_end_of_a_grid_is_explained(value, meaning):
+    result = result_of(value, fitted_on="dataset 'other.csv'")
+    assert meaning not in summary(result)
+    at_end = dataclasses.replace(result.temperature, at_grid_end=True)
+    assert f"\n{meaning} that was tried" in summary(dataclasses.replace(result, temperature=at_end))

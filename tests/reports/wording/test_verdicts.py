@@ -14,7 +14,7 @@ from hf_focal.reports import RunResult, comparison_page, results_table, write_re
 from hf_focal.reports.results.result_sections import CrossFit, LabelThreshold, ThresholdSection
 from hf_focal.reports.wording.headlines import headline_of
 from hf_focal.reports.wording.markdown_tables import Best, parts, results_columns
-from hf_focal.reports.wording.model_warnings import is_no_better_than_majority, warnings_of
+from hf_focal.reports.wording.model_warnings import is_no_better_than_guessing, warnings_of
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
 from hf_focal.reports.wording.verdicts import correction_verdict, is_better_calibrated, lost_recall, verdict
@@ -46,7 +46,7 @@ def text_of_card(result):
 def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp_path):
     logits, labels = rare(informative=False)
     result = measured(logits, labels, temperature=FITTED, names=("ham", "spam"), fitted_on="dataset 'other.csv'")
-    assert result.pre["macro_recall"] == 0.5 and is_no_better_than_majority(result)
+    assert result.pre["macro_recall"] == 0.5 and is_no_better_than_guessing(result)
     first, second = warnings_of(result)[:2]
     assert first.startswith(
         "m is not shown to be right more often than always answering 'ham': an error of 4.0% against"
@@ -78,10 +78,10 @@ def test_chance_is_no_better_than_the_majority_class(classes):
     rng, passed = np.random.default_rng(0), 0
     for _ in range(200):
         labels = rng.integers(classes, size=200)
-        passed += not is_no_better_than_majority(measured(rng.normal(size=(200, classes)), labels))
+        passed += not is_no_better_than_guessing(measured(rng.normal(size=(200, classes)), labels))
     assert passed <= 25
     logits = rng.normal(size=(200, classes)) + 3 * np.eye(classes)[labels]
-    assert not is_no_better_than_majority(measured(logits, labels)) and not warnings_of(measured(logits, labels))
+    assert not is_no_better_than_guessing(measured(logits, labels)) and not warnings_of(measured(logits, labels))
 
 
 def test_one_logit_and_labels_have_base_rates_too():
