@@ -318,13 +318,13 @@ class SubsetSection:
     """Subsets of the samples: classes, labels, groups, and the most confident ones; and the updates of γ."""
 
     class_balance: ClassBalance | None = None
-    class_changes: ClassChanges | None = None
     labels: Labels | None = None
     classes: ClassBins | None = None
     risk_coverage: RiskCoverage | None = None
     confusion: Confusion | None = None
     groups: Groups | None = None
     gamma_history: list[dict[str, Any]] | None = None  # what `gamma_history` returned
+    class_changes: ClassChanges | None = None  # None without a correction, or if it changes no prediction
 
     def __post_init__(self) -> None:
         columns = {"gammas": list[FiniteNumber], "edges": list[Share], "epoch": FiniteNumber}
