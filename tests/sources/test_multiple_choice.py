@@ -73,6 +73,7 @@ def test_evaluation_is_that_of_the_plain_forward_pass(case):
     metrics.update(torch.stack([log_p(model, tokenizer, row) for row in rows]), labels)
     assert result.pre == pytest.approx(metrics.compute(), abs=1e-5)
     assert "On the 300 questions of dataset 'test.parquet'" in summary(result)
+    assert result.data.chance_error == pytest.approx(2 / 3)
 
 
 def code_of(card: str, folder) -> str:
