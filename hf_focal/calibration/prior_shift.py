@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
-from ..validation import InputError, as_scores, as_tensor
+from ..validation import as_scores, as_tensor
 from .calibration_config import drop_calibration_entries
 from .calibration_fit import CalibrationFit
 from .calibration_record import calibration_record, is_folded, recorded_calibration

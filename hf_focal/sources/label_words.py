@@ -12,7 +12,8 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Value
 
 from ..calibration import CalibrationFit, Correction
-from ..choices.label_words import LabelWords, LabelWordsModel, set_labels
+from ..choices.label_words import LabelWords
+from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..choices.sequence_classifier import sequence_classifier
 from ..errors import NotPublishedError
@@ -25,11 +26,13 @@ from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns
 from ..tasks.label_numbers import ModelLabels, class_numbers
+from ..tasks.named_split import NamedSplit
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
 from ..validation import InputError
 from .model import ModelSource
+from .model_data import EncodedSamples, LoadedSamples
 from .model_folding import save_whole
 from .model_names import public_name
 from .source import FoldOutcome, Samples
@@ -61,22 +64,21 @@ class LabelWordsSource(ModelSource):
 
     has_bias = True  # correction.json keeps offsets
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        options = self.options
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+        super().__init__(name, task, batch_size, num_bins, options)
         if not self.task.is_causal:
             raise InputError("labels", f"must not be given for {self.name!r}, of the task {self.task.name}")
         for argument in ("question_column", "text_pair_column"):
-            if (value := getattr(options, argument)) is not None:
+            if (value := getattr(self.options, argument)) is not None:
                 raise InputError(argument, f"must not be given with labels, got {value!r}")
-        labels = options.labels.split(",") if isinstance(options.labels, str) else options.labels or ()
+        labels = self.options.labels.split(",") if isinstance(self.options.labels, str) else self.options.labels or ()
         self.labels = tuple(label.strip() for label in labels)
         self.task = LABEL_WORDS
-        self.one_logit = options.problem_type == MULTI_LABEL
+        self.one_logit = self.options.problem_type == MULTI_LABEL
         if self.one_logit and len(self.labels) != 2:
-            raise InputError("labels", f"must be two for one logit, such as no,yes, got {options.labels!r}")
+            raise InputError("labels", f"must be two for one logit, such as no,yes, got {self.options.labels!r}")
         set_labels(self.config, self.labels, self.one_logit)
-        self.is_published = options.save_as is not None
+        self.is_published = self.options.save_as is not None
         self._tried: list[list[str]] = []
 
     @cached_property
@@ -85,7 +87,7 @@ class LabelWordsSource(ModelSource):
         with as_input_errors():
             options = self.options
             prompt = read_prompt(str(options.prompt))
-            words = LabelWords(
+            return LabelWords(
                 self.encoder,
                 self.labels,
                 prompt,
@@ -94,58 +96,59 @@ class LabelWordsSource(ModelSource):
                 max_length=self.max_length,
                 one_logit=self.one_logit,
             )
-        self.data_notes.append(words.note())
-        return words
 
     @cached_property
     def model(self) -> LabelWordsModel:
         return LabelWordsModel(self._load_pretrained(), self.words, self.config)
 
-    def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
+    def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
         fields = self.words.prompt.fields
         if missing := [field for field in fields if field not in split.column_names]:
             names = ", ".join(map(repr, missing))
             raise InputError(
-                "prompt", f"must have names of columns of {source}, {split.column_names}, in braces, got {names}"
+                "prompt", f"must have names of columns of {data_name}, {split.column_names}, in braces, got {names}"
             )
-        values = []
+        values, notes = [], []
         for field in fields:
-            texts, empty = _texts(source, split, field)
+            texts, empty = _texts(data_name, split, field)
             values.append(texts)
             if empty:
-                self.data_notes.append(f"{empty:,} missing texts in {field!r} of {source} are taken as empty")
+                notes.append(f"{empty:,} missing texts in {field!r} of {data_name} are taken as empty")
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
-        options = with_known_columns(source, split, options, "label_column")
+        options = with_known_columns(NamedSplit(data_name, split), options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
-            numbers = class_numbers(two_classes, source, split, options.label_column)
+            numbers = class_numbers(two_classes, NamedSplit(data_name, split), options.label_column)
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        return select_inputs(self.task, source, split, self.config, replace(options, prompt=_FIELDS))
+        options = replace(options, prompt=_FIELDS)
+        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), notes
 
-    def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
-        rows = samples["fields"][:]
+    def encode(self, loaded: LoadedSamples) -> EncodedSamples:
+        rows, data_name = loaded.samples["fields"][:], loaded.data_name
         self._tried = self._tried or rows[:_MOST_TRIED]
         encoded, count = self.words.encode(rows)
-        if note := self.words.special_tokens_note(rows, source):
-            self.data_notes.append(note)
+        special_note = self.words.special_tokens_note(rows, data_name)
+        notes = [special_note] if special_note else []
         if count:
-            self.data_notes.append(
-                f"the texts of {count:,} of the {len(rows):,} prompts of {source} are shortened, so that the prompts "
-                f"have at most {self.words.limit:,} tokens"
+            notes.append(
+                f"the texts of {count:,} of the {len(rows):,} prompts of {data_name} are shortened, so that the "
+                f"prompts have at most {self.words.limit:,} tokens"
             )
         order = np.argsort([-len(ids) for ids in encoded], kind="stable")  # the longest first
-        ids, labels = [encoded[row] for row in order], samples["labels"][:]
+        ids, labels = [encoded[row] for row in order], loaded.samples["labels"][:]
         columns = {"input_ids": ids, "attention_mask": [[1] * len(prompt_ids) for prompt_ids in ids]}
-        return Dataset.from_dict(columns | {"labels": [labels[row] for row in order]}), order
+        inputs = Dataset.from_dict(columns | {"labels": [labels[row] for row in order]})
+        return EncodedSamples(inputs, order, tuple(notes))
 
     def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
         """Label words have a bias that no temperature removes, also with few samples and with two classes."""
         return default_correction(objective == "nll" and not per_label, len(scores))
 
     def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
-        return [*self.data_notes, *self.earlier_correction("; the scores include it", "; it is for generated text")]
+        earlier = self.earlier_correction("; the scores include it", "; it is for generated text")
+        return [self.words.note(), *self.data_notes, *earlier]
 
     def check_saving(self, new_prior: Any) -> None:
         if self.options.save_as is not None:
@@ -282,7 +285,7 @@ def _names_labels(split: Dataset, options: InputOptions) -> bool:
     return is_named or (feature is not None and bool(options.label_map))
 
 
-def _texts(source: str, split: Dataset, column: str) -> tuple[list[str], int]:
+def _texts(data_name: str, split: Dataset, column: str) -> tuple[list[str], int]:
     """Return the values of a column as texts, and how many are missing texts, which become "".
 
     Besides texts, a column may hold numbers and a `ClassLabel`, whose names are taken. In a CSV file, an empty text is
@@ -290,10 +293,12 @@ def _texts(source: str, split: Dataset, column: str) -> tuple[list[str], int]:
     """
     feature, values = split.features[column], split[column][:]
     if not isinstance(feature, Value | ClassLabel) or getattr(feature, "dtype", "") in ("binary", "large_binary"):
-        raise InputError("prompt", f"must name columns of texts or numbers, got {column!r} of {source} with {feature}")
+        raise InputError(
+            "prompt", f"must name columns of texts or numbers, got {column!r} of {data_name} with {feature}"
+        )
     missing, are_texts = values.count(None), feature.dtype in ("string", "large_string", "null")
     if missing and not are_texts:
-        raise InputError("prompt", f"must name columns without missing numbers, got {column!r} of {source}")
+        raise InputError("prompt", f"must name columns without missing numbers, got {column!r} of {data_name}")
     if isinstance(feature, ClassLabel):
         return [feature.names[value] for value in values], 0
     return ["" if value is None else str(value) for value in values], missing

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from datasets import Dataset
@@ -31,17 +30,19 @@ from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import label_names_of, task_of_config
-from ..tasks.input_encoding import encode_inputs, input_length
+from ..tasks.input_encoding import input_length
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
-from ..tasks.input_selection import CLUSTER, GROUP, select_inputs
+from ..tasks.input_selection import select_inputs
 from ..tasks.label_numbers import ModelLabels
 from ..tasks.multi_hot_labels import column_order
-from ..tasks.task import LabelKind, Unit
+from ..tasks.named_split import NamedSplit
+from ..tasks.task import LabelKind
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
 from ..validation import InputError, some_of
+from .model_data import EncodedSamples, LoadedSamples, encode_samples
 from .model_folding import check_foldable, earlier_correction, keep_in_config, rounding_notes, save_whole
 from .model_loading import load_config, load_model, match_padding
 from .model_names import loss_of, public_name
@@ -64,11 +65,11 @@ class ModelSource(Source):
 
     cross_fits_temperatures = False
     is_published = True
+    scores_type = ModelScores
     weights_file: str | None = None  # one whose weights `model` does not hold as its state
 
     def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
         self.name = name = str(name)
-        self.data_notes: list[str] = []
         with as_input_errors():
             self.options = InputOptions(**options)
         self.config = load_config(name, self.options.trust_remote_code)
@@ -86,7 +87,7 @@ class ModelSource(Source):
             if group is not None and self.task.generates and not asks:
                 expected = f"must not be given for {name!r}, of the task {self.task.name}"
                 raise InputError("group", f"{expected}, got {group!r}")
-            self._set_problem_type()
+            self.data_notes = self._set_problem_type()  # `read` adds those on the data
             arguments = FocalSeq2SeqTrainingArguments if self.task.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
                 gettempdir(),  # nothing is written there
@@ -97,18 +98,22 @@ class ModelSource(Source):
             )
         self.is_main = self.args.process_index == 0
 
-    def _set_problem_type(self) -> None:
-        """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax."""
+    def _set_problem_type(self) -> list[str]:
+        """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax.
+
+        Return a list with a note on the latter.
+        """
         problem_type = self.config.problem_type
         has_one = self.task.labels is LabelKind.CLASSES and self.config.num_labels == 1
         if self.options.problem_type is not None:
             self.config.problem_type = self.options.problem_type
         elif has_one and problem_type in (None, "regression"):
             self.config.problem_type = MULTI_LABEL
-            self.data_notes.append(
+            return [
                 f"the model has one logit and the problem_type {problem_type!r}: its labels are taken as 0 and 1, and "
                 f"its probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
-            )
+            ]
+        return []
 
     @property
     def was_calibrated(self) -> bool:
@@ -176,56 +181,44 @@ class ModelSource(Source):
     def scores(self, data: Any) -> Scores:
         return self.read(Data("data", data)).collected()
 
-    def read(self, data: Data) -> "ModelScores":
-        source, samples = self.load(data)
-        return ModelScores(self, source, samples, *self.encode(source, samples))
+    def read(self, data: Data) -> ModelScores:
+        loaded = self.load(data)
+        encoded = self.encode(loaded)
+        self.data_notes += [*loaded.notes, *encoded.notes, *self.model_notes()]
+        return self.scores_type(self, loaded, encoded)
 
-    def load(self, data: Data) -> tuple[str, Dataset]:
-        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
+    def model_notes(self) -> list[str]:
+        """Return what a reader of the results should know of how the logits are computed."""
+        return []
+
+    def load(self, data: Data) -> LoadedSamples:
+        """Load a file or split (`dataset_location`), and select the columns that the task takes."""
         argument, name = data.argument, str(data.value)
         with as_input_errors():
             path, config, part = dataset_location(argument, name, data.split, data.default_split)
-        source = str(DataName(argument, ":".join(filter(None, (public_name(path), config))), part or None))
+        data_name = str(DataName(argument, ":".join(filter(None, (public_name(path), config))), part or None))
         with self.args.main_process_first(desc="loading the data"):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with as_input_errors():
                 options = self.options if data.clusters else replace(self.options, cluster_column=None)
                 options = options if data.groups else replace(options, group=None)
-                samples = self.select(source, loaded, options)
+                samples, notes = self.select(data_name, loaded, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         labels = ModelLabels.of(self.config, self.options)
         if several and column_order(labels, self.options.label_column) is None:
             order = some_of(labels.names)
-            self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {order}")
-        return source, samples
+            notes = [*notes, f"no column of {data_name} has a label's name: they are taken in the order {order}"]
+        return LoadedSamples(data_name, samples, tuple(notes))
 
-    def select(self, source: str, split: Dataset, options: InputOptions) -> Dataset:
-        return select_inputs(self.task, source, split, self.config, options)
+    def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
+        """Return the columns that the task takes, and notes on them."""
+        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), []
 
-    def encode(self, source: str, samples: Dataset) -> tuple[Dataset, np.ndarray]:
-        """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
-
-        `source` is the name of the data in the notes. Also return which row of `samples` each encoded one is from.
-        """
+    def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
-        samples = samples.remove_columns([name for name in (CLUSTER, GROUP) if name in samples.column_names])
         with self.args.main_process_first(desc="encoding the data"):
-            encoded, rows, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
-        if self.task.unit is Unit.WORDS:
-            word_labels = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
-            total, measured = (len(labels) - labels.count(-100) for labels in word_labels)
-            if measured < total:
-                self.data_notes.append(
-                    f"{total - measured:,} of the {total:,} words of {source} are not measured: without tokens, or "
-                    f"after the first {max_length:,} tokens"
-                )
-        elif count:
-            rest = ", and the rest is not measured" if self.task.unit is Unit.TOKENS else ""
-            self.data_notes.append(
-                f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
-            )
-        return encoded, rows
+            return encode_samples(self.task, loaded, encoder, max_length, self.options.source_prefix)
 
     @property
     def takes_affine(self) -> bool:

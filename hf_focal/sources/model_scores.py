@@ -32,6 +32,7 @@ from ..trainer.accumulators import (
     score_arrays,
 )
 from ..validation import InputError, require
+from .model_data import EncodedSamples, LoadedSamples
 from .score_shards import open_shards
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ class ModelScores:
     `FocalTrainer`, and whatever follows takes these. Of a language model's tokens, only sums are kept.
 
     Attributes:
-        source: the name of the data in reports.
-        samples: the selected columns, with labels unless these are tokens.
-        encoded: the same for the trainer, perhaps in another order and without samples that have nothing to measure.
+        model_source: the source of the model.
+        data_name: the name of the data in reports.
+        samples: the selected columns, as in `LoadedSamples`.
+        encoded: what the model takes, as `EncodedSamples.inputs`.
         encoded_rows: which row of `samples` each row of `encoded` is from, (N,).
         sample_rows: which row of `samples` each of the collected scores is from.
         notes: what a reader of the results should know of the data so far.
@@ -60,25 +62,28 @@ class ModelScores:
     has_all_rows = True
     streams = True  # whether batches can be measured without keeping logits
 
-    def __init__(
-        self, model: "ModelSource", source: str, samples: Dataset, encoded: Any, encoded_rows: np.ndarray | None = None
-    ) -> None:
-        self.model, self.source, self.samples, self.encoded = model, source, samples, encoded
-        self.encoded_rows = np.arange(len(samples)) if encoded_rows is None else encoded_rows
+    def __init__(self, model_source: "ModelSource", loaded: LoadedSamples, encoded: EncodedSamples) -> None:
+        self.model_source, self.data_name, self.samples = model_source, loaded.data_name, loaded.samples
+        self.encoded, self.encoded_rows = encoded.inputs, encoded.rows
         self.notes: list[str] = []
-        self.sample_rows = np.arange(len(samples))
+        self.sample_rows = np.arange(len(loaded.samples))
         self._collected: Scores | None = None
 
     def __len__(self) -> int:
         return len(self.samples)
 
     @property
+    def source(self) -> str:
+        """The name of the data, as every `ScoreSet` has it."""
+        return self.data_name
+
+    @property
     def link(self) -> str:
-        return self.model.link
+        return self.model_source.link
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.model.classes
+        return self.model_source.classes
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -86,7 +91,7 @@ class ModelScores:
 
     @property
     def num_classes(self) -> int:
-        return self.model.config.num_labels
+        return self.model_source.config.num_labels
 
     @property
     def known_labels(self) -> np.ndarray:
@@ -104,11 +109,11 @@ class ModelScores:
     @cached_property
     def keys(self) -> list[Hashable]:
         """What is equal for the same inputs in other data."""
-        return [*input_keys(self.model.task, self.samples)]
+        return [*input_keys(self.model_source.task, self.samples)]
 
     @cached_property
     def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
-        return _clusters_of(self.model, self.source, self.samples)
+        return _clusters_of(self.model_source, self.data_name, self.samples)
 
     def _used_clusters(self) -> tuple[np.ndarray, bool]:
         """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
@@ -120,12 +125,12 @@ class ModelScores:
         self, num_bins: int = 15, correction: Correction | None = None
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
-        with _model_errors(self.model.name):
+        with _model_errors(self.model_source.name):
             if self.groups is not None or not self.streams:  # groups are measured by themselves, too, in the same pass
                 self.collected()
             if self._collected is not None:
                 return self._collected.measure(num_bins, correction)
-            trainer = self.model.trainer
+            trainer = self.model_source.trainer
             keep_samples = True if trainer.head is Head.PIXELS else kept_samples(trainer.head)
             streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=keep_samples)
             return trainer.collect(self.encoded, streamed)
@@ -141,19 +146,21 @@ class ModelScores:
     ) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
         alone = method == "temperature" and not cross_fit
-        with _model_errors(self.model.name):
+        with _model_errors(self.model_source.name):
             if alone:
                 sums: Any = TemperatureSums(num_bins)
-                sums = self._collect(sums) if self._has_classes else self.model.trainer.collect(self.encoded, sums)
+                sums = (
+                    self._collect(sums) if self._has_classes else self.model_source.trainer.collect(self.encoded, sums)
+                )
                 if sums is not None:
                     return CalibrationFit.from_temperature(sums.compute().fit(objective), self.link)
             scores = self.collected()
             if not alone:
                 self._used_clusters()
-            bias = alone or self.model.has_bias
+            bias = alone or self.model_source.has_bias
             settings: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
             fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **settings)
-        if alone and (warning := few_samples(objective, fit.num_samples)) and self.model.args.should_log:
+        if alone and (warning := few_samples(objective, fit.num_samples)) and self.model_source.args.should_log:
             _logger.warning(warning)
         return fit
 
@@ -165,8 +172,8 @@ class ModelScores:
         if self._collected is not None:
             return self._collected.threshold_samples()
         used = clusters[self.encoded_rows] if are_clustered(clusters) else None
-        with _model_errors(self.model.name):
-            return self.model.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
+        with _model_errors(self.model_source.name):
+            return self.model_source.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
 
     def collected(self) -> Scores:
         """Return the scores themselves.
@@ -181,18 +188,18 @@ class ModelScores:
 
     def _check_classes(self) -> None:
         if not self._has_classes:
-            name, task = self.model.name, self.model.task.name
+            name, task = self.model_source.name, self.model_source.task.name
             raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
 
     @property
     def _has_classes(self) -> bool:
-        return self.model.trainer.head in (Head.CLASSES, Head.LABELS)
+        return self.model_source.trainer.head in (Head.CLASSES, Head.LABELS)
 
     def _collect(self, sums: TemperatureSums | None = None) -> TemperatureStream | None:
         """Run the model, unless this is done, and keep its logits; or return `sums`, if given, for too many logits."""
         if self._collected is not None:
             return None
-        trainer = self.model.trainer
+        trainer = self.model_source.trainer
         store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
         collected = trainer.collect(self.encoded, store)
         if isinstance(collected, TemperatureStream):
@@ -211,7 +218,7 @@ class ModelScores:
 
     def inputs(self, rows: np.ndarray) -> list[Any] | None:
         """Return the pictures or the texts of some rows of the collected scores; None for sounds."""
-        samples, task = self.samples.select(self.sample_rows[rows]), self.model.task
+        samples, task = self.samples.select(self.sample_rows[rows]), self.model_source.task
         names = [column.name for column in task.inputs if column.name in samples.column_names]
         if names == ["image"]:
             return samples.cast_column("image", Image())["image"][:]
@@ -232,12 +239,12 @@ class ModelScores:
             InputError: the folder has other scores, or there are no scores of classes.
         """
         self._check_classes()
-        shards = open_shards(folder, self.model, self.samples, self.encoded)
-        with _model_errors(self.model.name), shards as opened:
-            size = self.model.args.per_device_eval_batch_size
+        shards = open_shards(folder, self.model_source, self.samples, self.encoded)
+        with _model_errors(self.model_source.name), shards as opened:
+            size = self.model_source.args.per_device_eval_batch_size
             for start, stop in opened.missing:
                 store = LocalLogits(size, self.link)
-                part = self.model.trainer.collect(self.encoded.select(range(start, stop)), store)
+                part = self.model_source.trainer.collect(self.encoded.select(range(start, stop)), store)
                 rows = self.encoded_rows[start + store.rows]
                 opened.write((start, stop), self._scores_of(*score_arrays(part, self.link), rows), rows)
             logits, labels, self.sample_rows = opened.read(self.classes, self.link)
@@ -254,8 +261,8 @@ class ModelScores:
             groups=None if self.groups is None else self.groups[rows],
             clusters=self._cluster_keys[rows],
             are_independent=independent,
-            source=self.source,
-            has_classwise_metrics=self.model.trainer.head.has_classwise_metrics,
+            source=self.data_name,
+            has_classwise_metrics=self.model_source.trainer.head.has_classwise_metrics,
         )
 
     @cached_property
@@ -268,20 +275,20 @@ def _one_text(values: Sequence[Any]) -> str:
     return " | ".join(value if isinstance(value, str) else " / ".join(map(str, value)) for value in values)
 
 
-def _clusters_of(model: "ModelSource", source: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
-    """Return keys of the clusters, int64 (N,), of data that the model loaded and named `source`.
+def _clusters_of(model_source: "ModelSource", data_name: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
+    """Return keys of the clusters, int64 (N,), of samples of the data `data_name`.
 
     Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as the
     question of a pair. Then return whether all clusters are independent draws, and notes for the result: texts that
     repeat so much that they leave few clusters are not taken as clusters, and the samples not as independent.
     """
-    named, first = CLUSTER in samples.column_names, model.task.inputs[0]
+    named, first = CLUSTER in samples.column_names, model_source.task.inputs[0]
     keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
-    column = str(model.options.column("cluster_column" if named else first.argument))
-    clusters, independent, notes = usable_clusters(keys, "samples", source, column, named)
+    column = str(model_source.options.column("cluster_column" if named else first.argument))
+    clusters, independent, notes = usable_clusters(keys, "samples", data_name, column, named)
     if clusters is None:  # a cluster for each sample
         clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
-    return clusters, independent and model.has_independent_samples, [*notes]
+    return clusters, independent and model_source.has_independent_samples, [*notes]
 
 
 @contextmanager

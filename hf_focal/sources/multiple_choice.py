@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.calibration_record import calibration_record
-from ..choices.option_encoding import SCORES, EncodedQuestions, encode_choices
+from ..choices.option_encoding import SCORES, encode_choices
 from ..choices.option_scores import option_settings, option_temperature, score_encoded
 from ..reports import RunResult
 from ..scores.sets.scores_in_memory import Scores
@@ -20,8 +20,41 @@ from ..tasks.task import MULTIPLE_CHOICE
 from ..trainer.accumulators import TemperatureSums
 from ..validation import InputError
 from .model import ModelSource
+from .model_data import EncodedSamples, LoadedSamples
 from .model_scores import ModelScores
-from .source import Data, FoldOutcome
+from .source import FoldOutcome
+
+
+class MultipleChoiceScores(ModelScores):
+    """The scores of the options of questions, computed when they are first used."""
+
+    model_source: "MultipleChoiceSource"
+    streams = False
+    _has_classes = True
+
+    def _collect(self, sums: TemperatureSums | None = None) -> None:
+        if self._collected is not None:
+            return
+        options, size = self.model_source.options, self.model_source.args.per_device_eval_batch_size
+        with as_input_errors():
+            logits = score_encoded(self.model_source.model, self.encoded, size, options.scores_folder)
+        recorded, _ = self.model_source.recorded
+        logits = logits if recorded is None else recorded.apply(logits)
+        clusters, independent, _ = self._clusters
+        self._collected = Scores(
+            logits.numpy(),
+            self.known_labels,
+            groups=self.groups,
+            clusters=clusters,
+            are_independent=independent,
+            source=self.data_name,
+            has_classwise_metrics=False,  # an option's position in the list is not a class
+        )
+
+    def save_shards(self, folder: str | Path) -> None:
+        raise InputError(
+            "save_scores", f"must end in .parquet, got {str(folder)!r}: for options, scores_folder keeps their scores"
+        )
 
 
 class MultipleChoiceSource(ModelSource):
@@ -30,17 +63,20 @@ class MultipleChoiceSource(ModelSource):
     With the temperature that the model's config has for options, the scores are divided by it.
     """
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        options = self.options
+    scores_type = MultipleChoiceScores
+
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+        super().__init__(name, task, batch_size, num_bins, options)
         if not self.task.is_causal:
             raise InputError("question_column", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if self.args.world_size > 1:
             raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
-        if options.score not in SCORES:
-            raise InputError("score", f"must be {' or '.join(SCORES)}, got {options.score!r}")
-        if options.max_length is not None:
-            raise InputError("max_length", f"must not be given: no question is truncated, got {options.max_length}")
+        if self.options.score not in SCORES:
+            raise InputError("score", f"must be {' or '.join(SCORES)}, got {self.options.score!r}")
+        if self.options.max_length is not None:
+            raise InputError(
+                "max_length", f"must not be given: no question is truncated, got {self.options.max_length}"
+            )
         self.task = MULTIPLE_CHOICE
 
     @cached_property
@@ -90,48 +126,11 @@ class MultipleChoiceSource(ModelSource):
         )
         return FoldOutcome(is_in_weights=False, notes=(note,), pretrained=self._pretrained())
 
-    def encode_questions(self, samples: Dataset) -> EncodedQuestions:
+    def encode(self, loaded: LoadedSamples) -> EncodedSamples:
+        samples = loaded.samples
         with as_input_errors():
-            return encode_choices(
-                self.model.to(self.args.device),
-                self.encoder,
-                samples["question"][:],
-                samples["choices"][:],
-                *self.scoring,
+            model = self.model.to(self.args.device)
+            questions = encode_choices(
+                model, self.encoder, samples["question"][:], samples["choices"][:], *self.scoring
             )
-
-    def read(self, data: Data) -> "MultipleChoiceScores":
-        source, samples = self.load(data)
-        return MultipleChoiceScores(self, source, samples, self.encode_questions(samples))
-
-
-class MultipleChoiceScores(ModelScores):
-    """The scores of the options of questions, computed when they are first used."""
-
-    model: MultipleChoiceSource
-    streams = False
-    _has_classes = True
-
-    def _collect(self, sums: TemperatureSums | None = None) -> None:
-        if self._collected is not None:
-            return
-        options, size = self.model.options, self.model.args.per_device_eval_batch_size
-        with as_input_errors():
-            logits = score_encoded(self.model.model, self.encoded, size, options.scores_folder)
-        recorded, _ = self.model.recorded
-        logits = logits if recorded is None else recorded.apply(logits)
-        clusters, independent, _ = self._clusters
-        self._collected = Scores(
-            logits.numpy(),
-            self.known_labels,
-            groups=self.groups,
-            clusters=clusters,
-            are_independent=independent,
-            source=self.source,
-            has_classwise_metrics=False,  # an option's position in the list is not a class
-        )
-
-    def save_shards(self, folder: str | Path) -> None:
-        raise InputError(
-            "save_scores", f"must end in .parquet, got {str(folder)!r}: for options, scores_folder keeps their scores"
-        )
+        return EncodedSamples(questions, np.arange(len(samples)))

@@ -45,7 +45,7 @@ class OnnxClassifier(nn.Module):
             raise InputError(
                 "onnx", f"needs the packages onnx and onnxruntime, pip install hf_focal[onnx]: {one_line(error)}"
             ) from error
-        self.path, self.config = path, config
+        self.path, self.config, self._given = path, config, names
         self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
         try:
             self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -101,6 +101,10 @@ class OnnxClassifier(nn.Module):
                 )
             self._example = {name: array[:2] for name, array in batch.items()}
         return logits.to(next(iter(inputs.values())).device)
+
+    def lacks(self, name: str) -> bool:
+        """Return whether an input that the tokenizer or image processor gives is none of the graph."""
+        return name in self._given - {part.name for part in self.session.get_inputs()}
 
     def num_parameters(self) -> None:
         """Return None: a graph does not tell weights from other constants."""

@@ -38,14 +38,17 @@ class OnnxSource(ModelSource):
     def _load(self) -> OnnxClassifier:
         path = str(self.weights_file)
         inputs = self.encoder("a") if self.task.takes_texts else self.encoder.model_input_names
-        model = OnnxClassifier(path, self.config, {*inputs})
-        self.data_notes.append(f"the logits are those of {public_name(path)!r}, which {model.runtime} computes")
-        if "attention_mask" in inputs and "attention_mask" not in {part.name for part in model.session.get_inputs()}:
-            self.data_notes.append(
+        return OnnxClassifier(path, self.config, {*inputs})
+
+    def model_notes(self) -> list[str]:
+        name, runtime = public_name(str(self.weights_file)), self.model.runtime
+        notes = [f"the logits are those of {name!r}, which {runtime} computes"]
+        if self.model.lacks("attention_mask"):
+            notes.append(
                 "the ONNX graph has no input attention_mask, so padding may change its logits: export it with "
                 "attention_mask, or use --batch_size 1, which pads nothing"
             )
-        return model
+        return notes
 
     def can_fold(self, correction: Correction) -> bool:
         return True

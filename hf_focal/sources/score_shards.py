@@ -7,9 +7,10 @@ folder can be passed as ``--scores``.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import count, takewhile
 from pathlib import Path
@@ -26,7 +27,7 @@ from datasets import Dataset
 from ..scores.sets.saved_scores import ROW, read_saved, scores_table
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
-from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
 from ..validation import InputError, one_line
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ def _read_shard(path: Path) -> pa.Table:
 
 
 @contextmanager
-def open_shards(folder: str | Path, model: "ModelSource", samples: Dataset, encoded: Dataset) -> Iterator[ScoreShards]:
+def open_shards(
+    folder: str | Path, model_source: "ModelSource", samples: Dataset, encoded: Dataset
+) -> Iterator[ScoreShards]:
     """Open a new folder, or one with scores of the same model and data, which is locked during the block.
 
     Every process must call this. `samples` and `encoded` are those of `ModelScores`.
@@ -92,58 +95,89 @@ def open_shards(folder: str | Path, model: "ModelSource", samples: Dataset, enco
     Raises:
         InputError: the folder holds something else, is in use, is not writable, or is not the same for all processes.
     """
-    folder, state = Path(folder), PartialState()
-    prepared: list[Any] = [None]
+    folder = Path(folder)
+    on_main_process(partial(_lock, folder))
     try:
-        if state.is_main_process:
-            prepared = [_prepared(folder, model, samples, encoded)]
-        broadcast_object_list(prepared)  # so that no process waits for one that failed
-        if isinstance(prepared[0], InputError):
-            raise prepared[0]
+        block_size, missing = on_main_process(partial(_prepare, folder, model_source, samples, encoded))
         if not all(gather_object([(folder / _RECORD).is_file()])):
             raise InputError("save_scores", f"must be a folder that all processes share, got {str(folder)!r}")
-        yield ScoreShards(folder, len(encoded), *prepared[0])
+        yield ScoreShards(folder, len(encoded), block_size, missing)
     finally:
-        if state.is_main_process and not isinstance(prepared[0], InputError | None):
+        if PartialState().is_main_process:
             unlock_folder(folder)
 
 
-def _prepared(
-    folder: Path, model: "ModelSource", samples: Dataset, encoded: Dataset
-) -> tuple[int, list[tuple[int, int]]] | InputError:
-    """Lock the folder; return the size of its blocks and those that are missing, or what the user must correct."""
-    path = folder / _RECORD
+def on_main_process(function: Callable[[], Any]) -> Any:
+    """Call a function on the main process, and return its value, or raise its `InputError`, on all processes.
+
+    So no process waits for one that failed. Every process must call this.
+    """
+    value, error = None, None
+    if PartialState().is_main_process:
+        try:
+            value = function()
+        except InputError as raised:
+            error = raised
+    value, error = broadcast_object_list([value, error])
+    if error is not None:
+        raise error
+    return value
+
+
+def _lock(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError("save_scores", f"must end in .parquet, or be a folder, got the file {str(folder)!r}")
+    if is_locked(folder):
+        raise InputError("save_scores", f"must not be the folder of another output, got {str(folder)!r}")
     try:
-        if folder.exists() and not folder.is_dir():
-            return InputError("save_scores", f"must end in .parquet, or be a folder, got the file {str(folder)!r}")
         lock_folder(folder, "save_scores")
     except (ValueError, OSError) as error:
-        return InputError("", one_line(error))
-    problem: InputError | None = None
+        raise InputError("", one_line(error)) from error
+
+
+def _prepare(
+    folder: Path, model_source: "ModelSource", samples: Dataset, encoded: Dataset
+) -> tuple[int, list[tuple[int, int]]]:
+    """Check a folder's record, or write that of a new one. Return the size of its blocks, and the missing ones."""
+    batch = model_source.args.per_device_eval_batch_size * PartialState().num_processes
     try:
-        key = content_key(model, samples, encoded)
-        if path.is_file():
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if record.get("format") != _FORMAT or record.get("key") != key:
-                expected = "must be a new folder, or have scores of the same model and data"
-                problem = InputError("save_scores", f"{expected}, got {str(folder)!r} with others: remove it")
-        elif any(part.name != LOCK for part in folder.iterdir()):
-            problem = InputError("save_scores", f"must be a new folder, got {str(folder)!r}, which is not empty")
+        key = content_key(model_source, samples, encoded)
+        if (folder / _RECORD).is_file():
+            block_size = _recorded_block_size(folder, key)
         else:
-            batch = model.args.per_device_eval_batch_size * PartialState().num_processes
-            batches = max(_BATCHES, -(-len(encoded) // (batch * _MOST_BLOCKS)))
-            record = {"format": _FORMAT, "key": key, "block_size": batch * batches}
-            write_whole(path, json.dumps(record))
-        if problem is None:
-            done = _done(folder, len(encoded), record["block_size"])
-            _remove_parts(folder, {part for _, paths in done for part in paths})
-            missing = [*_blocks(len(encoded), record["block_size"])]
-            return record["block_size"], [block for block in missing if block not in dict(done)]
+            block_size = _write_record(folder, key, len(encoded), batch)
+        return block_size, _missing_blocks(folder, len(encoded), block_size)
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        problem = InputError("save_scores", f"must be a folder of scores, got {str(folder)!r}: {one_line(error)}")
-    unlock_folder(folder)
-    assert problem is not None
-    return problem
+        expected = f"must be a folder of scores, got {str(folder)!r}"
+        raise InputError("save_scores", f"{expected}: {one_line(error)}") from error
+
+
+def _recorded_block_size(folder: Path, key: str) -> int:
+    """Return the size of the blocks of scores with this content key; raise `InputError` for those of another one."""
+    record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+    if record.get("format") != _FORMAT or record.get("key") != key:
+        expected = "must be a new folder, or have scores of the same model and data"
+        raise InputError("save_scores", f"{expected}, got {str(folder)!r} with others: remove it")
+    return record["block_size"]
+
+
+def _write_record(folder: Path, key: str, num_rows: int, batch: int) -> int:
+    """Write the record of an empty folder, and return the size of its blocks of batches with `batch` rows."""
+    if any(part.name != LOCK for part in folder.iterdir()):
+        raise InputError("save_scores", f"must be a new folder, got {str(folder)!r}, which is not empty")
+    block_size = batch * max(_BATCHES, -(-num_rows // (batch * _MOST_BLOCKS)))
+    record = {"format": _FORMAT, "key": key, "block_size": block_size}
+    write_whole(folder / _RECORD, json.dumps(record))
+    return block_size
+
+
+def _missing_blocks(folder: Path, num_rows: int, size: int) -> list[tuple[int, int]]:
+    """Return the blocks that are not done, and remove what a killed run has left of them."""
+    done = dict(_done(folder, num_rows, size))
+    _remove_parts(folder, {file for files in done.values() for file in files})
+    return [block for block in _blocks(num_rows, size) if block not in done]
 
 
 def _blocks(num_rows: int, size: int) -> Iterator[tuple[int, int]]:
@@ -175,21 +209,24 @@ def _remove_parts(folder: Path, done_files: set[Path]) -> None:
             path.unlink()
 
 
-def content_key(model: "ModelSource", samples: Dataset, encoded: Dataset) -> str:
+def content_key(model_source: "ModelSource", samples: Dataset, encoded: Dataset) -> str:
     """Return a hash of a model's weights and settings and of all data that it takes, whatever their names are."""
     digest = blake2b(digest_size=16)
-    settings = [{**model.config.to_dict(), "_name_or_path": "", "transformers_version": ""}, model.options.to_dict()]
-    if model.task.encode is None:  # what the processor does is not in the encoded samples
-        settings.append(model.processor.to_dict())
+    settings = [
+        {**model_source.config.to_dict(), "_name_or_path": "", "transformers_version": ""},
+        model_source.options.to_dict(),
+    ]
+    if not model_source.task.takes_texts:  # what the processor does is not in the encoded samples
+        settings.append(model_source.processor.to_dict())
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    if model.weights_file is not None:
-        with Path(model.weights_file).open("rb") as file:
+    if model_source.weights_file is not None:
+        with Path(model_source.weights_file).open("rb") as file:
             for content in takewhile(len, (file.read(2**24) for _ in count())):
                 digest.update(content)
-    for name, tensor in model.model.state_dict().items():
+    for name, tensor in model_source.model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    for part in (samples,) if model.task.encode is None else (samples, encoded):
+    for part in (samples, encoded) if model_source.task.takes_texts else (samples,):
         _add_rows(digest, part)
     return digest.hexdigest()
 

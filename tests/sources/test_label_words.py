@@ -18,8 +18,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Llam
 
 from hf_focal import Correction, InputError, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores
-from hf_focal.choices.label_words import LabelWords, LabelWordsModel, Prompt
+from hf_focal.choices.label_words import LabelWords
+from hf_focal.choices.label_words_model import LabelWordsModel
 from hf_focal.choices.openai_requests import openai_requests
+from hf_focal.choices.prompts import Prompt
 from hf_focal.choices.sequence_classifier import sequence_classifier
 from hf_focal.cli.main import main
 from hf_focal.scores import read_scores
@@ -261,6 +263,16 @@ def test_calibration_keeps_the_correction_and_the_prompt_but_not_the_model(case,
     namespace: dict = {}
     exec(code.replace('"correction.json"', repr(str(tmp_path / "out" / "correction.json"))), namespace)
     assert namespace["scores"].shape == (1, 3)
+
+
+def test_an_evaluation_goes_on_from_its_shards(case, tmp_path):
+    whole = evaluate_model(case / "model", str(case / "test.csv"), **OPTIONS)
+    for _ in range(2):
+        result = evaluate_model(case / "model", str(case / "test.csv"), save_scores=tmp_path / "scores", **OPTIONS)
+        assert result.pre == pytest.approx(whole.pre, rel=1e-6)
+    with pytest.raises(InputError, match="have scores of the same model and data"):
+        other = OPTIONS | {"prompt": f"The {PROMPT}"}
+        evaluate_model(case / "model", str(case / "test.csv"), save_scores=tmp_path / "scores", **other)
 
 
 def test_thresholds_and_a_new_prior_hold_as_for_any_classifier(case, tmp_path):

@@ -13,10 +13,10 @@ from processes import output_of, start
 from transformers import AutoModelForSequenceClassification
 
 from hf_focal import evaluate_model, evaluate_scores, fold_correction
+from hf_focal.errors import InputError
 from hf_focal.sources import score_shards
 from hf_focal.trainer import FocalTrainer
 from hf_focal.utils.folder_lock import LOCK
-from hf_focal.validation import InputError
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +156,10 @@ def test_what_is_no_folder_of_scores_is_refused(cases, tmp_path):
         with pytest.raises(InputError, match=f"save_scores {line}"):
             evaluate_model(case.folder, str(case.test), save_scores=tmp_path / name, **case.options)
         assert not (tmp_path / name / LOCK).exists()
+    with pytest.raises(InputError, match="save_scores must not be the folder of another output"):
+        evaluate_model(
+            case.folder, str(case.test), save_scores=tmp_path / "out", output=tmp_path / "out", **case.options
+        )
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ def several_languages(tmp_path):
 
 def encoded_by(folder, **options):
     trained = ModelSource(folder, None, 1, 15, options)
-    source, rows = trained.load(Data("dataset", str(folder / "rows.json")))
-    return trained.processor, trained.encode(source, rows)[0][0]
+    loaded = trained.load(Data("dataset", str(folder / "rows.json")))
+    return trained.processor, trained.encode(loaded).inputs[0]
 
 
 def test_texts_are_marked_with_their_languages(several_languages):
@@ -76,8 +76,7 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
         part.save_pretrained(tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
     trained = ModelSource(tmp_path, None, 1, 15, {"max_length": 50})
-    source, rows = trained.load(Data("dataset", str(tmp_path / "rows.json")))
-    (encoded,), _ = trained.encode(source, rows)
+    (encoded,) = trained.encode(trained.load(Data("dataset", str(tmp_path / "rows.json")))).inputs
     # As in "cat xyz mat" within a text; only the first token of a word has its label.
     assert encoded["input_ids"] == tokenizer(" cat xyz mat")["input_ids"]
     assert [label for label in encoded["labels"] if label != -100] == [0, 1, 0]
