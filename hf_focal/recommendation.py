@@ -4,13 +4,14 @@ The evidence for encoders is docs/results/fine_tuning.md, whose numbers `papers.
 runs on thirteen tasks; that for language models is docs/results/sft.md.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import InputError
 from .utils.constants import FEWEST_RECOMMENDED, WEBSITE
 
 FEWEST_FOR_AUTO = 10  # held-out samples from which "auto" is the default: two for each of its five folds
-LONG, FEW_CLASSES, LONG_TASKS = 10, 4, "6 of 6"  # where uncorrected FLSD-53 was better than cross-entropy
 RECOMMENDED_TASKS = ("text-classification", "causal-lm")  # whose losses were compared
 
 
@@ -36,6 +37,43 @@ def default_correction(has_choice: bool, held_out_samples: int) -> str:
     return "auto" if has_choice and held_out_samples >= FEWEST_FOR_AUTO else "temperature"
 
 
+class _Case(NamedTuple):
+    """What was measured to be best where a condition holds: one on the classes, epochs, and held-out samples."""
+
+    holds: Callable[[int, float, int], bool]
+    loss: str
+    correction: str
+    evidence: str
+
+
+_HOLD_OUT = f"A correction gains more: hold out at least {FEWEST_RECOMMENDED} samples."
+_CASES = (  # of which the first that holds is recommended
+    _Case(
+        lambda num_classes, epochs, held_out_samples: held_out_samples >= FEWEST_RECOMMENDED,
+        loss="flsd53",
+        correction="auto",
+        evidence="With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. With the auto of version 0.2, "
+        "the loss matters little: the NLL of flsd53 minus that of cross_entropy is -0.015 [-0.032, 0.003]. Before a "
+        "correction, its error minus that of cross_entropy is -0.47 [-1.05, 0.04] points. T makes calibrated models "
+        "worse; auto now leaves them alone.",
+    ),
+    _Case(
+        lambda num_classes, epochs, held_out_samples: epochs >= 10 and num_classes <= 4,
+        loss="flsd53",
+        correction="none",
+        evidence="After 10 epochs, uncorrected, flsd53 has a lower NLL than cross_entropy on 6 of 6 tasks with 2 to 4 "
+        f"classes. {_HOLD_OUT}",
+    ),
+    _Case(
+        lambda *_: True,
+        loss="focal:gamma=1",
+        correction="none",
+        evidence="After 3 epochs, uncorrected, focal:gamma=1 has a lower NLL than cross_entropy on 5 of 6 tasks with "
+        f"two classes, and is about as good on 7 tasks with more. {_HOLD_OUT}",
+    ),
+)
+
+
 def recommend(
     *,
     task: str = "text-classification",
@@ -46,8 +84,10 @@ def recommend(
 ) -> Recommendation:
     """Recommend a loss and a correction for fine-tuning a pretrained encoder, or a language model.
 
-    On unseen tasks, no rule based on these numbers beat one fixed loss. So with held-out samples to fit a correction
-    to, the loss is always the same. The evidence says what was measured.
+    On unseen tasks, no rule based on these numbers beat one fixed loss. So with at least 50 held-out samples, the
+    fewest with which corrections of encoders were measured, the loss is always the same. With fewer, the advice is the
+    best loss without a correction; if you call `calibrate_model` nevertheless, "auto" is its default from 10 samples
+    on. The evidence says what was measured.
 
     Args:
         task: "text-classification" for an encoder and texts with one label each, or "causal-lm" for a language model
@@ -84,30 +124,11 @@ def recommend(
             raise InputError(name, f"must be at least {least}, got {value}")
     if not epochs > 0:
         raise InputError("epochs", f"must be above 0, got {epochs}")
-    if held_out_samples < FEWEST_RECOMMENDED:
-        correction = "none"
-        if epochs >= LONG and num_classes <= FEW_CLASSES:
-            loss = "flsd53"
-            evidence = (
-                f"After 10 epochs, uncorrected, flsd53 has a lower NLL than cross_entropy on {LONG_TASKS} tasks "
-            )
-            evidence += f"with 2 to {FEW_CLASSES} classes. "
-        else:
-            loss = "focal:gamma=1"
-            evidence = "After 3 epochs, uncorrected, focal:gamma=1 has a lower NLL than cross_entropy on 5 of 6 tasks "
-            evidence += "with two classes, and is about as good on 7 tasks with more. "
-        evidence += f"A correction gains more: hold out at least {FEWEST_RECOMMENDED} samples."
-    else:
-        loss, correction = "flsd53", default_correction(True, held_out_samples)
-        evidence = (
-            "With T, flsd53 has a lower NLL than cross_entropy on 11 of 13 tasks. With the auto of version 0.2, the "
-            "loss matters little: the NLL of flsd53 minus that of cross_entropy is -0.015 [-0.032, 0.003]. Before a "
-            "correction, its error minus that of cross_entropy is -0.47 [-1.05, 0.04] points. T makes calibrated "
-            "models worse; auto now leaves them alone."
-        )
+    case = next(case for case in _CASES if case.holds(num_classes, epochs, held_out_samples))
+    evidence = case.evidence
     if num_classes > 28 and train_samples < 20 * num_classes and epochs <= 3:
         evidence += " With 77 and 150 classes, so few samples and epochs left errors of 50 to 65%: train longer."
-    return Recommendation(loss, correction, f"{evidence} See {WEBSITE}results/fine_tuning.html.")
+    return Recommendation(case.loss, case.correction, f"{evidence} See {WEBSITE}results/fine_tuning.html.")
 
 
 def _recommend_for_language_model(held_out_samples: int) -> Recommendation:

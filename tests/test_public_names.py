@@ -54,6 +54,19 @@ def test_an_unknown_name_is_an_attribute_error():
             "import hf_focal.losses, hf_focal.metrics\nfrom hf_focal import build_loss, fit_temperature",
             {"transformers", "matplotlib", "datasets", "accelerate"},
         ),
+        *(
+            (f"from hf_focal.cli.main import main\nmain({line})", {"torch", "numpy"})
+            for line in (
+                ["losses"],
+                ["recipe", "list"],
+                ["recommend", "--task", "causal-lm", "--held_out_samples", "20"],
+                ["recipe", "copy", "no_recipe"],  # an error
+            )
+        ),
+        (
+            "from hf_focal.cli.main import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass",
+            {"torch", "numpy"},
+        ),
         pytest.param("from hf_focal import loss_func", {"matplotlib"}, marks=pytest.mark.slow),
         pytest.param(
             f"import hf_focal\nhf_focal.evaluate_scores({TABLE})\nhf_focal.calibrate_scores({TABLE})",

@@ -22,6 +22,17 @@ def test_a_language_model_gets_the_loss_that_was_measured_best(capsys):
     assert capsys.readouterr().out == f"{advice}\n"
 
 
+def test_the_loss_is_always_the_same_from_the_fewest_samples_of_a_measured_correction():
+    for num_classes, epochs in ((2, 3), (4, 10), (5, 10), (77, 30)):
+        at = [
+            recommend(num_classes=num_classes, train_samples=9000, epochs=epochs, held_out_samples=number)
+            for number in (0, 1, 49, 50, 1000)
+        ]
+        uncorrected = "flsd53" if (num_classes, epochs) == (4, 10) else "focal:gamma=1"
+        assert {(advice.loss, advice.correction) for advice in at[:3]} == {(uncorrected, "none")}
+        assert {(advice.loss, advice.correction) for advice in at[3:]} == {("flsd53", "auto")}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

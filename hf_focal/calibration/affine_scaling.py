@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..validation import Array, InputError
+from ..errors import InputError
+from ..validation import Array
 from .corrections import Correction
 from .penalized_nll import PenalizedNLL
 from .platt_scaling import fit_subsets

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import unwrap
-from ..validation import InputError, check_positive
+from ..validation import check_positive
 from .folding import can_generate, fold
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)

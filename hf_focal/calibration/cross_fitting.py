@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
+from ..errors import InputError
 from ..metrics.metrics_accumulator import CalibrationMetrics
-from ..validation import Array, InputError, check_scores, check_sigmoid_scores
+from ..validation import Array, check_scores, check_sigmoid_scores
 from .affine_scaling import AFFINE_METHODS, AffineFits, absent_classes
 from .calibration_fit import CalibrationFit, scaling_name
 from .clusters import are_clustered, cluster_keys, random_folds

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from ..validation import InputError
 from .trial_runs import TrialModel, close, is_quantized, large_power, scaled_alike
 
 if TYPE_CHECKING:

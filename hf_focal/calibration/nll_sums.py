@@ -14,7 +14,8 @@ import numpy as np
 import scipy  # which imports its parts on first use
 import torch
 
-from ..validation import Array, InputError, check_largest, check_scores, check_sigmoid_scores
+from ..errors import InputError
+from ..validation import Array, check_largest, check_scores, check_sigmoid_scores
 from .temperature_grid import LOG2E
 from .temperature_scaling import INFORMATIVE, InfiniteNLLError, end_of_range
 

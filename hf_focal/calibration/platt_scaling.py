@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..validation import Array, InputError, check_sigmoid_scores
+from ..errors import InputError
+from ..validation import Array, check_sigmoid_scores
 from .corrections import Correction
 
 _MIN_COUNT = 20  # with fewer ones or zeros, a label says too little about its own slope and intercept

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
-from ..validation import InputError, as_scores, as_tensor
+from ..validation import as_scores, as_tensor
 from .calibration_config import drop_calibration_entries
 from .calibration_fit import CalibrationFit
 from .calibration_record import calibration_record, is_folded, recorded_calibration
@@ -197,17 +198,26 @@ def check_new_prior(new_prior: Any, objective: str, goal: ThresholdGoal | None) 
         )
 
 
-def class_shares(labels: np.ndarray, size: int, link: str, argument: str, names: Sequence[str]) -> np.ndarray:
-    """Return the share of each class among labels (N,) or, with a sigmoid, of the ones among labels (N, L).
+def count_labels(labels: np.ndarray, size: int, link: str) -> np.ndarray:
+    """Return, (2, K) int64, how many samples have each class or label, and of how many this is known.
+
+    `labels` are (N,) among K = `size` classes or, with a sigmoid, (N, K) with 0, 1, or NaN for unknown.
+    """
+    if link == "softmax":
+        known_labels = labels[labels >= 0].astype(int)
+        return np.stack([np.bincount(known_labels, minlength=size), np.full(size, len(known_labels))])
+    is_one = labels == 1
+    return np.stack([is_one.sum(0), (is_one | (labels == 0)).sum(0)])
+
+
+def class_shares(label_counts: np.ndarray, link: str, argument: str, names: Sequence[str]) -> np.ndarray:
+    """Return the share of each class, or of the ones of each label, (K,), from what `count_labels` gave.
 
     Raises:
         InputError: a class is absent; or, with a sigmoid, a label has no ones, or no zeros. It names the `argument`.
     """
-    if link == "softmax":
-        shares = np.bincount(labels[labels >= 0].astype(int), minlength=size) / (labels >= 0).sum()
-    else:
-        known = (labels == 0) | (labels == 1)
-        shares = (labels == 1).sum(0) / np.maximum(known.sum(0), 1)
+    counts, known = label_counts
+    shares = counts / np.maximum(known, 1)
     if (wrong := (shares <= 0) | (shares >= 1)).any():
         needed = "samples of every class" if link == "softmax" else "ones and zeros of every label"
         name = list(names)[int(wrong.argmax())] if names else int(wrong.argmax())

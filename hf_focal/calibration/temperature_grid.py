@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..metrics.bins import binned_error
-from ..validation import Array, InputError, ProbabilityEvidence, check_largest, check_scores, probability_tolerance
+from ..validation import Array, ProbabilityEvidence, check_largest, check_scores, probability_tolerance
 
 OBJECTIVES = ("ece", "adaece", "nll")
 # The objectives that a `TemperatureStream` can minimize with its sums. AdaECE needs all samples at once.

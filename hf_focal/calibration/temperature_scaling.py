@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..metrics import CalibrationMetrics, adaptive_calibration_error
 from ..metrics.bins import bin_index, binned_error
-from ..validation import Array, InputError, check_count, check_sigmoid_scores
+from ..validation import Array, check_count, check_sigmoid_scores
 from .fitted_temperature import Temperature
 from .temperature_grid import (
     LOG2E,

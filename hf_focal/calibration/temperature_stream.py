@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..metrics.batch_buffer import BatchBuffer
-from ..validation import Array, InputError, ProbabilityEvidence, check_count, check_shapes
+from ..validation import Array, ProbabilityEvidence, check_count, check_shapes
 from .fitted_temperature import Temperature
 from .temperature_grid import (
     STREAM_OBJECTIVES,

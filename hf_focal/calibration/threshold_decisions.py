@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..validation import InputError
+from ..errors import InputError
 
 
 def apply_thresholds(pipeline_output: Any, config: Any) -> Any:

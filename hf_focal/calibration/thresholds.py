@@ -13,7 +13,8 @@ import numpy as np
 import scipy  # which imports its parts on first use
 from torch import Tensor
 
-from ..validation import Array, InputError, as_scores, check_fraction, check_scores, check_sigmoid_scores
+from ..errors import InputError
+from ..validation import Array, as_scores, check_fraction, check_scores, check_sigmoid_scores
 from .clusters import cluster_keys
 from .threshold_search import SearchResult, best_threshold, threshold_for_precision, threshold_for_recall
 

@@ -1,51 +1,14 @@
-"""A causal language model as a classifier: the scores that it gives to label words after a prompt."""
+"""Label words after a prompt, as the tokens of a causal language model."""
 
 import re
-import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
-
-from ..calibration import Correction
-from ..utils.constants import MULTI_LABEL
-from ..validation import InputError
-from .continuations import after_prompts, goes_on_from_its_cache, next_token_logits
+from ..errors import InputError
+from .prompts import Prompt, chat_text
 
 # After white space, an opening bracket, or a quotation mark that follows a space, a label begins without a space.
 _OPEN = re.compile(r"""(\s|[(\[{<«“‘「『]|(?<!\S)["'`])$""")
-
-
-class Prompt:
-    """A text with the names of columns in braces, as for `str.format`: ``{{`` and ``}}`` are braces themselves.
-
-    Attributes:
-        fields: the names of the columns, each once, in the order of the text.
-
-    Raises:
-        InputError: a brace is not closed, there is no name in braces, or a name has a conversion or a format.
-    """
-
-    def __init__(self, template: str) -> None:
-        self.template = template
-        try:
-            self._parts = [*string.Formatter().parse(template)]
-        except ValueError as error:
-            raise InputError("prompt", f"must have names of columns in braces, got {template!r}: {error}") from error
-        for _, field, form, conversion in self._parts:
-            if field == "" or form or conversion:
-                written = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-                raise InputError("prompt", f"must have only names of columns in braces, got {written!r}")
-        self.fields = tuple(dict.fromkeys(field for _, field, *_ in self._parts if field is not None))
-        if not self.fields:
-            raise InputError("prompt", f"must have the name of a column in braces, such as {{text}}, got {template!r}")
-
-    def fill(self, values: Sequence[str]) -> str:
-        """Return the text with a value in place of each of `fields`. Braces in the values stay as they are."""
-        value_of_field = dict(zip(self.fields, values, strict=True))
-        return "".join(text + ("" if field is None else value_of_field[field]) for text, field, *_ in self._parts)
 
 
 class LabelWords:
@@ -113,14 +76,7 @@ class LabelWords:
     def fill(self, values: Sequence[str]) -> str:
         """Return the text before the label, with the chat template if there is one."""
         text = self.prompt.fill(values)
-        if not self.chat:
-            return text
-        turns = [] if self.system is None else [{"role": "system", "content": self.system}]
-        turns += [{"role": "user", "content": text}]
-        try:
-            return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # a template raises errors of any type, for example about a system's message
-            raise InputError("chat", f"must fit the tokenizer's chat template, which raises: {error}") from error
+        return chat_text(self.tokenizer, text, self.system) if self.chat else text
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         # The chat template has already added the special tokens.
@@ -242,159 +198,3 @@ def _ends(tokenizer: Any) -> list[int]:
         if whole[start : start + len(plain)] == plain:
             return whole[start + len(plain) :]
     return []
-
-
-def set_labels(config: Any, labels: Sequence[str], one_logit: bool) -> None:
-    """Give a config the labels of a classifier: one class each or, with `one_logit`, a sigmoid for the second one."""
-    names = [*labels[1:]] if one_logit else [*labels]
-    config.num_labels = len(names)
-    config.id2label = dict(enumerate(names))
-    config.label2id = {label: number for number, label in enumerate(names)}
-    config.problem_type = MULTI_LABEL if one_logit else None
-
-
-class LabelWordsModel(nn.Module):
-    """A causal language model whose logits are the scores of `words` after a prompt.
-
-    With different first tokens, these are the language model's logits of the first tokens, of one forward pass; or
-    else the sums of the log-probabilities of the labels' tokens, for which the labels share one pass of the prompt if
-    the model's cache allows it. With `words.one_logit`, it is one score, that of the
-    second label minus that of the first. The padding may be on either side.
-    """
-
-    def __init__(self, language_model: Any, words: LabelWords, config: Any = None) -> None:
-        super().__init__()
-        self.language_model, self.words = language_model, words
-        self.config = language_model.config if config is None else config
-        self._shares_prompts: bool | None = None  # tried on the first batch
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return the scores (N, K), at least float32, of prompts (N, L) with a mask that is 1 at their tokens."""
-        scores = self._scores(input_ids, attention_mask)
-        return scores[:, 1:] - scores[:, :1] if self.words.one_logit else scores
-
-    def _scores(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        # With the padding on the right, models of any family count the positions from the first token.
-        order = attention_mask.argsort(dim=1, descending=True, stable=True)
-        prompts, mask = input_ids.gather(1, order), attention_mask.gather(1, order)
-        rows, sizes = torch.arange(len(prompts), device=prompts.device), mask.sum(1)
-        if self.words.first_tokens is not None:
-            logits = next_token_logits(self.language_model, prompts, mask, rows, sizes - 1)
-            return logits[:, torch.tensor(self.words.first_tokens, device=logits.device)]
-        return self._sums([prompt[:size].tolist() for prompt, size in zip(prompts, sizes, strict=True)])
-
-    def _sums(self, prompts: list[list[int]]) -> Tensor:
-        """Return the sums of the log-probabilities of the labels' tokens, (N, K)."""
-        labels = [tuple(ids) for ids in self.words.label_ids]
-        if self._shares_prompts is None:
-            longest = max(labels, key=len)
-            self._shares_prompts = goes_on_from_its_cache(self.language_model, prompts[0], longest)
-        shared = self._shares_prompts and not torch.is_grad_enabled()  # no gradient flows through a copy of a cache
-        log_p_after = after_prompts(self.language_model, prompts, shared)
-        # A pass is for all labels whose tokens before the last one begin its inputs.
-        passes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        for ids in sorted(labels, key=len, reverse=True):
-            start = ids[:-1]
-            passes.setdefault(next((inputs for inputs in passes if inputs[: len(start)] == start), start), []).append(
-                ids
-            )
-        scores: dict[tuple[int, ...], Tensor] = {}
-        for inputs, started in passes.items():
-            log_p = log_p_after([inputs] * len(prompts))
-            for ids in started:
-                tokens = torch.tensor(ids, device=log_p.device)
-                scores[ids] = log_p[:, torch.arange(len(ids), device=log_p.device), tokens].sum(1)
-        return torch.stack([scores[ids] for ids in labels], 1)
-
-    def num_parameters(self) -> int:
-        return self.language_model.num_parameters()
-
-
-@torch.inference_mode()
-def label_scores(
-    model: Any,
-    tokenizer: Any,
-    rows: Sequence[Mapping[str, str]],
-    labels: Sequence[str],
-    prompt: str,
-    *,
-    chat: bool = False,
-    system: str | None = None,
-    batch_size: int = 16,
-    max_length: int | None = None,
-    one_logit: bool = False,
-) -> Tensor:
-    """Score label words after a prompt; the softmax of the scores gives the probabilities of the labels.
-
-    The scores are those that ``hf-focal calibrate --labels --prompt`` corrects:
-    ``Correction.load("correction.json").apply(scores)``.
-
-    Args:
-        model: a causal language model of Transformers, on any device.
-        tokenizer, labels, prompt, chat, system, max_length, one_logit: as for `LabelWords`.
-        rows: a text for each name in braces in the prompt.
-        batch_size: rows per forward pass.
-
-    Returns:
-        (N, K), on the CPU, at least float32: the model's logits of the labels' first tokens or, if some labels share
-        their first one, the sums of the log-probabilities of the labels' tokens. With `one_logit`, (N, 1), the second
-        label's score minus the first one's, whose sigmoid is the probability of the second label.
-
-    Raises:
-        InputError: as `LabelWords`; or a row lacks a text.
-    """
-    words = LabelWords(tokenizer, labels, prompt, chat=chat, system=system, max_length=max_length, one_logit=one_logit)
-    if missing := sorted({field for row in rows for field in words.prompt.fields if field not in row}):
-        raise InputError("rows", f"must have {', '.join(words.prompt.fields)}, got one without {', '.join(missing)}")
-    encoded, _ = words.encode([[row[field] for field in words.prompt.fields] for row in rows])
-    scorer, scores, training = LabelWordsModel(model, words), [], model.training
-    model.eval()
-    try:
-        for start in range(0, len(encoded), batch_size):
-            batch = [torch.tensor(ids) for ids in encoded[start : start + batch_size]]
-            mask = pad_sequence([torch.ones_like(ids) for ids in batch], batch_first=True).to(model.device)
-            scores.append(scorer(pad_sequence(batch, batch_first=True).to(model.device), mask).cpu())
-    finally:
-        model.train(training)
-    return torch.cat(scores)
-
-
-def rank(
-    model: Any,
-    tokenizer: Any,
-    query: str,
-    documents: Sequence[str],
-    prompt: str,
-    labels: Sequence[str] = ("no", "yes"),
-    *,
-    correction: Correction | None = None,
-    top_k: int | None = None,
-    **options: Any,
-) -> list[dict[str, Any]]:
-    """Rank documents by the probability of the second label, as `CrossEncoder.rank` of sentence-transformers does.
-
-    Args:
-        model, tokenizer: as for `label_scores`.
-        query: the text for {query} in the prompt.
-        documents: the texts for {document}.
-        prompt: has {query} and {document}, and no other fields.
-        labels: the word for a wrong document, and that for a right one.
-        correction: that of the logits, such as ``Correction.load("correction.json")``; None for the model's own.
-        top_k: the most documents to return.
-        **options: `chat`, `system`, `batch_size`, and `max_length` of `label_scores`.
-
-    Returns:
-        For each document, {"corpus_id": its index, "score": its probability}, the most probable first.
-
-    Raises:
-        InputError: as `label_scores`; or the prompt has other fields.
-    """
-    if {*Prompt(prompt).fields} != {"query", "document"}:
-        raise InputError("prompt", f"must have {{query}} and {{document}}, got fields {Prompt(prompt).fields}")
-    if not documents:
-        return []
-    rows = [{"query": query, "document": document} for document in documents]
-    logits = label_scores(model, tokenizer, rows, labels, prompt, one_logit=True, **options)
-    scores = (correction or Correction()).apply(logits.double())[:, 0].sigmoid()
-    order = scores.argsort(descending=True, stable=True)[:top_k]
-    return [{"corpus_id": int(number), "score": float(scores[number])} for number in order]

@@ -5,7 +5,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from ..validation import InputError
+from ..errors import InputError
+from .prompts import chat_text
 
 SCORES = ("letters", "text")
 TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
@@ -95,10 +96,7 @@ def _prompt_text(
     except (LookupError, ValueError, AttributeError) as error:
         expected = "no fields but {question} and {options}"
         raise InputError("template", f"must have {expected}, got {template!r}") from error
-    if not chat:
-        return text
-    turn = [{"role": "user", "content": text}]
-    return tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    return chat_text(tokenizer, text) if chat else text
 
 
 def _token_ids(tokenizer: Any, chat: bool, texts: list[str]) -> list[list[int]]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..calibration import Correction
-from ..validation import InputError
+from ..errors import InputError
 from .continuations import after_prompts, goes_on_from_its_cache
 from .option_encoding import TEMPLATES, EncodedQuestions, Question, encode_choices
 
@@ -63,8 +63,8 @@ def score_choices(
 
     Raises:
         InputError: before anything is scored, if the numbers of questions and choices differ, a question has fewer
-            than two options, a letter is not a single token, a prompt is longer than the model's positions, or the
-            template has an unknown field.
+            than two options, a letter is not a single token, a prompt is longer than the model's positions, the
+            template has an unknown field, or the tokenizer's chat template raises an error.
         TypeError: the model has no head that computes the logits from hidden states, position by position.
     """
     encoded = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)

@@ -12,9 +12,10 @@ from ..calibration import Correction
 from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.calibration_record import calibration_record
 from ..calibration.trial_runs import close
+from ..errors import InputError
 from ..utils.model_wrappers import unwrap
-from ..validation import InputError
-from .label_words import LabelWords, LabelWordsModel, set_labels
+from .label_words import LabelWords
+from .label_words_model import LabelWordsModel, set_labels
 
 
 def sequence_classifier(

@@ -3,12 +3,13 @@
 import argparse
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
+from ..errors import InputError
 from ..scores.table_options import TableOptions
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
@@ -32,6 +33,8 @@ examples:
 # Arguments that the user does not give are absent from the parsed ones, so the functions' own defaults apply.
 _OPTIONS: dict[str, Any] = {"argument_default": argparse.SUPPRESS, "add_help": False, "usage": _USAGE}
 _OPTIONS |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
+# What `main` must know to run them: an OSError is a bug where errors of the user's files are InputErrors.
+_RUNNING = {"uses_torch": True, "user_errors": (InputError,)}
 _MODEL_OPTIONS = {field.name for field in fields(InputOptions)}
 _TABLE_ONLY = TableOptions.names() - _MODEL_OPTIONS | {"test_scores", "threshold_scores"}
 
@@ -39,7 +42,7 @@ _TABLE_ONLY = TableOptions.names() - _MODEL_OPTIONS | {"test_scores", "threshold
 def add_evaluate(commands: Any) -> None:
     text = "measure how calibrated a trained model is"
     parser = commands.add_parser("evaluate", help=text, description=_EVALUATE, **_OPTIONS)
-    groups = _shared_arguments(parser)
+    groups = _shared_arguments(parser, saves=False)
     groups["data"].add_argument("--split", help="the split of a dataset [test]")
     groups["data"].add_argument(
         "--reference", metavar="DATA", help="earlier data, or an earlier table of scores: has the calibration changed?"
@@ -55,7 +58,7 @@ def add_evaluate(commands: Any) -> None:
     groups["scores"].add_argument(
         "--threshold_scores", metavar="FILE", help="the table of scores to choose the threshold on"
     )
-    parser.set_defaults(run=run_evaluate)
+    parser.set_defaults(run=run_evaluate, **_RUNNING)
 
 
 def run_evaluate(**arguments: Any) -> None:
@@ -67,7 +70,7 @@ def run_evaluate(**arguments: Any) -> None:
 def add_calibrate(commands: Any) -> None:
     text = "fit a correction of a trained model, and fold it in"
     parser = commands.add_parser("calibrate", help=text, description=_CALIBRATE, **_OPTIONS)
-    groups = _shared_arguments(parser)
+    groups = _shared_arguments(parser, saves=True)
     data, correction, output = (groups[name] for name in ("data", "correction", "output"))
     data.add_argument("--split", help="the split of a dataset to fit the correction to [validation]")
     data.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
@@ -98,7 +101,7 @@ def add_calibrate(commands: Any) -> None:
     groups["scores"].add_argument(
         "--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]"
     )
-    parser.set_defaults(run=run_calibrate)
+    parser.set_defaults(run=run_calibrate, **_RUNNING)
 
 
 def run_calibrate(**arguments: Any) -> None:
@@ -107,8 +110,11 @@ def run_calibrate(**arguments: Any) -> None:
     _run("calibrate", calibrate_model, calibrate_scores, arguments)
 
 
-def _shared_arguments(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Add the arguments that `evaluate` and `calibrate` share, and return the groups of `--help`, in their order."""
+def _shared_arguments(parser: argparse.ArgumentParser, *, saves: bool) -> dict[str, Any]:
+    """Add the arguments that `evaluate` and `calibrate` share, and return the groups of `--help`, in their order.
+
+    `saves` says whether the command saves a corrected model.
+    """
     titles = {
         "data": "model and data",
         "correction": "correction",
@@ -150,22 +156,28 @@ def _shared_arguments(parser: argparse.ArgumentParser) -> dict[str, Any]:
     others.add_argument("--task", help=f"one of {', '.join(TASKS)} [from the model's config]")
     others.add_argument("--batch_size", type=int, metavar="N", help="samples per batch on each device [16]")
     others.add_argument("--num_bins", type=int, metavar="N", help="bins of the calibration errors [15]")
+    annotations = get_type_hints(InputOptions)
     for field in fields(InputOptions):
-        kind: dict[str, Any] = {"metavar": field.name.rpartition("_")[2].upper()}
-        if field.name == "label_map":
-            kind = {"metavar": "DATA=MODEL", "type": label_pair, "nargs": "+", "action": "extend"}
-        elif field.name in ("max_length", "max_samples"):
-            kind = {"metavar": "N", "type": int}
-        elif field.name == "positive_from":
-            kind = {"metavar": "GRADE", "type": float}
-        elif field.name in ("prompt", "system"):
-            kind["type"] = text_with_line_breaks
-        elif field.name == "save_as" and parser.prog.endswith(" evaluate"):
-            continue
-        elif field.name in ("chat", "trust_remote_code"):
-            kind = {"action": "store_true"}
-        groups[field.metadata["group"]].add_argument(f"--{field.name}", help=field.metadata["help"], **kind)
+        if saves or not field.metadata.get("is_for_saving"):
+            _add_input_option(groups[field.metadata["group"]], field, annotations[field.name])
     return groups
+
+
+def _add_input_option(group: Any, field: Field, annotation: Any) -> None:
+    """Add the option of a field of `InputOptions`, whose annotation says how its value is parsed."""
+    name, help = f"--{field.name}", field.metadata["help"]
+    types = get_args(annotation) or (annotation,)
+    if bool in types:
+        group.add_argument(name, help=help, action="store_true")
+        return
+    last_word = field.name.rpartition("_")[2].upper()
+    metavar = field.metadata.get("metavar", "N" if int in types else last_word)
+    if any(get_origin(part) is Mapping for part in types):
+        group.add_argument(name, help=help, metavar=metavar, type=label_pair, nargs="+", action="extend")
+        return
+    number = next((kind for kind in (int, float) if kind in types), None)
+    parse = text_with_line_breaks if field.metadata.get("has_line_breaks") else number
+    group.add_argument(name, help=help, metavar=metavar, type=parse)
 
 
 def _add_output_and_thresholds(groups: dict[str, Any]) -> None:
@@ -226,8 +238,6 @@ def _check_model_options(command: str, arguments: dict[str, Any]) -> None:
 
 def _refuse_several_processes() -> None:
     """Raise `InputError` in a process of a launcher, because each would measure all rows of a table."""
-    from ..validation import InputError
-
     if (number := int(os.environ.get("WORLD_SIZE", 1))) > 1:
         raise InputError(
             "scores",
@@ -238,8 +248,6 @@ def _refuse_several_processes() -> None:
 
 def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Raise `InputError` for an option that is for models and their data, not for tables of scores."""
-    from ..validation import InputError
-
     known = {*signature(function).parameters, *TableOptions.names(), "text_column"}
     if others := sorted(arguments.keys() - known):
         raise InputError(others[0], f"must not be given with scores, got {arguments[others[0]]!r}")
@@ -250,7 +258,6 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from ..calibration.temperature_grid import GridEndWarning
     from ..reports.wording.next_steps import next_steps
     from ..reports.wording.text_summary import summary
-    from ..validation import InputError
 
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:

@@ -7,13 +7,12 @@ import sys
 import warnings
 from importlib.metadata import version
 
+from ..errors import InputError
 from . import evaluate_calibrate, file_commands, package_commands
 from .closed_output import discard_after_closing
 from .interrupts import raise_at_ctrl_c
 from .parsing import OneLineParser, refuse_arguments, underscored
 from .processes import hide_progress_bars_in_logs, is_main_process, one_gpu
-
-_USE_PYTORCH = ("demo", "env", "gamma", "evaluate", "calibrate", "apply", "report")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,20 +30,16 @@ def main(argv: list[str] | None = None) -> int:
     known, unknown = command_parser().parse_known_args([underscored(token) for token in argv])
     arguments = vars(known)
     command, run = arguments.pop("command"), arguments.pop("run")
+    uses_torch, user_errors = arguments.pop("uses_torch"), arguments.pop("user_errors")
     if unknown:
         refuse_arguments(command, f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with one_gpu():
-            if command in _USE_PYTORCH:
+            if uses_torch:
                 import torch  # noqa: F401 (before exceptions at Ctrl-C, at which its C++ code may abort)
             raise_at_ctrl_c()
             run(**arguments)
-    except (ValueError, OSError) as error:
-        if command in ("evaluate", "calibrate", "apply", "recipe"):
-            from ..validation import InputError
-
-            if not isinstance(error, InputError):  # a bug, which keeps its traceback
-                raise
+    except user_errors as error:  # any other is a bug, which keeps its traceback
         # Perhaps only one of several processes failed, such as the one that reads a broken image.
         process = "" if is_main_process() else f"process {os.environ['RANK']}: "
         message = " ".join(map(str.strip, str(error).splitlines()))
@@ -68,8 +63,13 @@ def _shorten_warnings() -> None:
 
 
 def command_parser() -> OneLineParser:
-    """Return the parser of all commands. What it gives has the name of the `command`, and the function to `run`."""
+    """Return the parser of all commands.
+
+    What it gives has the name of the `command`, the function to `run`, whether this `uses_torch`, and the
+    `user_errors`, the types of errors that a user can correct.
+    """
     parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
+    parser.set_defaults(uses_torch=False, user_errors=(InputError, OSError))
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_focal')}")
     commands = parser.add_subparsers(dest="command", required=True)
     package_commands.add_demo(commands)

@@ -10,11 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
+
 
 def add_demo(commands: Any) -> None:
     parser = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
     parser.add_argument("--output_dir", metavar="DIR", default="out/hf_focal", help="models and reports [%(default)s]")
-    parser.set_defaults(run=run_demo)
+    parser.set_defaults(run=run_demo, uses_torch=True)
 
 
 def run_demo(output_dir: str) -> None:
@@ -24,7 +26,8 @@ def run_demo(output_dir: str) -> None:
 
 
 def add_env(commands: Any) -> None:
-    commands.add_parser("env", help="print the versions that a bug report should name").set_defaults(run=run_env)
+    parser = commands.add_parser("env", help="print the versions that a bug report should name")
+    parser.set_defaults(run=run_env, uses_torch=True)
 
 
 def run_env() -> None:
@@ -60,7 +63,7 @@ def listed_losses() -> str:
 def add_gamma(commands: Any) -> None:
     parser = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
     parser.add_argument("p0", type=float, help="a probability in (0, 0.5)")
-    parser.set_defaults(run=run_gamma)
+    parser.set_defaults(run=run_gamma, uses_torch=True)
 
 
 def run_gamma(p0: float) -> None:
@@ -76,7 +79,7 @@ def add_recipe(commands: Any) -> None:
     copy = actions.add_parser("copy", help="copy a script and its configuration")
     copy.add_argument("name", metavar="NAME", help="such as text_classification")
     copy.add_argument("--output_dir", metavar="DIR", default=".", help="the folder to copy them to [%(default)s]")
-    parser.set_defaults(run=run_recipe)
+    parser.set_defaults(run=run_recipe, user_errors=(InputError,))
 
 
 def run_recipe(action: str, name: str = "", output_dir: str = ".") -> None:

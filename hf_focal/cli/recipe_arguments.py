@@ -16,8 +16,8 @@ from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import is_torch_bf16_gpu_available
 
+from ..errors import InputError
 from ..losses import LossConfig
-from ..validation import InputError
 from .parsing import OneLineParser
 
 __all__ = ["loss_folder", "parse_arguments", "parse_losses", "parse_recipe"]

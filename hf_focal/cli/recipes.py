@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from ..validation import InputError
+from ..errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In an installed package, the recipes are beside this folder; in a clone, they are in the repository's folder.

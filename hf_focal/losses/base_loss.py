@@ -6,7 +6,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, get_
 
 from torch import Tensor, nn
 
-from ..validation import InputError, check_number, require
+from ..errors import InputError, require
+from ..validation import check_number
 
 IGNORE_INDEX = -100
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..validation import check_number, require
+from ..errors import require
+from ..validation import check_number
 from .base_loss import IGNORE_INDEX, Loss, option, register
 from .checks import accumulation_dtype, check_labels, constant, is_transformed, sum_dtype
 from .loss_modules import focal, focal_form

@@ -5,7 +5,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from ..validation import InputError, check_floating, require
+from ..errors import InputError, require
+from ..validation import check_floating
 
 # Apple GPUs have no float64 and, in some versions of PyTorch, no asynchronous assertion.
 _APPLE = ("mps",)

@@ -12,7 +12,8 @@ import scipy  # which imports its parts on first use
 import torch
 from torch import Tensor
 
-from ..validation import check_confidences, check_count, check_number, require
+from ..errors import require
+from ..validation import check_confidences, check_count, check_number
 from .checks import constant
 
 

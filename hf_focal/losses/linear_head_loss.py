@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..validation import InputError, check_count, check_floating, check_number, check_positive, require
+from ..errors import InputError, require
+from ..validation import check_count, check_floating, check_number, check_positive
 from .base_loss import Loss, check_reduction, divide
 from .checks import accumulation_dtype, check_labels, is_transformed
 from .margin import MarginLoss, statistics, turn_into_gradient

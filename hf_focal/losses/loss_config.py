@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
-from ..validation import InputError, check_number, require
+from ..errors import InputError, require
+from ..validation import check_number
 from .base_loss import LOSSES, Loss, Option
 from .sigmoid_loss import SIGMOID_OPTIONS, SigmoidLoss, has_sigmoid
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..validation import InputError, check_floating, check_number, require
+from ..errors import InputError, require
+from ..validation import check_floating, check_number
 from .base_loss import IGNORE_INDEX, option, register
 from .checks import check_soft_targets
 from .gamma_policies import (

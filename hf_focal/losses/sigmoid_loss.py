@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..validation import InputError, check_floating, check_number, require
+from ..errors import InputError, require
+from ..validation import check_floating, check_number
 from .base_loss import Loss, Option, divide
 from .batch_losses import ClassBalanced
 from .checks import accumulation_dtype, constant, is_readable, is_traced, raise_unless

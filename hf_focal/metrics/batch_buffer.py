@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..validation import InputError, ProbabilityEvidence
+from ..errors import InputError
+from ..validation import ProbabilityEvidence
 
 _HOST_SCORES, _DEVICE_SCORES = 2**18, 2**22  # that are added at once
 _MOST_BATCHES = 4096

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..validation import Array, InputError, check_largest, check_scores
+from ..errors import InputError
+from ..validation import Array, check_largest, check_scores
 
 
 class ConfusionMatrix:

@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from ..errors import InputError
 from ..validation import (
     Array,
-    InputError,
     ProbabilityEvidence,
     check_confidences,
     check_count,

@@ -11,9 +11,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..validation import (
     Array,
-    InputError,
     ProbabilityEvidence,
     check_largest,
     check_probability_range,

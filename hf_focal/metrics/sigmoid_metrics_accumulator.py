@@ -6,7 +6,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores, check_sigmoid_shapes
+from ..errors import InputError
+from ..validation import Array, check_probability_range, check_sigmoid_scores, check_sigmoid_shapes
 from .batch_buffer import is_on_host
 from .bins import bin_index, bin_sums
 from .kernel_smoothing import SmoothReliability

@@ -7,10 +7,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import NotPublishedError
+from ..errors import InputError, NotPublishedError, one_line
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
-from ..validation import InputError, one_line
 from .examples import Examples
 from .pages.comparison_html_page import comparison_page
 from .report_folder import write_report

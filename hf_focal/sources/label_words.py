@@ -11,7 +11,8 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Value
 
 from ..calibration import CalibrationFit, Correction
-from ..choices.label_words import LabelWords, LabelWordsModel, set_labels
+from ..choices.label_words import LabelWords
+from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..choices.sequence_classifier import sequence_classifier
 from ..errors import NotPublishedError
@@ -25,6 +26,7 @@ from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns
 from ..tasks.label_numbers import ModelLabels, class_numbers
+from ..tasks.named_split import NamedSplit
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
@@ -113,15 +115,15 @@ class LabelWordsSource(ModelSource):
             if empty:
                 notes.append(f"{empty:,} missing texts in {field!r} of {data_name} are taken as empty")
         split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
-        options = with_known_columns(data_name, split, options, "label_column")
+        options = with_known_columns(NamedSplit(data_name, split), options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
-            numbers = class_numbers(two_classes, data_name, split, options.label_column)
+            numbers = class_numbers(two_classes, NamedSplit(data_name, split), options.label_column)
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        samples = select_inputs(self.task, data_name, split, self.config, replace(options, prompt=_FIELDS))
-        return samples, notes
+        options = replace(options, prompt=_FIELDS)
+        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), notes
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         rows, data_name = loaded.samples["fields"][:], loaded.data_name

@@ -36,6 +36,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs
 from ..tasks.label_numbers import ModelLabels
 from ..tasks.multi_hot_labels import column_order
+from ..tasks.named_split import NamedSplit
 from ..tasks.task import LabelKind
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
@@ -212,7 +213,7 @@ class ModelSource(Source):
 
     def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
         """Return the columns that the task takes, and notes on them."""
-        return select_inputs(self.task, data_name, split, self.config, options), []
+        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), []
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0

@@ -29,6 +29,7 @@ def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
     with as_input_errors("model", name):
         _check_format(Path(name))
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        _sort_labels(config)
         _check_labels(config)
         _check_adapter(Path(name))
     return config
@@ -66,12 +67,14 @@ def _check_format(model: Path) -> None:
     )
 
 
-def _check_labels(config: PreTrainedConfig) -> None:
-    """Put the labels in order; raise `ValueError` unless they are 0, 1, ..., which Transformers does not check.
+def _sort_labels(config: PreTrainedConfig) -> None:
+    """Put the labels in the order of their numbers: other tools write the keys in that of texts, 0, 1, 10, 11, 2."""
+    config.id2label = dict(sorted(config.id2label.items()))
 
-    Other tools write the keys in the order of texts: 0, 1, 10, 11, 2.
-    """
-    labels = config.id2label = dict(sorted(config.id2label.items()))
+
+def _check_labels(config: PreTrainedConfig) -> None:
+    """Raise `ValueError` unless the labels are 0, 1, ..., in this order, which Transformers does not check."""
+    labels = config.id2label
     if [*labels] != [*range(len(labels))] or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
 

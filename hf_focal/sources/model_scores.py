@@ -12,6 +12,7 @@ from datasets import Dataset, Image
 
 from ..calibration import CalibrationFit, Correction, TemperatureStream
 from ..calibration.clusters import are_clustered, cluster_keys, content_hashes, usable_clusters
+from ..calibration.prior_shift import count_labels
 from ..calibration.temperature_grid import few_samples
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
@@ -95,6 +96,10 @@ class ModelScores:
     @property
     def known_labels(self) -> np.ndarray:
         return np.array(self.samples["labels"][:])
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        return count_labels(self.known_labels, self.num_classes, self.link)
 
     @cached_property
     def groups(self) -> np.ndarray | None:

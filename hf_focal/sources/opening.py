@@ -1,12 +1,16 @@
 """Which source, and which data, the arguments of `evaluate` and `calibrate` stand for."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..scores.sets.scores_in_memory import Scores
+from ..tasks.used_options import check_options
 from ..validation import InputError
 from .source import Data, Source
 from .table import TableSource
+
+if TYPE_CHECKING:
+    from .model import ModelSource
 
 
 def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dict[str, Any]) -> tuple[Source, Data]:
@@ -28,7 +32,9 @@ def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dic
         if value is None:
             raise InputError(argument, "must be given, got None: give source and data, or scores")
     if isinstance(source, str | Path):
-        return _model_source(source, num_bins, **options), Data.named("data", data)
+        model = _model_source(source, num_bins, **options)
+        check_options(model.options, model.task, model.name)
+        return model, Data.named("data", data)
     if options:
         raise InputError(next(iter(options)), "must not be given for a source that is an object")
     return as_source(source), Data.named("data", data)
@@ -42,7 +48,7 @@ def _model_source(
     batch_size: int = 16,
     onnx: str | Path | None = None,
     **options: Any,
-) -> Source:
+) -> "ModelSource":
     """Return the source of a model: a language model may score label words, or the options of questions."""
     # These import Transformers, which tables of scores do not need.
     from ..tasks.heads import task_of_config

@@ -124,7 +124,7 @@ def _collate_sounds(samples: list[dict], extractor: Any) -> dict[str, "Tensor"]:
     import numpy as np
     import torch
 
-    from ..validation import InputError
+    from ..errors import InputError
 
     if empty := [sample["row"] for sample in samples if not len(sample["audio"])]:
         raise InputError("audio_column", f"must hold lists of numbers, got an empty one in row {empty[0]}")
@@ -140,7 +140,7 @@ def open_image(image: dict[str, Any], row: int) -> "Image":
     import numpy as np
     from PIL import Image, ImageOps
 
-    from ..validation import InputError
+    from ..errors import InputError
 
     try:
         if image["bytes"] is None and image["path"] is None:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from datasets import Dataset, Image, LargeList, List, Value
 
+from ..errors import InputError
 from ..utils.column_names import column_option, normalized
-from ..validation import InputError
+from .named_split import NamedSplit
 from .task import ColumnType, Task
 
 # File formats read the same column with different types. Each type here is converted to a common one.
@@ -46,25 +47,24 @@ def input_columns(task: Task, column_of: Callable[[str], str | None]) -> list[Co
     ]
 
 
-def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
+def select_columns(split: NamedSplit, *columns: Column) -> Dataset:
     """Select and rename columns. Strings, integers, and lists get the same types whatever the file format.
 
     Args:
-        source: the name of the split in errors.
-        split: the split. Images may be a column of `Image`, of structs of bytes, or of paths, and stay undecoded.
+        split: its images may be a column of `Image`, of structs of bytes, or of paths, and stay undecoded.
         columns: the columns to select.
 
     Raises:
         InputError: a column is missing, is named by two arguments, has nulls, holds the wrong type, or has only blank
             texts; or there are no samples.
     """
-    _check_names(source, split, columns)
-    if len(split) == 0:
-        raise InputError(source, "must have rows, got none")
-    selected = split.select_columns([column.column for column in columns])
+    _check_names(split, columns)
+    if len(split.rows) == 0:
+        raise InputError(split.name, "must have rows, got none")
+    selected = split.rows.select_columns([column.column for column in columns])
     selected = selected.rename_columns({column.column: column.name for column in columns})
     for column in columns:
-        where = f"in {column.column!r} of {source}"
+        where = f"in {split.where(column.column)}"
         _check_no_missing(selected, column, where)
         selected = _with_common_type(selected, column, where)
         if column.holds is ColumnType.STRINGS and not any(text.strip() for text in selected[column.name]):
@@ -72,15 +72,15 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
     return selected
 
 
-def _check_names(source: str, split: Dataset, columns: Sequence[Column]) -> None:
+def _check_names(split: NamedSplit, columns: Sequence[Column]) -> None:
     """Raise `InputError` if a column is missing, or if two arguments name the same one."""
     arguments: dict[str, str] = {}
     for column in columns:
-        if column.column not in split.column_names:
-            hint = _hint(split, column, [other.column for other in columns])
+        if column.column not in split.rows.column_names:
+            hint = _hint(split.rows, column, [other.column for other in columns])
             raise InputError(
                 column.argument,
-                f"must be one of {split.column_names}, the columns of {source}, got {column.column!r}{hint}",
+                f"must be one of {split.rows.column_names}, the columns of {split.name}, got {column.column!r}{hint}",
             )
         if (other := arguments.setdefault(column.column, column.argument)) != column.argument:
             raise InputError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
-from ..validation import InputError
+from ..errors import InputError
 from .file_formats import FORMATS, SUFFIXES, is_file
 from .input_errors import check_id_or_folder
 

@@ -19,9 +19,9 @@ from transformers import (
 )
 
 from ..calibration.folding import is_masked_language_model
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from ..validation import InputError
 from .task import PIPELINES, TASKS, Task, task_of_class
 
 # Speech and image encoder-decoders that are known to predict label i at position i, as decoder inputs are shifted.

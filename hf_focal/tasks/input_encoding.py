@@ -9,7 +9,7 @@ from datasets import Dataset
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerBase
 
-from ..validation import InputError
+from ..errors import InputError
 from .task import Task
 
 _UNLIMITED = 10**9  # tokens

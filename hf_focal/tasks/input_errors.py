@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
-from ..validation import InputError, one_line
+from ..errors import InputError, one_line
 
 _USER_ERRORS = (ValueError, OSError, ImportError, DatasetsError)
 # The messages of these are clear without the error's type.

@@ -8,9 +8,16 @@ from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
 
 
-def _option(default: Any, help: str, group: str = "columns") -> Any:
-    """Return a field with its text in the commands' --help, and the group of options there."""
-    return field(default=default, metadata={"help": help, "group": group})
+def _option(default: Any, help: str, group: str = "columns", **parsing: Any) -> Any:
+    """Return a field with what its option in the commands needs beside the annotation.
+
+    Args:
+        default: the value of the field without the option.
+        help: the text in --help, in the `group` of options.
+        **parsing: `metavar`, the name of the value in --help, if it is not the last word of the option's name;
+            `has_line_breaks`, whether \\n in its text is one; `is_for_saving`, whether only `calibrate` has it.
+    """
+    return field(default=default, metadata={"help": help, "group": group, **parsing})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +32,7 @@ class InputOptions:
     text_pair_column: str | None = _option(None, "column of second texts, for models of text pairs")
     label_column: str = _option("label", "column of the labels of texts, images and sounds [label or labels]")
     label_map: Mapping[str, str] | None = _option(
-        None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
+        None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE", metavar="DATA=MODEL"
     )
     cluster_column: str | None = _option(
         None, "column whose equal values say which samples may depend on each other [equal first texts]"
@@ -35,7 +42,9 @@ class InputOptions:
     max_length: int | None = _option(
         None, "tokens after which a text is truncated [the model's limit; for language models at most 1024]"
     )
-    positive_from: float | None = _option(None, "grade from which on a label is 1, for models with one logit")
+    positive_from: float | None = _option(
+        None, "grade from which on a label is 1, for models with one logit", metavar="GRADE"
+    )
     label_format: str | None = _option(
         None, "multi_hot or ids: what lists of labels hold, where the data leave it open"
     )
@@ -68,11 +77,17 @@ class InputOptions:
         None, "the words that a language model chooses from after the prompt: positive,negative", "prompt"
     )
     prompt: str | None = _option(
-        None, r"the text before them, with names of columns in braces: 'Review: {text}\nIt is', or a file", "prompt"
+        None,
+        r"the text before them, with names of columns in braces: 'Review: {text}\nIt is', or a file",
+        "prompt",
+        has_line_breaks=True,
     )
-    system: str | None = _option(None, "with --chat, the text of the system's message", "prompt")
+    system: str | None = _option(None, "with --chat, the text of the system's message", "prompt", has_line_breaks=True)
     save_as: str | None = _option(
-        None, "classifier: save a small model with the labels' rows of the head, corrected", "prompt"
+        None,
+        "classifier: save a small model with the labels' rows of the head, corrected",
+        "prompt",
+        is_for_saving=True,
     )
     scores_folder: str | None = _option(
         None, "folder of the options' scores, from which an interrupted run continues", "questions"

@@ -8,25 +8,26 @@ from datasets import Dataset
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
+from ..errors import InputError, some_of
 from ..utils.column_names import column_option, normalized
 from ..utils.constants import MULTI_LABEL
-from ..validation import InputError, some_of
 from .column_selection import Column, flatten_translations, input_columns, sample_keys, select_columns
 from .input_options import InputOptions
 from .label_lists import has_lists
 from .label_numbers import ModelLabels, add_classes, add_tags
 from .multi_hot_labels import multi_hot_labels
+from .named_split import NamedSplit
 from .task import ColumnType, LabelKind, Task
 
 _DEFAULTS = InputOptions()
 CLUSTER, GROUP = "cluster", "group"  # the columns of clusters and groups, as strings
 
 
-def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
+def select_inputs(task: Task, split: NamedSplit, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     """Select a model's inputs from a split, with "labels" unless they are tokens of the inputs.
 
-    `source` is the name of the split in errors, and `config` is the model's config. Texts, images, and sounds without
-    a label are dropped. At most `options.max_samples` samples are kept, drawn at random.
+    `config` is the model's config. Texts, images, and sounds without a label are dropped. At most
+    `options.max_samples` samples are kept, drawn at random.
 
     Returns:
         The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
@@ -38,21 +39,21 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
             label that the model does not have.
     """
     if task.takes_translations:
-        split = flatten_translations(split, options.source_column)
-    options = with_known_columns(source, split, options, *task.column_arguments)
-    samples = select_columns(source, split, *input_columns(task, options.column))
+        split = split._replace(rows=flatten_translations(split.rows, options.source_column))
+    options = with_known_columns(split, options, *task.column_arguments)
+    samples = select_columns(split, *input_columns(task, options.column))
     for argument, name in (("cluster_column", CLUSTER), ("group", GROUP)):
         if (column := options.column(argument)) is not None:
-            samples = samples.add_column(name, _strings(argument, source, split, column))
+            samples = samples.add_column(name, _strings(argument, split, column))
     if task.has_equal_options:
-        _check_choices(source, samples["choices"][:])
+        _check_choices(split.name, samples["choices"][:])
     match task.labels:
         case LabelKind.CLASSES:
-            samples = _with_classes(samples, source, split, config, options)
+            samples = _with_classes(samples, split, config, options)
         case LabelKind.ANSWERS:
-            samples = _with_answers(samples, source, split, options)
+            samples = _with_answers(samples, split, options)
         case LabelKind.TAGS:
-            samples = add_tags(ModelLabels.of(config, options), samples, source, split, options.tag_column)
+            samples = add_tags(ModelLabels.of(config, options), samples, split, options.tag_column)
     if options.max_samples is None or options.max_samples >= len(samples):
         return samples
     return samples.shuffle(seed=0).select(range(options.max_samples))
@@ -63,7 +64,7 @@ def input_keys(task: Task, samples: Dataset) -> list[tuple[Hashable, ...]]:
     return sample_keys(samples, *(column.name for column in task.inputs if column.name in samples.column_names))
 
 
-def with_known_columns(source: str, split: Dataset, options: InputOptions, *arguments: str) -> InputOptions:
+def with_known_columns(split: NamedSplit, options: InputOptions, *arguments: str) -> InputOptions:
     """Return the options with the split's own spelling of names that the user did not change, such as " Text ".
 
     Case, spaces, and punctuation do not matter, and labels may be in "labels", as Transformers' batches name it.
@@ -71,17 +72,18 @@ def with_known_columns(source: str, split: Dataset, options: InputOptions, *argu
     Raises:
         InputError: two columns are called alike.
     """
+    columns = split.rows.column_names
     for argument in arguments:
         default = _DEFAULTS.column(argument)
-        if default is None or options.column(argument) != default or default in split.column_names:
+        if default is None or options.column(argument) != default or default in columns:
             continue
         known = (default, "labels") if argument == "label_column" else (default,)
-        alike = [name for name in split.column_names if normalized(name) in map(normalized, known)]
+        alike = [name for name in columns if normalized(name) in map(normalized, known)]
         exact = [name for name in alike if name in known]
         if len(alike) > 1 and not exact:
             raise InputError(
                 argument,
-                f"must name one of the columns {alike} of {source}, which are called alike: give "
+                f"must name one of the columns {alike} of {split.name}, which are called alike: give "
                 f"{column_option(argument, alike[0])}",
             )
         if alike:
@@ -89,29 +91,27 @@ def with_known_columns(source: str, split: Dataset, options: InputOptions, *argu
     return options
 
 
-def _with_classes(
-    samples: Dataset, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions
-) -> Dataset:
+def _with_classes(samples: Dataset, split: NamedSplit, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     labels = ModelLabels.of(config, options)
     if config.problem_type == MULTI_LABEL:
-        return samples.add_column("labels", multi_hot_labels(labels, source, split, options))
-    _check_one_label(config, split, options)
-    return add_classes(labels, samples, source, split, options.label_column)
+        return samples.add_column("labels", multi_hot_labels(labels, split, options))
+    _check_one_label(config, split.rows, options)
+    return add_classes(labels, samples, split, options.label_column)
 
 
-def _with_answers(samples: Dataset, source: str, split: Dataset, options: InputOptions) -> Dataset:
+def _with_answers(samples: Dataset, split: NamedSplit, options: InputOptions) -> Dataset:
     column = Column("answer_column", options.answer_column, "labels", ColumnType.LABELS)
-    answers = select_columns(source, split, column)["labels"][:]
+    answers = select_columns(split, column)["labels"][:]
     letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
     return samples.add_column("labels", answer_indices(answers, samples["choices"][:], letters).tolist())
 
 
-def _strings(argument: str, source: str, split: Dataset, column: str) -> list[str]:
-    if column not in split.column_names:
-        raise InputError(argument, f"must be a column of {source}, {split.column_names}, got {column!r}")
-    values = split[column][:]
+def _strings(argument: str, split: NamedSplit, column: str) -> list[str]:
+    if column not in split.rows.column_names:
+        raise InputError(argument, f"must be a column of {split.name}, {split.rows.column_names}, got {column!r}")
+    values = split.rows[column][:]
     if None in values:
-        raise InputError(argument, f"must have no missing values, got one in {column!r} of {source}")
+        raise InputError(argument, f"must have no missing values, got one in {split.where(column)}")
     return [str(value) for value in values]
 
 

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
-from ..validation import InputError, some_of
+from ..errors import InputError, some_of
 from .column_selection import Column, select_columns
 from .input_options import InputOptions
+from .named_split import NamedSplit
 from .task import ColumnType
 
 _logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class ModelLabels:
         return numbers if len(numbers) == len(self._numbers) else {}
 
 
-def class_numbers(labels: ModelLabels, source: str, split: Dataset, column: str) -> np.ndarray:
+def class_numbers(labels: ModelLabels, split: NamedSplit, column: str) -> np.ndarray:
     """Convert the classes of samples to label numbers.
 
     Args:
@@ -97,7 +98,7 @@ def class_numbers(labels: ModelLabels, source: str, split: Dataset, column: str)
             there is no `label_map`. Integers in a plain column count as label names if the model's label names are
             integers that differ from its label numbers (such as ratings from 1 to 5), or if `label_map` maps one of
             the integers.
-        source: the name of the split in errors.
+        split: the samples.
         column: the name of a column of a `ClassLabel`, strings, integers, or booleans, which count as names.
 
     Returns:
@@ -107,53 +108,53 @@ def class_numbers(labels: ModelLabels, source: str, split: Dataset, column: str)
         InputError: the column is missing, or has nulls, label names that the model does not have, or label numbers
             outside the model's range.
     """
-    selected = select_columns(source, split, Column("label_column", column, "labels", ColumnType.LABELS))
+    selected = select_columns(split, Column("label_column", column, "labels", ColumnType.LABELS))
     values = selected.with_format("numpy")[:]["labels"]
-    return _label_numbers(labels, "label_column", f"{column!r} of {source}", selected.features["labels"], values)
+    return _label_numbers(labels, "label_column", split.where(column), selected.features["labels"], values)
 
 
-def list_numbers(labels: ModelLabels, source: str, split: Dataset, argument: str, column: str) -> list[list[int]]:
+def list_numbers(labels: ModelLabels, split: NamedSplit, argument: str, column: str) -> list[list[int]]:
     """Convert lists of labels to lists of label numbers, as `class_numbers` does for single labels.
 
     `argument` names the column in errors.
     """
-    selected = select_columns(source, split, Column(argument, column, "labels", ColumnType.LISTS))
+    selected = select_columns(split, Column(argument, column, "labels", ColumnType.LISTS))
     lists = selected.with_format("arrow")[:].column("labels").combine_chunks()
     values, feature = lists.flatten().to_numpy(zero_copy_only=False), selected.features["labels"].feature
-    numbers = _label_numbers(labels, argument, f"{column!r} of {source}", feature, values)
+    numbers = _label_numbers(labels, argument, split.where(column), feature, values)
     ends = np.cumsum(pc.list_value_length(lists).to_numpy())
     return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
 
-def add_classes(labels: ModelLabels, samples: Dataset, source: str, split: Dataset, column: str) -> Dataset:
+def add_classes(labels: ModelLabels, samples: Dataset, split: NamedSplit, column: str) -> Dataset:
     """Add "labels", the `class_numbers` of a column of `split`, to its samples, and drop those without a label.
 
     Raises:
         InputError: no sample is labeled, or the column is none of labels.
     """
-    numbers = class_numbers(labels, source, split, column)
+    numbers = class_numbers(labels, split, column)
     samples = samples.add_column("labels", numbers)
     is_labeled = numbers >= 0
     if not is_labeled.any():
-        raise InputError("label_column", f"must hold labels, got none in {column!r} of {source}")
+        raise InputError("label_column", f"must hold labels, got none in {split.where(column)}")
     if is_labeled.all():
         return samples
-    _logger.info("%s: dropped %d of %d samples, which have no label", source, (~is_labeled).sum(), len(samples))
+    _logger.info("%s: dropped %d of %d samples, which have no label", split.name, (~is_labeled).sum(), len(samples))
     return samples.select(np.flatnonzero(is_labeled))
 
 
-def add_tags(labels: ModelLabels, samples: Dataset, source: str, split: Dataset, column: str) -> Dataset:
+def add_tags(labels: ModelLabels, samples: Dataset, split: NamedSplit, column: str) -> Dataset:
     """Add "labels", the `list_numbers` of a column of `split`, to its sentences: one number for each of the "tokens".
 
     Raises:
         InputError: a word has no tag, or the column is none of lists of labels.
     """
-    tags = list_numbers(labels, source, split, "tag_column", column)
+    tags = list_numbers(labels, split, "tag_column", column)
     for row, (words, numbers) in enumerate(zip(samples["tokens"], tags, strict=True)):
         if len(words) != len(numbers):
             raise InputError(
                 "tag_column",
-                f"must have one label for each word, got {len(numbers)} for {len(words)} in row {row} of {source}",
+                f"must have one label for each word, got {len(numbers)} for {len(words)} in row {row} of {split.name}",
             )
     return samples.add_column("labels", tags)
 

@@ -11,9 +11,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from ..validation import InputError
 from .heads import Head, class_names, head_of, is_listed, without_adapter
 
 # Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.
@@ -40,7 +40,7 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
 
 def check_model(model: Any) -> None:
     """Raise InputError unless the loss can tell which label each logit predicts, and the logits have a softmax over
-    the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
+    the labels' classes or a sigmoid for each label."""
     head = head_of(model)
     _check_adapter(unwrap(model), head)
     model = without_adapter(unwrap(model))
@@ -50,6 +50,19 @@ def check_model(model: Any) -> None:
     _check_own_loss(model)
     if head is not Head.LABELS:
         _check_problem_type(model, head)
+
+
+def set_problem_type(model: Any) -> None:
+    """Set the `problem_type` in the config of a sequence or image classifier with a softmax.
+
+    Transformers sets it in the first forward pass with labels, but the trainers give the models no labels.
+    """
+    head = head_of(model)
+    model = without_adapter(unwrap(model))
+    name = type(model).__name__
+    is_classifier = "ForSequenceClassification" in name or "ForImageClassification" in name
+    if is_classifier and head is not Head.LABELS and isinstance(model, PreTrainedModel):
+        model.config.problem_type = "single_label_classification"
 
 
 def _check_adapter(model: Any, head: Head) -> None:
@@ -130,7 +143,7 @@ def _check_own_loss(model: Any) -> None:
 
 
 def _check_problem_type(model: Any, head: Head) -> None:
-    """Raise `InputError` for a problem type, or a number of labels, without a softmax; set the problem type."""
+    """Raise `InputError` for a problem type, or a number of labels, without a softmax."""
     name = type(model).__name__
     config: Any = getattr(model, "config", None)
     pretrained = isinstance(model, PreTrainedModel)
@@ -146,6 +159,3 @@ def _check_problem_type(model: Any, head: Head) -> None:
             else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
         )
         raise InputError("model.config.num_labels", f"must be at least 2, got {config.num_labels}: {kind}")
-    if pretrained and ("ForSequenceClassification" in name or "ForImageClassification" in name):
-        # Transformers sets it in the first forward pass with labels, but the models get no labels here.
-        config.problem_type = "single_label_classification"

@@ -3,28 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 
-from ..validation import InputError, some_of
+from ..errors import InputError, some_of
 from .column_selection import Column, select_columns
 from .input_options import InputOptions
 from .label_lists import are_multi_hot, has_lists
 from .label_numbers import ModelLabels, add_classes, add_tags
 from .multi_hot_labels import multi_hot_labels
+from .named_split import NamedSplit
 from .task import ColumnType, LabelKind
 
 
-class LoadedSplit(NamedTuple):
-    """A split with the columns that it was loaded with, and its name in errors."""
-
-    source: str
-    rows: Dataset
-
-
 def add_labels(
-    kind: LabelKind, samples: DatasetDict, loaded: Mapping[str, LoadedSplit], column: str, label_format: str | None
+    kind: LabelKind, samples: DatasetDict, loaded: Mapping[str, NamedSplit], column: str, label_format: str | None
 ) -> tuple[DatasetDict, list[str]]:
     """Add "labels" to the inputs of splits, and return them with the names of the labels, in the order of the numbers.
 
@@ -42,35 +36,37 @@ def add_labels(
     else:
         names = _SeenLabels.read("label_column", column, ColumnType.LABELS, loaded).names()
         add = _add_classes
-    return DatasetDict({name: add(samples[name], *split, names, options) for name, split in loaded.items()}), names
+    return DatasetDict({name: add(samples[name], split, names, options) for name, split in loaded.items()}), names
 
 
-def _add_classes(samples: Dataset, source: str, rows: Dataset, names: list[str], options: InputOptions) -> Dataset:
-    labeled = add_classes(ModelLabels.named(names), samples, source, rows, options.label_column)
+def _add_classes(samples: Dataset, split: NamedSplit, names: list[str], options: InputOptions) -> Dataset:
+    labeled = add_classes(ModelLabels.named(names), samples, split, options.label_column)
     return labeled.cast_column("labels", ClassLabel(names=names))
 
 
-def _add_sets(samples: Dataset, source: str, rows: Dataset, names: list[str], options: InputOptions) -> Dataset:
-    sets = multi_hot_labels(ModelLabels.named(names), source, rows, options)
+def _add_sets(samples: Dataset, split: NamedSplit, names: list[str], options: InputOptions) -> Dataset:
+    sets = multi_hot_labels(ModelLabels.named(names), split, options)
     return samples.add_column("labels", sets, feature=List(Value("float32")))
 
 
-def _add_tags(samples: Dataset, source: str, rows: Dataset, names: list[str], options: InputOptions) -> Dataset:
-    tagged = add_tags(ModelLabels.named(names), samples, source, rows, options.tag_column)
+def _add_tags(samples: Dataset, split: NamedSplit, names: list[str], options: InputOptions) -> Dataset:
+    tagged = add_tags(ModelLabels.named(names), samples, split, options.tag_column)
     tagged = tagged.cast_column("labels", List(ClassLabel(names=names)))
     filled = [row for row, words in enumerate(tagged["tokens"]) if words]
     if not filled:
-        raise InputError("token_column", f"must hold words, got none in {source}")
+        raise InputError("token_column", f"must hold words, got none in {split.name}")
     return tagged.select(filled) if len(filled) < len(tagged) else tagged
 
 
-def _names_of_sets(loaded: Mapping[str, LoadedSplit], options: InputOptions) -> tuple[list[str], InputOptions]:
+def _names_of_sets(loaded: Mapping[str, NamedSplit], options: InputOptions) -> tuple[list[str], InputOptions]:
     """Return the names of labels of which a sample has several, and the options with what the lists hold."""
-    column, (source, train) = options.label_column, loaded["train"]
-    if not has_lists(train, column):
+    column, train = options.label_column, loaded["train"]
+    if not has_lists(train.rows, column):
         return column.split(","), options
-    if are_multi_hot(source, train, column, options.label_format):
-        return [str(number) for number in range(len(train[column][0]))], replace(options, label_format="multi_hot")
+    if are_multi_hot(train, column, options.label_format):
+        return [str(number) for number in range(len(train.rows[column][0]))], replace(
+            options, label_format="multi_hot"
+        )
     seen = _SeenLabels.read("label_column", column, ColumnType.LISTS, loaded)
     names = seen.names_of_numbers() if seen.feature == Value("int64") else seen.names()
     return names, replace(options, label_format="ids")
@@ -86,12 +82,12 @@ class _SeenLabels:
     where: dict[str, str]  # in errors
 
     @classmethod
-    def read(cls, argument: str, column: str, holds: ColumnType, loaded: Mapping[str, LoadedSplit]) -> "_SeenLabels":
+    def read(cls, argument: str, column: str, holds: ColumnType, loaded: Mapping[str, NamedSplit]) -> "_SeenLabels":
         """Raise `InputError` unless the labels have one type in all splits, one that labels can have."""
         values, features = dict[str, set[Any]](), dict[str, Any]()
-        where = {name: f"{column!r} of {source}" for name, (source, _) in loaded.items()}
-        for name, (source, rows) in loaded.items():
-            selected = select_columns(source, rows, Column(argument, column, "labels", holds))
+        where = {name: split.where(column) for name, split in loaded.items()}
+        for name, split in loaded.items():
+            selected = select_columns(split, Column(argument, column, "labels", holds))
             labels, feature = selected["labels"][:], selected.features["labels"]
             if holds is ColumnType.LISTS:
                 labels, feature = chain.from_iterable(labels), feature.feature
@@ -102,7 +98,7 @@ class _SeenLabels:
             values[name] = {label.strip() if isinstance(label, str) else label for label in labels} - {-100}
             features[name] = feature
         if any(feature != features["train"] for feature in features.values()):
-            kinds = ", ".join(f"{feature} in {loaded[name].source}" for name, feature in features.items())
+            kinds = ", ".join(f"{feature} in {loaded[name].name}" for name, feature in features.items())
             raise InputError(argument, f"must hold the same in all splits, got {kinds}")
         return cls(argument, features["train"], values, where)
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict
 
+from ..errors import InputError
 from ..utils.data_names import DataName
-from ..validation import InputError
 from .column_selection import flatten_translations, input_columns, sample_keys, select_columns
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions
-from .split_labels import LoadedSplit, add_labels
+from .named_split import NamedSplit
+from .split_labels import add_labels
 from .task import PIPELINES, SEGMENTATION
 
 # The task of each name that `load_splits` takes: the Hub's pipeline tag, except for segmentation.
@@ -137,10 +138,10 @@ def load_splits(
     if entry.takes_translations:
         column = str(column_names["source_column"])
         loaded = {
-            name: LoadedSplit(source, flatten_translations(rows, column)) for name, (source, rows) in loaded.items()
+            name: split._replace(rows=flatten_translations(split.rows, column)) for name, split in loaded.items()
         }
     inputs = input_columns(entry, lambda argument: column_names[argument] or None)
-    splits = DatasetDict({name: select_columns(*split, *inputs) for name, split in loaded.items()})
+    splits = DatasetDict({name: select_columns(split, *inputs) for name, split in loaded.items()})
     label_names: list[str] = []
     if entry.labels is not None:
         column = str(column_names[entry.labels.value])
@@ -148,23 +149,23 @@ def load_splits(
     _check_disjoint(splits, loaded)
     if "validation" not in splits:
         part = 100 if entry.takes_translations else 10
-        splits = _cut(splits, loaded["train"].source, validation_size, part, seed)
+        splits = _cut(splits, loaded["train"].name, validation_size, part, seed)
     return DatasetDict({name: splits[name] for name in ("train", "validation", "test")}), label_names
 
 
-def _load_files(files: Mapping[str, str | Path | Dataset]) -> dict[str, LoadedSplit]:
+def _load_files(files: Mapping[str, str | Path | Dataset]) -> dict[str, NamedSplit]:
     for split in ("train", "test"):
         if split not in files:
             raise InputError(f"{split}_file", "must be given with the other files, or else dataset_name, got None")
     return {
-        split: LoadedSplit(f"{split}_file", file)
+        split: NamedSplit(f"{split}_file", file)
         if isinstance(file, Dataset)
-        else LoadedSplit(f"{split}_file {str(file)!r}", load_file(f"{split}_file", Path(file)))
+        else NamedSplit(f"{split}_file {str(file)!r}", load_file(f"{split}_file", Path(file)))
         for split, file in files.items()
     }
 
 
-def _load_dataset(name: str, config: str | None, test_split: str) -> dict[str, LoadedSplit]:
+def _load_dataset(name: str, config: str | None, test_split: str) -> dict[str, NamedSplit]:
     dataset = load_id_or_folder("dataset_name", name, config)
     for split in ("train", test_split):
         if split not in dataset:
@@ -173,10 +174,10 @@ def _load_dataset(name: str, config: str | None, test_split: str) -> dict[str, L
     if validation := [part for part in _VALIDATION_NAMES if part in dataset and part != test_split]:
         parts["validation"] = validation[0]
     sources = {part: str(DataName("dataset_name", name, part)) for part in parts.values()}
-    return {split: LoadedSplit(sources[part], dataset[part]) for split, part in parts.items()}
+    return {split: NamedSplit(sources[part], dataset[part]) for split, part in parts.items()}
 
 
-def _check_disjoint(splits: DatasetDict, loaded: Mapping[str, LoadedSplit]) -> None:
+def _check_disjoint(splits: DatasetDict, loaded: Mapping[str, NamedSplit]) -> None:
     """Raise `InputError` if two splits have the same samples, in any order."""
     for first, second in itertools.combinations(splits, 2):
         if len(splits[first]) == len(splits[second]):
@@ -184,7 +185,7 @@ def _check_disjoint(splits: DatasetDict, loaded: Mapping[str, LoadedSplit]) -> N
             first_keys, keys = (sorted(map(repr, sample_keys(splits[name], *names))) for name in (first, second))
             if first_keys == keys:
                 raise InputError(
-                    loaded[second].source, f"must hold samples of its own, got those of {loaded[first].source}"
+                    loaded[second].name, f"must hold samples of its own, got those of {loaded[first].name}"
                 )
 
 

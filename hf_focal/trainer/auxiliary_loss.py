@@ -8,9 +8,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..losses.base_loss import divide
 from ..tasks.heads import without_adapter
-from ..validation import InputError
 
 # Field of a model's output -> names under which the model or its configuration may hold the field's coefficient.
 _FIELDS = {

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..errors import require
 from ..tasks.heads import Head
-from ..validation import require
 
 _logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from ..errors import InputError, require
 from ..utils.atomic_write import write_whole
-from ..validation import InputError, require
 
 STATE_FILE = "focal_state.json"
 _logger = logging.getLogger(__name__)

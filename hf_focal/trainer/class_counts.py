@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Subset
 from transformers import TrainingArguments
 
+from ..errors import require
 from ..tasks.heads import Head
-from ..validation import require
 from .batch_labels import labels_of
 
 

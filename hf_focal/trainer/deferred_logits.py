@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from ..errors import require
 from ..losses import Loss, MarginLoss, linear_loss
-from ..validation import require
 from .training_arguments import FocalTrainingArguments
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import datasets
 from transformers.trainer_utils import has_length
 
-from ..validation import require
+from ..errors import require
 
 
 def evaluation_set(name: str, dataset: Any, sets: Any) -> Any:

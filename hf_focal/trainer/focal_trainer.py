@@ -35,6 +35,7 @@ from ..calibration.clusters import cluster_keys
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
+from ..errors import InputError, require
 from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
@@ -49,11 +50,10 @@ from ..reports.wording.model_warnings import warnings_of
 from ..scores.analysis.examples import find_examples
 from ..scores.correction_files.correction_json import write_correction
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
-from ..tasks.model_checks import check_correction, check_model
+from ..tasks.model_checks import check_correction, check_model, set_problem_type
 from ..tasks.shown_inputs import shown_inputs
 from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap
-from ..validation import InputError, require
 from .accumulators import (
     Accumulator,
     CollectedLogits,
@@ -174,6 +174,7 @@ class FocalTrainer(Trainer):
         check_held_out("calibration_dataset", self.calibration_dataset, self.train_dataset)
         self._chosen_problem_type = getattr(getattr(self.model, "config", None), "problem_type", None) is not None
         check_model(self.model)
+        set_problem_type(self.model)
         self.head = head_of(self.model)
         seq2seq = self.head is Head.TARGET_TOKENS
         other = f"{type(self.model).__name__}: use {'FocalSeq2SeqTrainer' if seq2seq else 'FocalTrainer'}"

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..errors import InputError, require
 from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
 from ..tasks.heads import Head
-from ..validation import InputError, require
 from .auxiliary_loss import auxiliary_fields
 from .batch_labels import counted_labels
 from .deferred_logits import DeferredLogits

@@ -8,7 +8,7 @@ from accelerate.state import GradientState
 from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
-from ..validation import require
+from ..errors import require
 
 
 def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:

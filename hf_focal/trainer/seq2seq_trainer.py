@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
+from ..errors import require
 from ..utils.model_wrappers import unwrap
-from ..validation import require
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalSeq2SeqTrainingArguments
 

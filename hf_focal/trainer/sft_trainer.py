@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 from transformers import Trainer
 
-from ..validation import require
+from ..errors import require
 from .accumulators import Accumulator, StreamedEvaluation
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalTrainingArguments

@@ -7,9 +7,9 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import HubStrategy
 
+from ..errors import require
 from ..losses import LossConfig, build_loss
 from ..metrics.metric_table import METRICS
-from ..validation import require
 
 # Metrics of which lower values are better. Transformers itself recognizes only names that end in "loss".
 _LOWER_IS_BETTER = {"nll_refined", *(key for key, metric in METRICS.items() if metric.higher_is_better is False)}

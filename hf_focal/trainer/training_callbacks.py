@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
+from ..errors import InputError, require
 from ..losses import AdaFocalGamma
-from ..validation import InputError, require
 from .batch_labels import labels_of
 from .checkpoints import read_state
 from .transformers_shims import load_renamed_weights, set_epoch

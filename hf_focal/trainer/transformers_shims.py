@@ -23,8 +23,8 @@ from transformers import DefaultFlowCallback, PreTrainedModel, Trainer, TrainerC
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import has_length
 
+from ..errors import require
 from ..utils.model_wrappers import plain_submodules
-from ..validation import require
 
 _logger = logging.getLogger(__name__)
 

@@ -83,9 +83,7 @@ def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarr
     """Return the share of each class or label in the samples; raise `InputError` if `new_prior` cannot be one."""
     scores = samples.scores
     source.check_prior(scores, new_prior)
-    return class_shares(
-        scores.known_labels, scores.num_classes, scores.link, samples.data.argument, scores.score_names
-    )
+    return class_shares(scores.label_counts, scores.link, samples.data.argument, scores.score_names)
 
 
 def check_new_scores(path: str | Path | None, source: Source) -> None:

@@ -32,6 +32,7 @@ from hf_focal.tasks.column_selection import Column, select_columns
 from hf_focal.tasks.dataset_loading import load_one_split
 from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.tasks.label_numbers import ModelLabels, class_numbers
+from hf_focal.tasks.named_split import NamedSplit
 from hf_focal.tasks.task import ColumnType
 from papers import checks as check
 from papers.argument_fields import argument
@@ -91,7 +92,7 @@ def load_data(ood: OODArguments, seed: int) -> tuple[Dataset, dict[str, Dataset]
 
     def images(argument: str, name: str, samples: Dataset, column: str) -> Dataset:
         return select_columns(
-            f"{argument} {name!r}", samples, Column("image_column", column, "image", ColumnType.IMAGES)
+            NamedSplit(f"{argument} {name!r}", samples), Column("image_column", column, "image", ColumnType.IMAGES)
         )
 
     for name in ood.models:
@@ -100,7 +101,7 @@ def load_data(ood: OODArguments, seed: int) -> tuple[Dataset, dict[str, Dataset]
     labeled = load_one_split(source, name)
     known = images(source, name, labeled, ood.image_column)
     classes = [ModelLabels(AutoConfig.from_pretrained(name).id2label) for name in ood.models]
-    labels, *others = (class_numbers(names, source, labeled, ood.label_column) for names in classes)
+    labels, *others = (class_numbers(names, NamedSplit(source, labeled), ood.label_column) for names in classes)
     if not all(np.array_equal(labels, other) for other in others):
         raise ValueError(f"models must number the classes the same way, got {', '.join(ood.models)}, which do not")
     known = known.add_column("label", labels).select(np.flatnonzero(labels != -100))

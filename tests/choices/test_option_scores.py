@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_focal import CalibrationMetrics, fit_temperature, fold_correction
+from hf_focal import CalibrationMetrics, InputError, fit_temperature, fold_correction
 from hf_focal.choices import answer_indices, score_choices
 from hf_focal.choices import option_scores as module
 
@@ -182,6 +182,17 @@ def test_template_letters_and_chat(model, tokenizer):
     ids = tokenizer("<user>sea? B. fish\nA. fox<bot>")["input_ids"]
     expected = full_log_p(model, ids)[-1][[letter_ids(tokenizer)[1], letter_ids(tokenizer)[0]]]
     torch.testing.assert_close(found[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("chat_template", "message"),
+    [("{{ raise_exception('no user') }}", "raises: no user"), (None, "raises: .*chat_template is not set")],
+)
+def test_a_chat_template_that_raises(chat_template, message, model, tokenizer):
+    changed = copy.deepcopy(tokenizer)
+    changed.chat_template = chat_template
+    with pytest.raises(InputError, match=f"chat must fit the tokenizer's chat template, which {message}"):
+        score_choices(model, changed, ["sea?"], [["fish", "fox"]], chat=True)
 
 
 def test_the_end_that_a_tokenizer_adds_is_left_out(model, tokenizer):

@@ -22,7 +22,8 @@ from transformers import (
 
 from hf_focal import Correction, InputError, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores, rank
-from hf_focal.choices.label_words import LabelWords, LabelWordsModel
+from hf_focal.choices.label_words import LabelWords
+from hf_focal.choices.label_words_model import LabelWordsModel
 from hf_focal.choices.openai_requests import openai_requests, vllm_classifier
 from hf_focal.choices.sequence_classifier import sequence_classifier
 from hf_focal.cli.main import main

@@ -8,7 +8,8 @@ from transformers import AutoModelForSequenceClassification
 
 from hf_focal import Correction, InputError
 from hf_focal.choices import label_scores
-from hf_focal.choices.label_words import LabelWords, LabelWordsModel
+from hf_focal.choices.label_words import LabelWords
+from hf_focal.choices.label_words_model import LabelWordsModel
 from hf_focal.choices.sequence_classifier import sequence_classifier
 
 TEXTS = ["a good film", "", "bad {text} {{ film 你好 <eos> \u00e9", "film " * 40]

@@ -19,7 +19,7 @@ from hub_server import READER
 from trained_models import error_of
 
 import hf_focal
-from hf_focal import Temperature
+from hf_focal import InputError, Temperature
 from hf_focal.calibration.correction_methods import METHODS
 from hf_focal.cli import package_commands
 from hf_focal.cli.main import command_parser, main
@@ -139,7 +139,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--threshold_split", "dev"], "threshold_split needs precision, .* f1, or cost, got .dev. without them"),
         (["--split", "test"], "dataset must be a dataset with splits if a split is given, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
-        (["--task", "token-classification"], "token_column must be one of"),
+        (["--task", "token-classification"], "text_column must not be given for .*, of the task token-classification"),
         (["--batch_size", "0"], "batch_size must be at least 1, got 0"),
         (["--num_bins", "0"], "calibration_bins must be a whole number of at least 1, got 0"),
         (["--max_samples", "0"], "max_samples must be at least 1, got 0"),
@@ -261,6 +261,34 @@ def test_a_bug_has_its_traceback(texts, monkeypatch):
     monkeypatch.setattr("hf_focal.sources.model.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
+
+
+@pytest.mark.parametrize(
+    ("line", "function"),
+    [
+        (["demo"], "hf_focal.cli.demo.run_demo"),
+        (["gamma", "0.2"], "hf_focal.losses.gamma_for_threshold"),
+        (["losses"], "hf_focal.cli.package_commands.listed_losses"),
+        (["recipe", "list"], "hf_focal.cli.recipes.recipes"),
+        (["recommend", "--held_out_samples", "9"], "hf_focal.recommendation.recommend"),
+        (["report", "run"], "hf_focal.reports.comparison_page"),
+        (["apply", "correction.json", "scores.csv", "--output", "new.csv"], "hf_focal.scores.correct_file"),
+    ],
+)
+def test_a_value_error_that_is_no_error_of_input_is_a_bug(line, function, monkeypatch, tmp_path, capsys):
+    def raises(kind):
+        def function(*arguments, **options):
+            raise kind("argument", "problem")
+
+        return function
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(function, raises(UnicodeError))  # a ValueError
+    with pytest.raises(UnicodeError):
+        main(line)
+    monkeypatch.setattr(function, raises(InputError))
+    assert main(line) == 2
+    assert capsys.readouterr().err == f"hf-focal {line[0]}: error: argument problem\n"
 
 
 def test_ctrl_c_is_one_line(monkeypatch, capsys):

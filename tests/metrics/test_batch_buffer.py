@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration import TemperatureStream
-from hf_focal.validation import InputError
+from hf_focal.errors import InputError
 
 aten = torch.ops.aten
 READS = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.is_nonzero, aten.equal)

@@ -18,8 +18,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Llam
 
 from hf_focal import Correction, InputError, calibrate_model, evaluate_model
 from hf_focal.choices import label_scores
-from hf_focal.choices.label_words import LabelWords, LabelWordsModel, Prompt
+from hf_focal.choices.label_words import LabelWords
+from hf_focal.choices.label_words_model import LabelWordsModel
 from hf_focal.choices.openai_requests import openai_requests
+from hf_focal.choices.prompts import Prompt
 from hf_focal.choices.sequence_classifier import sequence_classifier
 from hf_focal.cli.main import main
 from hf_focal.scores import read_scores

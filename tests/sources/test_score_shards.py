@@ -13,10 +13,10 @@ from processes import output_of, start
 from transformers import AutoModelForSequenceClassification
 
 from hf_focal import evaluate_model, evaluate_scores, fold_correction
+from hf_focal.errors import InputError
 from hf_focal.sources import score_shards
 from hf_focal.trainer import FocalTrainer
 from hf_focal.utils.folder_lock import LOCK
-from hf_focal.validation import InputError
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import pytest
 from datasets import Dataset, Features, Image, LargeList, List, Value
 
 from hf_focal.tasks.column_selection import Column, flatten_translations, sample_keys, select_columns
+from hf_focal.tasks.named_split import NamedSplit
 from hf_focal.tasks.task import ColumnType
 
 TOKENS = Column("token_column", "words", "tokens", ColumnType.LISTS_OF_STRINGS)
@@ -13,7 +14,9 @@ TEXT = Column("text_column", "text", "text", ColumnType.STRINGS)
 @pytest.mark.parametrize("feature", [LargeList(Value("large_string")), List(Value("string"))])
 def test_lists_get_the_same_type_whatever_the_format(feature):
     split = Dataset.from_dict({"words": [["a", "b"], []], "id": [1, 2]}, Features(words=feature, id=Value("int8")))
-    selected = select_columns("test", split, TOKENS, Column("label_column", "id", "label", ColumnType.LABELS))
+    selected = select_columns(
+        NamedSplit("test", split), TOKENS, Column("label_column", "id", "label", ColumnType.LABELS)
+    )
     assert selected.features == Features(tokens=List(Value("string")), label=Value("int64"))
     assert selected[:] == {"tokens": [["a", "b"], []], "label": [1, 2]}
 
@@ -21,13 +24,13 @@ def test_lists_get_the_same_type_whatever_the_format(feature):
 def test_nulls_are_found_within_lists_and_outside_of_them():
     for words, message in (([["a", None]], "got 1 of 2 in 'words' of test"), ([["a"], None], "got 1 of 2 in 'words'")):
         with pytest.raises(ValueError, match=f"token_column must have no missing values, {message}"):
-            select_columns("test", Dataset.from_dict({"words": words}), TOKENS)
+            select_columns(NamedSplit("test", Dataset.from_dict({"words": words})), TOKENS)
 
 
 def test_a_column_is_named_once():
     split = Dataset.from_dict({"text": ["a"]})
     with pytest.raises(ValueError, match="label_column must be a different column from text_column, got"):
-        select_columns("test", split, TEXT, Column("label_column", "text", "label", ColumnType.LABELS))
+        select_columns(NamedSplit("test", split), TEXT, Column("label_column", "text", "label", ColumnType.LABELS))
 
 
 def test_keys_are_equal_for_equal_samples():

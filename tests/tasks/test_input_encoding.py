@@ -8,6 +8,7 @@ from transformers import BertConfig
 from hf_focal.tasks.input_encoding import encode_inputs
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.input_selection import input_keys, select_inputs
+from hf_focal.tasks.named_split import NamedSplit
 from hf_focal.tasks.task import TASKS
 
 CONFIG = BertConfig()
@@ -16,21 +17,21 @@ CONFIG = BertConfig()
 def test_words_need_a_label_each():
     samples = Dataset.from_dict({"tokens": [["a", "b"], ["c"]], "tags": [[0, 1], [0, 1]]})
     with pytest.raises(ValueError, match="one label for each word, got 2 for 1 in row 1 of test"):
-        select_inputs(TASKS["token-classification"], "test", samples, CONFIG, InputOptions())
+        select_inputs(TASKS["token-classification"], NamedSplit("test", samples), CONFIG, InputOptions())
 
 
 def test_translations_from_columns_and_from_mappings():
     options = InputOptions(source_column="en", target_column="de")
     pairs = [{"de": "Haus", "en": "house"}]
     for samples in (Dataset.from_list(pairs), Dataset.from_list([{"id": 1, "translation": pairs[0]}])):
-        chosen = select_inputs(TASKS["seq2seq-lm"], "test", samples, CONFIG, options)
+        chosen = select_inputs(TASKS["seq2seq-lm"], NamedSplit("test", samples), CONFIG, options)
         assert chosen[:] == {"source": ["house"], "target": ["Haus"]}
         assert input_keys(TASKS["seq2seq-lm"], chosen) == [("house", "Haus")]
         with pytest.raises(ValueError, match=r"target_column must be one of .*'de', 'en'.*, got 'target'"):
-            select_inputs(TASKS["seq2seq-lm"], "test", samples, CONFIG, InputOptions(source_column="en"))
+            select_inputs(TASKS["seq2seq-lm"], NamedSplit("test", samples), CONFIG, InputOptions(source_column="en"))
     same = InputOptions(source_column="en", target_column="en")
     with pytest.raises(ValueError, match="target_column must be a different column from source_column"):
-        select_inputs(TASKS["seq2seq-lm"], "test", Dataset.from_list(pairs), CONFIG, same)
+        select_inputs(TASKS["seq2seq-lm"], NamedSplit("test", Dataset.from_list(pairs)), CONFIG, same)
 
 
 @pytest.mark.parametrize(

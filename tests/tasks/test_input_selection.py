@@ -8,6 +8,7 @@ from transformers import Wav2Vec2FeatureExtractor
 from hf_focal import InputError
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.input_selection import select_inputs
+from hf_focal.tasks.named_split import NamedSplit
 from hf_focal.tasks.task import TASKS
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -17,7 +18,9 @@ UNNAMED = GPCNNConfig(num_labels=3)
 def test_the_column_may_be_called_labels():
     def selected(**columns):
         data = Dataset.from_dict({"text": ["a", "b"]} | columns)
-        return select_inputs(TASKS["text-classification"], "test", data, UNNAMED, InputOptions())["labels"][:]
+        return select_inputs(TASKS["text-classification"], NamedSplit("test", data), UNNAMED, InputOptions())[
+            "labels"
+        ][:]
 
     assert selected(labels=[0, 2]) == [0, 2] and selected(labels=[0, 2], label=[1, 1]) == [1, 1]
     with pytest.raises(InputError, match="label_column must be one of"):
@@ -29,7 +32,7 @@ def test_sounds_are_lists_of_numbers():
     with pytest.raises(
         ValueError, match=r"audio_column must hold lists of numbers, got .*string.* in 'audio' of test"
     ):
-        select_inputs(TASKS["audio-classification"], "test", split, CONFIG, InputOptions())
+        select_inputs(TASKS["audio-classification"], NamedSplit("test", split), CONFIG, InputOptions())
     with pytest.raises(InputError, match="audio_column must hold lists of numbers, got an empty one in row 7"):
         TASKS["audio-classification"].collator(Wav2Vec2FeatureExtractor(), None)(
             [{"audio": [], "labels": 0, "row": 7}]
@@ -42,29 +45,31 @@ def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
     with pytest.raises(
         ValueError, match=r"choices_column must hold the same number of options in every row, at least 2, got .* in"
     ):
-        select_inputs(TASKS["multiple-choice-head"], "test", split, CONFIG, InputOptions(question_column="q"))
+        select_inputs(
+            TASKS["multiple-choice-head"], NamedSplit("test", split), CONFIG, InputOptions(question_column="q")
+        )
 
 
 def test_default_names_are_found_whatever_their_case_spaces_and_punctuation():
     split = Dataset.from_dict({" TEXT": ["a", "b"], "Label:": ["cat", "dog"]})
-    selected = select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
+    selected = select_inputs(TASKS["text-classification"], NamedSplit("test", split), CONFIG, InputOptions())
     assert selected["text"][:] == ["a", "b"] and selected["labels"][:] == [0, 1]
     two = Dataset.from_dict({"Text": ["a"], "TEXT": ["b"], "label": ["cat"]})
     with pytest.raises(InputError, match=r"text_column must name one of .* called alike: give --text_column Text$"):
-        select_inputs(TASKS["text-classification"], "test", two, CONFIG, InputOptions())
+        select_inputs(TASKS["text-classification"], NamedSplit("test", two), CONFIG, InputOptions())
 
 
 def test_the_error_for_another_name_has_the_option():
     split = Dataset.from_dict({"Customer's Review": ["a"], "label": ["cat"]})
     with pytest.raises(InputError) as refused:
-        select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
+        select_inputs(TASKS["text-classification"], NamedSplit("test", split), CONFIG, InputOptions())
     assert str(refused.value).endswith("""; give --text_column 'Customer'"'"'s Review'""")
     split = split.add_column("Topic", ["cat|dog"]).remove_columns("label")
     with pytest.raises(InputError) as refused:
-        select_inputs(TASKS["text-classification"], "test", split, CONFIG, InputOptions())
+        select_inputs(TASKS["text-classification"], NamedSplit("test", split), CONFIG, InputOptions())
     assert str(refused.value).endswith("""'s Review' or --text_column Topic""")
     several = GPCNNConfig(id2label=CONFIG.id2label, problem_type="multi_label_classification")
     with pytest.raises(InputError) as refused:
         options = InputOptions(text_column="Customer's Review")
-        select_inputs(TASKS["text-classification"], "test", split, several, options)
+        select_inputs(TASKS["text-classification"], NamedSplit("test", split), several, options)
     assert str(refused.value).endswith(": give --label_column Topic")

@@ -6,11 +6,12 @@ from datasets import Dataset
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.label_numbers import ModelLabels
 from hf_focal.tasks.multi_hot_labels import multi_hot_labels
+from hf_focal.tasks.named_split import NamedSplit
 
 
 def labels_read(lists, num_labels=3, **options):
     labels = ModelLabels.named([f"LABEL_{number}" for number in range(num_labels)])
-    return multi_hot_labels(labels, "data", Dataset.from_dict({"label": lists}), InputOptions(**options))
+    return multi_hot_labels(labels, NamedSplit("data", Dataset.from_dict({"label": lists})), InputOptions(**options))
 
 
 def test_the_whole_column_says_what_its_lists_hold():

@@ -9,6 +9,7 @@ from transformers import BertConfig
 
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.label_numbers import ModelLabels, add_classes, class_numbers, list_numbers
+from hf_focal.tasks.named_split import NamedSplit
 
 ANIMALS = ModelLabels.named(["cat", "dog", "fox"])
 UNNAMED = ModelLabels.named(["LABEL_0", "LABEL_1", "LABEL_2"])
@@ -20,11 +21,11 @@ def labeled(values, feature, name="label") -> Dataset:
 
 
 def numbers_of(labels, split) -> list[int]:
-    return class_numbers(labels, "test", split, "label").tolist()
+    return class_numbers(labels, NamedSplit("test", split), "label").tolist()
 
 
 def tag_numbers(labels, split) -> list[list[int]]:
-    return list_numbers(labels, "test", split, "tag_column", "tags")
+    return list_numbers(labels, NamedSplit("test", split), "tag_column", "tags")
 
 
 def test_names_are_numbered_as_the_model_numbers_them():
@@ -32,7 +33,7 @@ def test_names_are_numbered_as_the_model_numbers_them():
     assert numbers_of(ANIMALS, split) == [2, 0, 1, -100]
     assert numbers_of(UNNAMED, split) == [0, 1, 2, -100]
     assert numbers_of(ANIMALS, labeled(["dog", "fox", "dog"], Value("string"))) == [1, 2, 1]
-    numbers = class_numbers(ANIMALS, "test", labeled([2, 0], Value("int32")), "label")
+    numbers = class_numbers(ANIMALS, NamedSplit("test", labeled([2, 0], Value("int32"))), "label")
     assert numbers.tolist() == [2, 0] and numbers.dtype == np.int64
 
 
@@ -153,6 +154,9 @@ def test_tags_that_the_model_has_not(values, feature, message):
 def test_samples_without_a_label_are_dropped():
     split = labeled([-100, 0, 2], Value("int64"))
     samples = Dataset.from_dict({"text": ["a", "b", "c"]})
-    assert add_classes(ANIMALS, samples, "test", split, "label")[:] == {"text": ["b", "c"], "labels": [0, 2]}
+    assert add_classes(ANIMALS, samples, NamedSplit("test", split), "label")[:] == {
+        "text": ["b", "c"],
+        "labels": [0, 2],
+    }
     with pytest.raises(ValueError, match="label_column must hold labels, got none in 'label' of test"):
-        add_classes(ANIMALS, samples.select([0]), "test", split.select([0]), "label")
+        add_classes(ANIMALS, samples.select([0]), NamedSplit("test", split.select([0])), "label")

@@ -9,6 +9,7 @@ from hf_focal import InputError
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.label_numbers import ModelLabels
 from hf_focal.tasks.multi_hot_labels import column_order, multi_hot_labels
+from hf_focal.tasks.named_split import NamedSplit
 
 ANIMALS = ModelLabels.named(["cat", "dog", "fox"])
 SENTIMENT = ModelLabels.named(["NEGATIVE", "NEUTRAL", "POSITIVE"])
@@ -25,7 +26,7 @@ COLUMNS = {"NEGATIVE": [1, 0], "neutral": [0, 0], "Positive ": [0, 1], "neg": [1
 )
 def test_columns_are_matched_with_the_labels_in_any_case(label_column, label_map, expected):
     labels, options = replace(SENTIMENT, label_map=label_map or {}), InputOptions(label_column=label_column)
-    assert multi_hot_labels(labels, "test", Dataset.from_dict(COLUMNS), options) == expected
+    assert multi_hot_labels(labels, NamedSplit("test", Dataset.from_dict(COLUMNS)), options) == expected
     assert (column_order(labels, label_column) is None) == (label_column == "x,neg,y")
 
 
@@ -33,7 +34,9 @@ def test_columns_are_matched_with_the_labels_in_any_case(label_column, label_map
 def test_columns_of_some_labels_and_columns_named_twice_are_refused(label_column):
     message = f"label_column must name each label of the model once, 'NEGATIVE', .*, got '{label_column}'"
     with pytest.raises(ValueError, match=message):
-        multi_hot_labels(SENTIMENT, "test", Dataset.from_dict(COLUMNS), InputOptions(label_column=label_column))
+        multi_hot_labels(
+            SENTIMENT, NamedSplit("test", Dataset.from_dict(COLUMNS)), InputOptions(label_column=label_column)
+        )
 
 
 @pytest.mark.parametrize(
@@ -45,13 +48,15 @@ def test_columns_of_some_labels_and_columns_named_twice_are_refused(label_column
 )
 def test_what_is_no_set_of_labels(values, message):
     with pytest.raises(ValueError, match=message):
-        multi_hot_labels(ModelLabels.named(["pos"]), "test", Dataset.from_dict({"label": values}), InputOptions())
+        multi_hot_labels(
+            ModelLabels.named(["pos"]), NamedSplit("test", Dataset.from_dict({"label": values})), InputOptions()
+        )
 
 
 def test_texts_of_several_labels():
     split = Dataset.from_dict({"label": ["cat|fox", "", None, "hound"]})
-    hot = multi_hot_labels(replace(ANIMALS, label_map={"hound": "dog"}), "test", split, InputOptions())
+    hot = multi_hot_labels(replace(ANIMALS, label_map={"hound": "dog"}), NamedSplit("test", split), InputOptions())
     assert hot == [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0]]
     split = Dataset.from_dict({"label": ["cat|cow"]})
     with pytest.raises(InputError, match=r"got values such as 'cat\|cow' .* with \| between them, as 'cat\|dog'"):
-        multi_hot_labels(ANIMALS, "test", split, InputOptions())
+        multi_hot_labels(ANIMALS, NamedSplit("test", split), InputOptions())

@@ -14,7 +14,7 @@ from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics
 from hf_focal.tasks.heads import Head, head_of
-from hf_focal.tasks.model_checks import check_model
+from hf_focal.tasks.model_checks import check_model, set_problem_type
 from hf_focal.trainer import FocalSeq2SeqTrainer, loss_func
 
 WORKS = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8")
@@ -46,7 +46,12 @@ def test_every_auto_class_has_one_row():
 def test_what_works_is_not_refused(auto, name):
     model = shell(name)
     assert type(model.config) in getattr(transformers, auto)._model_mapping
+    before = model.config.to_dict()
     check_model(model)
+    assert model.config.to_dict() == before  # a check changes nothing
+    set_problem_type(model)
+    has_samples = "SequenceClassification" in name or "ForImageClassification" in name
+    assert getattr(model.config, "problem_type", None) == ("single_label_classification" if has_samples else None)
 
 
 @pytest.mark.parametrize(("name", "sentence"), [row[1:] for row in REFUSED])

@@ -7,8 +7,8 @@ import datasets
 import evaluate
 import numpy as np
 
+from hf_focal.errors import InputError
 from hf_focal.metrics import metric_table
-from hf_focal.validation import InputError
 
 # For each configuration, the function and its paper.
 METRICS = {key: (metric.function, metric.source) for key, metric in metric_table.METRICS.items() if metric.function}

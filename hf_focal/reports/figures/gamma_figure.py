@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...validation import InputError
+from ...errors import InputError
 from .figure_style import ACCURACY, GAP, finished, title_above
 
 if TYPE_CHECKING:

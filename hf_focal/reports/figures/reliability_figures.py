@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...calibration import Temperature
+from ...errors import InputError
 from ...metrics import CalibrationMetrics, ReliabilityBins
-from ...validation import Array, InputError, check_positive
+from ...validation import Array, check_positive
 from ..results.measured_sections import scaled
 from .figure_style import ACCURACY, GRAY, OVER, UNDER, clean_axes, finished, title_above, wrapped
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...calibration.thresholds import Thresholds
+from ...errors import InputError
 from ...metrics import CalibrationMetrics, RiskCoverageCurve
-from ...validation import InputError
 from ..results.result_sections import Curve, RiskCoverage
 from ..results.run_results import RunResult
 from ..wording.number_format import format_metric

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...errors import InputError
 from ...losses.loss_config import known_loss
 from ...tasks.task import unit_of
 from ...utils.atomic_write import write_whole
 from ...utils.data_names import DataName
-from ...validation import InputError
 from ..examples import Examples
 from ..figures.gamma_figure import gamma_heatmap
 from ..figures.reliability_figures import LINK_WORDS

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...calibration.temperature_grid import few_samples
+from ...errors import InputError
 from ...metrics.metric_table import METRICS
-from ...validation import InputError
 from ..results.run_results import RunResult
 from .model_warnings import warnings_of
 from .number_format import MISSING, format_metric, format_number, metric_interval

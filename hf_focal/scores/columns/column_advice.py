@@ -11,10 +11,10 @@ from ...utils.shown_names import shown_columns
 from ...validation import InputError
 from ..column_names import parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
-from .label_named_columns import columns_named_as_labels
-from .named_columns import matching_columns
-from .pattern_columns import pattern_of_scores, patterns_of_labels
+from .label_in_name import pattern_of_scores, patterns_of_labels
+from .names_as_labels import columns_named_as_labels
 from .score_columns import holds_lists, numeric_columns
+from .user_choice import matching_columns
 
 
 def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> InputError:

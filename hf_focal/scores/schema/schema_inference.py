@@ -8,9 +8,9 @@ import numpy as np
 from ...utils.shown_names import listed
 from ...validation import InputError
 from ..column_names import CORRECT, KINDS, known_column
-from ..columns.class_columns import in_order_of_classes, without_statistics
-from ..columns.found_columns import find_score_columns
+from ..columns.class_selection import in_order_of_classes, without_statistics
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
+from ..columns.score_column_rules import find_score_columns
 from ..columns.score_columns import ScoreColumns
 from ..reading.score_rows import ScoreRows
 from ..table_options import TableOptions

@@ -9,7 +9,7 @@ from ...utils.arrow_values import is_text_type
 from ...utils.shown_names import shown, shown_columns
 from ...validation import InputError
 from ..column_names import is_statistic, parse_score_name
-from ..columns.named_columns import columns_named_by_user
+from ..columns.user_choice import columns_named_by_user
 from ..reading.score_rows import ScoreRows
 from ..values.confidences import as_confidences
 from ..values.labels import labels_for_link, read_labels

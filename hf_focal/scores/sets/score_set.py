@@ -59,8 +59,8 @@ class ScoreSet(Protocol):
         """What a reader of the results should know of the scores, as far as they have been used."""
 
     @property
-    def known_labels(self) -> np.ndarray:
-        """The labels: (N,) int64 classes; with a sigmoid (N, K) float64, each 0, 1, or NaN; of the sample, if any."""
+    def label_counts(self) -> np.ndarray:
+        """How many of all samples have each class or label, and of how many this is known, (2, K), int64."""
 
     @property
     def groups(self) -> np.ndarray | None:

@@ -4,6 +4,7 @@ import pickle
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,15 @@ _NO_COLUMNS = pa.table({})
 _PRECISE = 1e-6  # a note says how far T may be off beyond this, relative
 
 
+class _Use(Enum):
+    """What was made of statistics, which a reader of the results should know."""
+
+    METRICS = auto()
+    SAMPLE = auto()
+    METRICS_OF_SAMPLE = auto()
+    SUMS_FOR_T = auto()
+
+
 class ScoreStatistics(LargeTableScores):
     """What is known of the scores and labels of any number of rows, in memory that does not grow with them.
 
@@ -44,6 +54,7 @@ class ScoreStatistics(LargeTableScores):
         nll: the sums that give T.
         sample: a uniform sample of the rows.
         count: the number of rows.
+        label_counts: of all rows, how many have each class or label, and of how many this is known, (2, K), int64.
         source: the name of the table in reports.
     """
 
@@ -68,9 +79,10 @@ class ScoreStatistics(LargeTableScores):
         most = min(_SAMPLED_ROWS, _SAMPLED_SCORES // max(1, schema.num_scores))
         self.sample = RowSample(most if sample_size is None else min(sample_size, most))
         self.count = 0
+        self.label_counts = np.zeros((2, schema.num_scores), np.int64)
         self._schema_notes = notes
         self._value_notes = Counter[str]()
-        self._uses: dict[str, None] = {}  # notes on what was made of the sample and the sums
+        self._uses: set[_Use] = set()
         self._clusters = cluster_column, has_named_clusters
         self.key: str | None = None  # of a file: what was measured, and how
 
@@ -94,6 +106,8 @@ class ScoreStatistics(LargeTableScores):
             measures, fits: whether to add to `metrics` and `corrected`, and to `nll` and `sample`.
         """
         labels = scores.known_labels
+        if scores.confidences is None:
+            self.label_counts += scores.label_counts
         if measures:
             self._measure(scores, labels)
         if fits:
@@ -139,9 +153,10 @@ class ScoreStatistics(LargeTableScores):
         self.nll.merge(other.nll)
         self.sample.merge(other.sample)
         self.count += other.count
+        self.label_counts = self.label_counts + other.label_counts
         self._schema_notes = tuple(dict.fromkeys(self._schema_notes + other._schema_notes))
         self._value_notes.update(other._value_notes)
-        self._uses |= other._uses
+        self._uses = set()  # nothing was made of all these rows yet
         if other.source != self.source:
             self.source = min(self.source.removesuffix(_OTHERS), other.source.removesuffix(_OTHERS)) + _OTHERS
         return self
@@ -150,11 +165,6 @@ class ScoreStatistics(LargeTableScores):
 
     def __len__(self) -> int:
         return self.count
-
-    @property
-    def known_labels(self) -> np.ndarray:
-        """The labels of the sample."""
-        return self.collected().known_labels
 
     @property
     def groups(self) -> np.ndarray | None:
@@ -175,7 +185,51 @@ class ScoreStatistics(LargeTableScores):
         ):
             absent = [name for name, count in zip(self.score_names, counts, strict=True) if not count]
             notes += absent_class_notes(self.source, absent)
-        return *notes, *self._uses
+        return *notes, *self._notes_on_uses()
+
+    def _notes_on_uses(self) -> list[str]:
+        """Return notes on what was made of the statistics, in an order that does not depend on that of the uses."""
+        notes, source = [], self.source
+        rows = f"{len(self.sample):,} of the {self.count:,} rows of {source}"
+        if _Use.METRICS in self._uses:
+            notes.append(
+                f"{source} is measured in batches: AdaECE, smooth ECE, AURC, and the intervals are those of a "
+                f"histogram of the confidences with {NUM_CELLS:,} cells"
+                if self.link == "softmax"
+                else f"{source} is measured in batches, without what needs sorted probabilities"
+            )
+        if _Use.SAMPLE in self._uses:
+            if not self._samples_all_rows:
+                notes.append(
+                    "corrections of more than one parameter, thresholds, groups, and changes come from a uniform "
+                    f"sample of {rows}; T comes from all of them"
+                )
+            notes += self._usable_clusters()[2]
+        if _Use.METRICS_OF_SAMPLE in self._uses and not self._samples_all_rows:
+            notes.append(
+                f"before and after the correction are measured on a uniform sample of {rows}: for all, measure them "
+                "with correction=fit.correction"
+            )
+        if _Use.SUMS_FOR_T in self._uses:
+            value, _, error = self.nll.temperature()
+            if value is None:
+                notes.append(
+                    f"T comes from the sample of {source}: all predictions are right, or T is not in 1/8 to 32"
+                )
+            elif error > _PRECISE:
+                notes.append(f"T of {source} may be off by {error:.0e} of its value")
+        return notes
+
+    @property
+    def _samples_all_rows(self) -> bool:
+        return len(self.sample) == self.count
+
+    def _usable_clusters(self) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
+        """Return what `usable_clusters` does for the sample."""
+        clusters, (name, is_named) = self.sample.columns().get("clusters"), self._clusters
+        if clusters is None or name is None:
+            return clusters, True, ()
+        return usable_clusters(clusters, "rows", self.source, name, is_named)
 
     def collected(self) -> Scores:
         """Return the sample.
@@ -186,18 +240,9 @@ class ScoreStatistics(LargeTableScores):
         columns = self.sample.columns()
         if not columns:
             raise InputError("sample_size", f"must be above 0 for what needs rows of {self.source}, got 0")
-        if len(self.sample) < self.count:
-            self._note(
-                "corrections of more than one parameter, thresholds, groups, and changes come from a uniform sample "
-                f"of {len(self.sample):,} of the {self.count:,} rows of {self.source}; T comes from all of them"
-            )
+        self._uses.add(_Use.SAMPLE)
         values, is_top = columns["scores"], self.schema.kind == "confidence"
-        clusters, independent = columns.get("clusters"), True
-        name, is_named = self._clusters
-        if clusters is not None and name is not None:
-            clusters, independent, notes = usable_clusters(clusters, "rows", self.source, name, is_named)
-            for note in notes:
-                self._note(note)
+        clusters, independent, _ = self._usable_clusters()
         return Scores(
             np.empty((len(values), 0)) if is_top else values,
             columns["labels"],
@@ -223,18 +268,9 @@ class ScoreStatistics(LargeTableScores):
             expected = f"must be {self.num_bins}, with which {self.source} was measured"
             raise InputError("num_bins", f"{expected}, got {num_bins}")
         if correction is None or (self.corrected is not None and is_same_correction(correction, self.correction)):
-            self._note(
-                f"{self.source} is measured in batches: AdaECE, smooth ECE, AURC, and the intervals are those of a "
-                f"histogram of the confidences with {NUM_CELLS:,} cells"
-                if self.link == "softmax"
-                else f"{self.source} is measured in batches, without what needs sorted probabilities"
-            )
+            self._uses.add(_Use.METRICS)
             return self.metrics, None if correction is None else self.corrected
-        if len(self.sample) < self.count:
-            self._note(
-                f"before and after the correction are measured on a uniform sample of {len(self.sample):,} of the "
-                f"{self.count:,} rows of {self.source}: for all, measure them with correction=fit.correction"
-            )
+        self._uses.add(_Use.METRICS_OF_SAMPLE)
         return self.collected().measure(num_bins, correction)
 
     def fit(self, method: str = "auto", **options: Any) -> CalibrationFit:
@@ -242,16 +278,12 @@ class ScoreStatistics(LargeTableScores):
         fit = self.collected().fit(method, **options)
         temperature = fit.temperature
         is_by_nll = temperature is not None and temperature.objective == "nll" and not temperature.values
-        if len(self.sample) == self.count or temperature is None or not is_by_nll or not temperature.is_fitted:
+        if self._samples_all_rows or temperature is None or not is_by_nll or not temperature.is_fitted:
             return fit
-        value, at_end, error = self.nll.temperature()
+        self._uses.add(_Use.SUMS_FOR_T)
+        value, at_end, _ = self.nll.temperature()
         if value is None:
-            self._note(
-                f"T comes from the sample of {self.source}: all predictions are right, or T is not in 1/8 to 32"
-            )
             return fit
-        if error > _PRECISE:
-            self._note(f"T of {self.source} may be off by {error:.0e} of its value")
         value = 1 / (fit.strength / value + 1 - fit.strength)
         temperature = replace(temperature, value=value, at_grid_end=at_end)  # its ECE and NLL are those of the sample
         return replace(fit, temperature=temperature, correction=temperature.correction)
@@ -263,9 +295,6 @@ class ScoreStatistics(LargeTableScores):
     def forget_clusters(self) -> None:
         """Take each row as a draw of its own, because some have no cluster in a column that was not named."""
         self._clusters = None, False
-
-    def _note(self, text: str) -> None:
-        self._uses[text] = None
 
     # Files
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...calibration import CalibrationFit, Correction, fit_correction, fit_temperature
 from ...calibration.clusters import are_clustered
+from ...calibration.prior_shift import count_labels
 from ...calibration.thresholds import ThresholdSamples, threshold_samples
 from ...metrics import CalibrationMetrics
 from ...validation import InputError
@@ -83,6 +84,11 @@ class Scores:
         if self.labels is None:
             raise InputError(self.source, "must have labels, got none")
         return self.labels
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        """How many samples have each class or label, and of how many this is known, (2, K), int64."""
+        return count_labels(self.known_labels, self.num_classes, self.link)
 
     @property
     def floor(self) -> float:

@@ -122,8 +122,9 @@ class StreamedScores(LargeTableScores):
         return self._for_fits().threshold_samples()
 
     @property
-    def known_labels(self) -> np.ndarray:
-        return self._for_fits().known_labels
+    def label_counts(self) -> np.ndarray:
+        """Those of all rows."""
+        return self._for_fits().label_counts
 
     @property
     def groups(self) -> np.ndarray | None:

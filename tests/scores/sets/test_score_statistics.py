@@ -154,6 +154,22 @@ def test_a_note_of_merged_tables_names_both_and_keeps_its_words(tmp_path):
     assert note == "the scores of part.parquet and others are taken as logits: some are negative"
 
 
+def test_notes_do_not_depend_on_the_order_of_uses_and_hold_for_the_merged_rows(monkeypatch):
+    monkeypatch.setattr(score_statistics, "_SAMPLED_ROWS", 100)
+    first, second = measure(shard(0)), measure(shard(0))
+    first.fit("temperature")
+    first.measure()
+    second.measure()
+    second.fit("temperature")
+    assert first.notes == second.notes
+    assert any("uniform sample of 100 of the 200 rows" in note for note in first.notes)
+    both = first.merge(measure(shard(1)))
+    assert not any("sample" in note for note in both.notes)
+    both.collected()
+    assert any("uniform sample of 100 of the 400 rows" in note for note in both.notes)
+    assert not any("of the 200 rows" in note for note in both.notes)
+
+
 def test_the_sample_is_uniform_and_does_not_depend_on_the_order():
     counts = np.zeros(40)
     for seed in range(300):

@@ -139,6 +139,20 @@ def test_a_stream_is_read_once(tmp_path):
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("in_batches", [True, False])
+def test_the_prior_of_a_large_table_is_that_of_all_rows(in_batches, monkeypatch):
+    monkeypatch.setattr(score_statistics, "_SAMPLED_ROWS", 300)
+    rows = table()
+    counts = rows.label.value_counts()
+    scores = rows if in_batches else measure(rows[:2000]).merge(measure(rows[2000:]))
+    result = calibrate_scores(scores, method="temperature", new_prior=[0.2] * 5)
+    assert result.prior.train_prior == [counts[name] / 3000 for name in NAMES]
+    multi_label = rows.drop(columns="label").assign(**{f"label_{name}": rows.label == name for name in NAMES})
+    result = calibrate_scores(multi_label, method="temperature", new_prior=[0.2] * 5, link="sigmoid")
+    assert result.prior.train_prior == [counts[name] / 3000 for name in NAMES]
+
+
+@pytest.mark.usefixtures("small")
 def test_groups_of_a_stream_are_measured_with_any_number_of_bins():
     rows = table(1200).assign(group=["a", "b"] * 600)
     arrow = pa.Table.from_pandas(rows)
