@@ -258,7 +258,7 @@ def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
-    monkeypatch.setattr("hf_focal.sources.model.encode_inputs", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.sources.model_data.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
