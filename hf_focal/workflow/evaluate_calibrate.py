@@ -14,7 +14,7 @@ from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds
-from ..errors import NotPublishedError
+from ..errors import GoalNotReachedError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
@@ -71,8 +71,9 @@ def evaluate(
         **options: of a model, those of `evaluate_model`; of a table, those of `read_scores`.
 
     Raises:
-        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
-            error's `result` holds the measurements.
+        GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
+            measurements, as that of the next error does.
+        NotPublishedError: the report could not be written.
         InputError: any other error that the user can correct; its message is one line.
 
     Examples:
@@ -172,13 +173,13 @@ def _measure(
 
 
 def _check_reached(goal: ThresholdGoal | None, result: RunResult) -> None:
-    """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
+    """Raise `GoalNotReachedError` if no threshold of the confidence reaches the goal."""
     thresholds = result.thresholds
     if goal is None or thresholds is None or result.link == "sigmoid" or not thresholds.is_empty:
         return
     shows = f"must be one that {thresholds.chosen_on} shows with {100 * goal.confidence:g}% confidence"
     reason = thresholds.labels[0].reason
-    raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {reason}", result)
+    raise GoalNotReachedError(f"{goal.target} {shows}, got {goal.value:g}: {reason}", result)
 
 
 def calibrate(

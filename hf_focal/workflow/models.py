@@ -65,8 +65,9 @@ def evaluate_model(
         **options: the fields of `InputOptions`, and `save_scores` of `evaluate`.
 
     Raises:
-        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
-            error's `result` holds the measurements.
+        GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
+            measurements, as that of the next error does.
+        NotPublishedError: the report could not be written.
         InputError: any other error that the user can correct; its message is one line.
 
     Examples:
