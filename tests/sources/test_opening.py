@@ -13,7 +13,7 @@ from hf_focal.sources.table import TableSource
 def test_a_table():
     source, data = open_source(None, None, "scores.csv", 15, {"label_column": "label"})
     assert isinstance(source, TableSource) and data == Data("scores", "scores.csv")
-    assert source.columns == {"label_column": "label"}
+    assert source.arguments == {"label_column": "label"} and source.options.label_column == "label"
 
 
 def test_an_object():
