@@ -15,7 +15,7 @@ from ..choices.label_words import LabelWords
 from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..choices.sequence_classifier import sequence_classifier
-from ..errors import NotPublishedError
+from ..errors import InputError, NotPublishedError
 from ..hub.label_words_usage import classifier_usage, correction_usage
 from ..hub.model_card import CardModel
 from ..recommendation import default_correction
@@ -30,7 +30,6 @@ from ..tasks.named_split import NamedSplit
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
-from ..validation import InputError
 from .model import ModelSource
 from .model_data import EncodedSamples, LoadedSamples
 from .model_folding import save_whole

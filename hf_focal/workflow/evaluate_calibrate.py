@@ -14,7 +14,7 @@ from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds
-from ..errors import GoalNotReachedError
+from ..errors import GoalNotReachedError, InputError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
@@ -24,7 +24,6 @@ from ..scores.analysis.examples import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
 from ..sources.source import Data, FoldOutcome, Samples, Source
-from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
 from .samples import check_new_scores, labeled_shares, samples_of_evaluation, samples_of_fit, write_rows_or_shards

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration.threshold_goal import ThresholdGoal
+from ..errors import InputError
 from ..reports import RunResult
 from ..sources.source import Data
-from ..validation import InputError
 from .command_arguments import command_arguments
 from .evaluate_calibrate import run_calibration, run_evaluation
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...validation import InputError
+from ...errors import InputError
 from .batch_options import BatchOptions
 from .file_lists import files_of, is_files
 from .score_rows import ArrowStream, HuggingFaceDataset, ScoreRows, arrow_table, load, score_batches, with_plain_texts
