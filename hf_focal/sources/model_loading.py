@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.utils import is_peft_available
+from transformers.utils import is_peft_available, is_timm_available
 
+from ..errors import InputError
 from ..tasks.heads import has_head
 from ..tasks.input_errors import as_input_errors
 from ..tasks.task import Task
 from ..utils.constants import WEBSITE
-from ..validation import InputError
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 
@@ -24,11 +24,13 @@ def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
 
     Raises:
         InputError: it is a file of weights, or a folder of timm with arguments of its own; the config cannot be
-            loaded, or does not name the labels 0, 1, ...; or there is an adapter that cannot be loaded.
+            loaded, or does not name the labels 0, 1, ...; there is an adapter that cannot be loaded; or it is a
+            model of timm, which is not installed.
     """
     with as_input_errors("model", name):
         _check_format(Path(name))
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        _check_timm(name, config)
         _sort_labels(config)
         _check_labels(config)
         _check_adapter(Path(name))
@@ -65,6 +67,12 @@ def _check_format(model: Path) -> None:
         f"must be a folder or a Hub id that from_pretrained loads, got {kind}: load it into its model, one of timm's "
         "into TimmWrapperForImageClassification, and call save_pretrained; or save its scores, and pass --scores",
     )
+
+
+def _check_timm(name: str, config: PreTrainedConfig) -> None:
+    """Refuse a model of timm without timm: Transformers would say that no image processor can be loaded."""
+    if config.model_type == "timm_wrapper" and not is_timm_available():
+        raise InputError("model", f"must be one whose library is installed, got {name!r} of timm: pip install timm")
 
 
 def _sort_labels(config: PreTrainedConfig) -> None:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from ..calibration import Correction
-from ..tasks.input_errors import one_line
-from ..validation import InputError
+from ..errors import InputError, one_line
 
 # What torch's integers and floats are converted to for the inputs of a graph.
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
@@ -31,9 +30,9 @@ class OnnxClassifier(nn.Module):
         names: the names of the inputs that the tokenizer or image processor gives.
 
     Raises:
-        InputError: onnx or onnxruntime is missing; the file is not an ONNX model, needs other inputs, has other
-            outputs, or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch, or if the
-            logits of the first batch add up to 1 for each sample, as probabilities do.
+        InputError: onnx or onnxruntime is missing; the file does not exist, is not an ONNX model, needs other inputs,
+            has other outputs, or ends in a softmax or sigmoid. `forward` raises it if the file cannot run on a batch,
+            or if the logits of the first batch add up to 1 for each sample, as probabilities do.
     """
 
     def __init__(self, path: str, config: PreTrainedConfig, names: set[str]):
@@ -45,6 +44,8 @@ class OnnxClassifier(nn.Module):
             raise InputError(
                 "onnx", f"needs the packages onnx and onnxruntime, pip install hf_focal[onnx]: {one_line(error)}"
             ) from error
+        if not Path(path).is_file():
+            raise InputError("onnx", f"must be a file that exists, got {path!r}")
         self.path, self.config, self._given = path, config, names
         self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
         try:

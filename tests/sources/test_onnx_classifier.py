@@ -287,8 +287,9 @@ def test_errors_name_the_file_and_what_is_wrong(texts, tmp_path, monkeypatch, ca
         return error_of(capsys, ["evaluate", texts.folder, *data])
 
     (tmp_path / "text.onnx").write_text("no model", encoding="utf-8")
-    for name in ("text.onnx", "missing.onnx"):
-        assert "onnx must be a file with an ONNX model" in error(tmp_path / name)
+    assert "onnx must be a file with an ONNX model" in error(tmp_path / "text.onnx")
+    missing = tmp_path / "missing.onnx"
+    assert error(missing).strip().endswith(f"onnx must be a file that exists, got {str(missing)!r}")
     path = identity(tmp_path / "inputs.onnx", onnx.TensorProto.FLOAT)
     assert "onnx must need only the inputs attention_mask, input_ids" in error(path) and "'x'" in error(path)
     with pytest.raises(InputError, match=r"an output 'logits', or only one, got .* with a, b"):
