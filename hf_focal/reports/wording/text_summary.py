@@ -4,6 +4,7 @@ import math
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...metrics.metric_table import METRICS
+from ...scores.column_names import CORRECT, known_columns
 from ...tasks.task import unit_of
 from ..results.result_sections import CrossFit, DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
 from ..results.run_results import RunResult
@@ -179,10 +180,15 @@ def threshold_columns(thresholds: ThresholdSection) -> dict[str, list[Cell]]:
 
 
 def shown_metrics(result: RunResult) -> list[str]:
-    """Return the keys of the metrics of a result that tables show; means over labels say nothing new of one label."""
+    """Return the keys of the metrics of a result that tables show.
+
+    Means over labels say nothing new of one label. Where the label is whether a prediction is correct, there is no F1.
+    """
     has_one = len(result.subsets.label_names) == 1
     shown = [key for key, metric in METRICS.items() if metric.in_tables and key in result.pre]
-    return [key for key in shown if not (has_one and key.startswith("macro_"))]
+    shown = [key for key in shown if not (has_one and key.startswith("macro_"))]
+    is_of_hits = known_columns([(result.data.options or {}).get("label_column") or ""], CORRECT)
+    return [key for key in shown if not (is_of_hits and key == "micro_f1")]
 
 
 def metrics_table(result: RunResult) -> str:
