@@ -24,8 +24,7 @@ def summary(result: RunResult) -> str:
     title = f"{data.model}: {data.task}" if data.model else result.loss
     lines = [title, *notes, "", *verdict(result)]
     if result.fit.fitted_on is not None and temperature.is_fitted:
-        unit = "labels" if result.link == "sigmoid" else unit_of(data.task)
-        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {result.fit.fitted_on}"]
+        lines += ["", temperature_line(result)]
     lines += ["", f"On {samples_of(result)}:", "", metrics_table(result)]
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
@@ -33,6 +32,21 @@ def summary(result: RunResult) -> str:
     if result.subsets.groups:
         lines += ["", group_table(result.subsets.groups).rstrip()]
     return "\n".join(lines)
+
+
+def temperature_line(result: RunResult) -> str:
+    """Say what T does on the data that it was fitted to.
+
+    T of a table that is read in batches comes from all rows, but its ECE and NLL come from a sample of them. If the
+    results are those of all these rows, the line leaves the numbers of the sample out.
+    """
+    temperature, data = result.temperature, result.fit.fitted_on or "the validation data"
+    num_measured = result.pre.get("num_entries", result.pre.get("num_samples", 0))
+    if data == result.data.measured_on and temperature.num_samples < num_measured:
+        return f"{str(temperature).partition(':')[0]}, fitted on {data}"
+    unit = "labels" if result.link == "sigmoid" else unit_of(result.data.task)
+    size = f"the {temperature.num_samples:,} {unit} of " if temperature.num_samples else ""
+    return f"{temperature}, on {size}{data}"
 
 
 def decision_lines(result: RunResult) -> list[str]:

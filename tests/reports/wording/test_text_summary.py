@@ -39,6 +39,11 @@ def test_rows_that_t_was_fitted_to_are_said():
     assert "T was fitted on these same samples" in text and "increases" not in text
 
 
+def test_the_ece_of_a_sample_is_left_out_where_that_of_all_rows_is_known():
+    text = summary(result_of(1.7, fitted_on="dataset 'rows.csv'"))
+    assert "\nT = 1.7 (nll), fitted on dataset 'rows.csv'\n" in text and "ECE 10.0% -> 5.0%" not in text
+
+
 def test_vector_scaling_has_no_temperature():
     measured = result_of(1.0, fitted_on="dataset 'rows.csv'")
     scores = {"nll": 1.0, "brier": 0.5, "ece": 0.1}
