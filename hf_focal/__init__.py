@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # type checkers, for which this is true, read these imports i
     from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
+    from .errors import GoalNotReachedError as GoalNotReachedError
     from .errors import InputError as InputError
     from .errors import NotPublishedError as NotPublishedError
     from .losses import LossConfig as LossConfig
@@ -61,6 +62,7 @@ _MODULES = {
     "shift_prior": "calibration",
     "parse_recipe": "cli.recipe_arguments",
     "InputError": "errors",
+    "GoalNotReachedError": "errors",
     "NotPublishedError": "errors",
     "LossConfig": "losses",
     "build_loss": "losses",

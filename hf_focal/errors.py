@@ -33,7 +33,8 @@ class InputError(ValueError):
 class NotPublishedError(InputError):
     """What follows a measurement failed; `result`, a `RunResult`, is the measurement.
 
-    No threshold reaches the goal, or the report or the model could not be written, corrected, or published.
+    The report or the model could not be written, corrected, or published; or, as a `GoalNotReachedError`, no threshold
+    reaches the goal.
 
     Examples:
         >>> from hf_focal import NotPublishedError, evaluate_scores
@@ -48,6 +49,22 @@ class NotPublishedError(InputError):
     def __init__(self, message: str, result: Any) -> None:
         super().__init__("", message)
         self.result = result
+
+
+class GoalNotReachedError(NotPublishedError):
+    """No threshold reaches the precision or the coverage that `evaluate` was given; `result` is the measurement.
+
+    The report is written nevertheless.
+
+    Examples:
+        >>> from hf_focal import GoalNotReachedError, evaluate_scores
+        >>> scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
+        >>> try:
+        ...     evaluate_scores(scores, precision=0.99, threshold_scores=scores)
+        ... except GoalNotReachedError as error:
+        ...     print(error.result.thresholds.labels[0].value)
+        None
+    """
 
 
 def one_line(error: BaseException) -> str:

@@ -9,10 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import InputError as InputError
-from .errors import one_line as one_line
-from .errors import require as require
-from .errors import some_of as some_of
+from .errors import InputError, require
 
 Array = Tensor | np.ndarray
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..validation import InputError
+from ..errors import InputError
 
 
 def check_new_file(argument: str, path: str | Path) -> None:

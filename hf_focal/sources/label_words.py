@@ -1,6 +1,5 @@
 """Language models as classifiers: their scores are those of label words after a prompt with the data's texts."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +15,8 @@ from ..choices.label_words import LabelWords
 from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..choices.sequence_classifier import sequence_classifier
-from ..errors import NotPublishedError
+from ..errors import InputError, NotPublishedError
+from ..hub.label_words_usage import classifier_usage, correction_usage
 from ..hub.model_card import CardModel
 from ..recommendation import default_correction
 from ..reports import RunResult
@@ -30,7 +30,6 @@ from ..tasks.named_split import NamedSplit
 from ..tasks.task import LABEL_WORDS
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
-from ..validation import InputError
 from .model import ModelSource
 from .model_data import EncodedSamples, LoadedSamples
 from .model_folding import save_whole
@@ -226,56 +225,17 @@ class LabelWordsSource(ModelSource):
         )
 
     def card_model(self, name: str, result: RunResult) -> CardModel:
-        is_model = self.options.save_as is not None
-        usage = self._usage_of_classifier(name, result.fit.folded is not False) if is_model else self._usage()
+        words, is_model = self.words, self.options.save_as is not None
+        if is_model:
+            is_folded = result.fit.folded is not False
+            usage = classifier_usage(
+                name, words.prompt.fields, self.classes, one_logit=self.one_logit, is_folded=is_folded
+            )
+        else:
+            settings = {"chat": words.chat, "system": words.system, "one_logit": words.one_logit}
+            prompt, model = words.prompt, public_name(self.name)
+            usage = correction_usage(model, prompt.template, prompt.fields, words.labels, self.classes, settings)
         return CardModel(name, self.task.pipeline, self.name, is_correction=not is_model, usage=usage)
-
-    def _example(self) -> dict[str, str]:
-        return dict.fromkeys(self.words.prompt.fields, "A text to classify.")
-
-    def _usage(self) -> str:
-        """Return Python code that applies the correction to the language model's scores."""
-        words = self.words
-        settings = (("chat", words.chat), ("system", words.system), ("one_logit", words.one_logit))
-        chat = "".join(f", {name}={value!r}" for name, value in settings if value)
-        probabilities = "sigmoid()" if words.one_logit else "softmax(1)"
-        name = public_name(self.name)
-        return f"""from hf_focal import Correction
-from hf_focal.choices import label_scores
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained({_quoted(name)})
-tokenizer = AutoTokenizer.from_pretrained({_quoted(name)})
-prompt = {words.prompt.template!r}
-scores = label_scores(model, tokenizer, [{self._example()!r}], {[*words.labels]!r}, prompt{chat})
-print(Correction.load("correction.json").apply(scores).{probabilities})  # {", ".join(self.classes)}"""
-
-    def _usage_of_classifier(self, name: str, is_folded: bool) -> str:
-        """Return Python code that loads the classifier, fills the prompt, and adds offsets that its head lacks."""
-        place = name if "/" in name else f"your-username/{name}"
-        here = (
-            "" if "/" in name else "# Replace your-username by the owner of this repository, or the whole id by the "
-        )
-        here += "" if "/" in name else "folder of the model.\n"
-        code = f"""from transformers import pipeline
-
-{here}classifier = pipeline("text-classification", model={_quoted(place)}, top_k=None)
-text = classifier.model.config.prompt.format(**{self._example()!r})
-"""
-        if is_folded:
-            return code + 'print(classifier([text])[0])  # "score" is the probability'
-        return (
-            code
-            + """logits = {item["label"]: item["score"] for item in classifier([text], function_to_apply="none")[0]}
-
-# The head has no bias, so the offsets of the correction are added here.
-import torch
-
-config = classifier.model.config
-logits = torch.tensor([logits[config.id2label[number]] for number in range(config.num_labels)])
-print((logits + torch.tensor(config.calibration["b"]))."""
-            + f"{'sigmoid()' if self.one_logit else 'softmax(0)'})  # {', '.join(self.classes)}"
-        )
 
 
 def _names_labels(split: Dataset, options: InputOptions) -> bool:
@@ -302,7 +262,3 @@ def _texts(data_name: str, split: Dataset, column: str) -> tuple[list[str], int]
     if isinstance(feature, ClassLabel):
         return [feature.names[value] for value in values], 0
     return ["" if value is None else str(value) for value in values], missing
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)

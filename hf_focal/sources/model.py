@@ -20,7 +20,7 @@ from ..calibration.correction_methods import METHODS_OF_LINK
 from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
-from ..errors import NotPublishedError
+from ..errors import InputError, NotPublishedError, some_of
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.model_card import CardData, CardModel, registering_package
 from ..recommendation import default_correction
@@ -41,7 +41,6 @@ from ..tasks.task import LabelKind
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
-from ..validation import InputError, some_of
 from .model_data import EncodedSamples, LoadedSamples, encode_samples
 from .model_folding import check_foldable, earlier_correction, keep_in_config, rounding_notes, save_whole
 from .model_loading import load_config, load_model, match_padding

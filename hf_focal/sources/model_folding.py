@@ -10,7 +10,7 @@ from typing import Any
 from ..calibration import Correction, Temperature, apply_calibrated_generation
 from ..calibration.calibration_record import calibration_record, is_folded
 from ..calibration.folding import RoundingWarning, fold
-from ..validation import InputError, one_line
+from ..errors import InputError, one_line
 
 
 def check_foldable(model: Any) -> None:

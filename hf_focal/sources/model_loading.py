@@ -10,11 +10,11 @@ import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available, is_timm_available
 
+from ..errors import InputError
 from ..tasks.heads import has_head
 from ..tasks.input_errors import as_input_errors
 from ..tasks.task import Task
 from ..utils.constants import WEBSITE
-from ..validation import InputError
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import yaml
 
+from ..errors import InputError, one_line
 from ..losses import LossConfig
 from ..losses.loss_config import known_loss
-from ..validation import InputError, one_line
 
 
 def loss_of(model: str | Path) -> str:

@@ -16,6 +16,7 @@ from ..calibration.prior_shift import count_labels
 from ..calibration.temperature_grid import few_samples
 from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
+from ..errors import InputError, require
 from ..metrics import CalibrationMetrics
 from ..scores.sets.saved_scores import write_scores
 from ..scores.sets.scores_in_memory import Scores
@@ -31,7 +32,6 @@ from ..trainer.accumulators import (
     kept_samples,
     score_arrays,
 )
-from ..validation import InputError, require
 from .model_data import EncodedSamples, LoadedSamples
 from .score_shards import open_shards
 

@@ -13,12 +13,12 @@ from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.calibration_record import calibration_record
 from ..choices.option_encoding import SCORES, encode_choices
 from ..choices.option_scores import option_settings, option_temperature, score_encoded
+from ..errors import InputError
 from ..reports import RunResult
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.input_errors import as_input_errors
 from ..tasks.task import MULTIPLE_CHOICE
 from ..trainer.accumulators import TemperatureSums
-from ..validation import InputError
 from .model import ModelSource
 from .model_data import EncodedSamples, LoadedSamples
 from .model_scores import ModelScores

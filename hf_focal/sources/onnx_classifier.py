@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from ..calibration import Correction
-from ..tasks.input_errors import one_line
-from ..validation import InputError
+from ..errors import InputError, one_line
 
 # What torch's integers and floats are converted to for the inputs of a graph.
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}

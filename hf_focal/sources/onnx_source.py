@@ -5,8 +5,8 @@ from typing import Any
 
 from ..calibration import Correction
 from ..calibration.calibration_record import record_fold
+from ..errors import InputError
 from ..reports import RunResult
-from ..validation import InputError
 from .model import ModelSource
 from .model_names import public_name
 from .onnx_classifier import OnnxClassifier

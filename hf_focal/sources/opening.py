@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InputError
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.used_options import check_options
-from ..validation import InputError
 from .source import Data, Source
 from .table import TableSource
 

@@ -24,11 +24,11 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
 
+from ..errors import InputError, one_line
 from ..scores.sets.saved_scores import ROW, read_saved, scores_table
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
 from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
-from ..validation import InputError, one_line
 
 if TYPE_CHECKING:
     from .model import ModelSource

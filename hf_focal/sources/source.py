@@ -10,13 +10,13 @@ import numpy as np
 from ..calibration import CalibrationFit, Correction
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
+from ..errors import InputError
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
 from ..scores.correction_files.correction_json import write_correction
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
-from ..validation import InputError
 
 if TYPE_CHECKING:
     from ..hub.model_card import CardData, CardModel

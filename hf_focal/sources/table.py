@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..errors import InputError
 from ..reports.results.result_sections import DataSection
 from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.columns.cluster_columns import cluster_column_of
@@ -23,7 +24,6 @@ from ..scores.sets.table_scores import read_table
 from ..scores.table_options import TableOptions
 from ..utils.arrow_values import is_text_type
 from ..utils.shown_names import listed
-from ..validation import InputError
 from .source import Data, Samples, Source
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedConfig
 
+from ..errors import InputError
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.task import Task, Unit
-from ..validation import InputError
 from .model_loading import pad_token_id_of
 
 # Models whose tokenizers start words with a space only if asked to.

@@ -14,7 +14,7 @@ from ..calibration.prior_shift import check_new_prior, shift_fit
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds
-from ..errors import NotPublishedError
+from ..errors import GoalNotReachedError, InputError
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.examples import Examples
@@ -24,7 +24,6 @@ from ..scores.analysis.examples import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.opening import open_source
 from ..sources.source import Data, FoldOutcome, Samples, Source
-from ..validation import InputError
 from .publishing import folder_to_save, new_repository, publish_folder
 from .results import choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
 from .samples import check_new_scores, labeled_shares, samples_of_evaluation, samples_of_fit, write_rows_or_shards
@@ -71,8 +70,9 @@ def evaluate(
         **options: of a model, those of `evaluate_model`; of a table, those of `read_scores`.
 
     Raises:
-        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
-            error's `result` holds the measurements.
+        GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
+            measurements, as that of the next error does.
+        NotPublishedError: the report could not be written.
         InputError: any other error that the user can correct; its message is one line.
 
     Examples:
@@ -172,13 +172,13 @@ def _measure(
 
 
 def _check_reached(goal: ThresholdGoal | None, result: RunResult) -> None:
-    """Raise `NotPublishedError` if no threshold of the confidence reaches the goal."""
+    """Raise `GoalNotReachedError` if no threshold of the confidence reaches the goal."""
     thresholds = result.thresholds
     if goal is None or thresholds is None or result.link == "sigmoid" or not thresholds.is_empty:
         return
     shows = f"must be one that {thresholds.chosen_on} shows with {100 * goal.confidence:g}% confidence"
     reason = thresholds.labels[0].reason
-    raise NotPublishedError(f"{goal.target} {shows}, got {goal.value:g}: {reason}", result)
+    raise GoalNotReachedError(f"{goal.target} {shows}, got {goal.value:g}: {reason}", result)
 
 
 def calibrate(

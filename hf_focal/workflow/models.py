@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration.threshold_goal import ThresholdGoal
+from ..errors import InputError
 from ..reports import RunResult
 from ..sources.source import Data
-from ..validation import InputError
 from .command_arguments import command_arguments
 from .evaluate_calibrate import run_calibration, run_evaluation
 
@@ -65,8 +65,9 @@ def evaluate_model(
         **options: the fields of `InputOptions`, and `save_scores` of `evaluate`.
 
     Raises:
-        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
-            error's `result` holds the measurements.
+        GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
+            measurements, as that of the next error does.
+        NotPublishedError: the report could not be written.
         InputError: any other error that the user can correct; its message is one line.
 
     Examples:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from ..errors import NotPublishedError
+from ..errors import InputError, NotPublishedError
 from ..reports import RunResult
 from ..sources.source import Source
-from ..validation import InputError
 
 
 def new_repository(source: Source, push_to_hub: str, private: bool | None) -> str | None:

@@ -7,11 +7,11 @@ import numpy as np
 
 from ..calibration.prior_shift import class_shares
 from ..calibration.threshold_goal import ThresholdGoal
+from ..errors import InputError
 from ..scores.new_files import check_new_file
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import check_has_classes
 from ..sources.source import Data, Samples, Source
-from ..validation import InputError
 
 
 def read_samples(source: Source, data: Data, goal: ThresholdGoal | None = None) -> Samples:

@@ -46,8 +46,9 @@ def evaluate_scores(
             calibration of each group in `subsets.groups`.
 
     Raises:
-        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
-            error's `result` holds the measurements.
+        GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
+            measurements, as that of the next error does.
+        NotPublishedError: the report could not be written.
         InputError: the table or an argument is wrong; the message is one line.
 
     Examples:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from hf_focal import InputError, Source
+from hf_focal.scores.table_options import TableOptions
 from hf_focal.sources.opening import as_source, open_source
 from hf_focal.sources.source import Data
 from hf_focal.sources.table import TableSource
@@ -13,7 +14,7 @@ from hf_focal.sources.table import TableSource
 def test_a_table():
     source, data = open_source(None, None, "scores.csv", 15, {"label_column": "label"})
     assert isinstance(source, TableSource) and data == Data("scores", "scores.csv")
-    assert source.columns == {"label_column": "label"}
+    assert source.options == TableOptions(label_column="label") and source.num_bins == 15
 
 
 def test_an_object():

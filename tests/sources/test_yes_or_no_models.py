@@ -270,13 +270,13 @@ def test_a_trained_cross_encoder_gives_the_calibrated_probability(release, tmp_p
 def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
     model, fit, test = biased_model(tmp_path, num_labels=2, rows=3000)
     options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0,l1", "--method", "auto"]
-    goals = ["--precision", "0.6", "--confidence", "0.9", "--output", str(tmp_path / "out")]
+    goals = ["--precision", "0.55", "--confidence", "0.9", "--output", str(tmp_path / "out")]
     assert main(["calibrate", str(model), *options, *goals]) == 0
     printed = capsys.readouterr().out
-    goal = "precision >= 60% with 90% confidence, each label by itself"
+    goal = "precision >= 55% with 90% confidence, each label by itself"
     assert f"Thresholds for {goal}, chosen on dataset 'fit.parquet':" in printed
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["thresholds"]["goal"] == 0.6 and list(config["thresholds"]["values"]) == ["LABEL_0", "LABEL_1"]
+    assert config["thresholds"]["goal"] == 0.55 and list(config["thresholds"]["values"]) == ["LABEL_0", "LABEL_1"]
     result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
     told = {label.name: label for label in result.thresholds.labels}
     # The card's code, on the test data, gives the precision that the card names.

@@ -3,7 +3,7 @@
 import pytest
 from own_source import Own, sampled
 
-from hf_focal import InputError, NotPublishedError, calibrate, evaluate
+from hf_focal import GoalNotReachedError, InputError, calibrate, evaluate
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_arguments_of_calibrate_that_exclude_each_other(options, message):
 
 
 def test_a_threshold_that_no_data_show_keeps_the_figures():
-    with pytest.raises(NotPublishedError, match=r"coverage must be one .* with 95% confidence, got 0.99: ") as caught:
+    with pytest.raises(GoalNotReachedError, match=r"coverage must be one .* with 95% confidence, got 0.99") as caught:
         evaluate(Own(), sampled(), coverage=0.99, threshold_data=sampled(20, 1))
     assert caught.value.result.pre["num_samples"] == 50
     assert caught.value.result.thresholds.labels[0].value is None

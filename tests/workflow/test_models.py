@@ -41,6 +41,7 @@ from hf_focal import (
     CalibrationMetrics,
     Correction,
     FocalTrainer,
+    GoalNotReachedError,
     InputError,
     NotPublishedError,
     Temperature,
@@ -530,7 +531,7 @@ def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):
     case, shown = cases["texts"], []
     options = {"threshold_dataset": str(case.validation), "output": tmp_path / "out", "on_result": shown.append}
     pattern = "precision must be one .* got 0.9999: needs at least .* more samples; a precision of .*% can be shown"
-    with pytest.raises(NotPublishedError, match=pattern) as error:
+    with pytest.raises(GoalNotReachedError, match=pattern) as error:
         evaluate_model(case.folder, str(case.test), precision=0.9999, **options, **case.options)
     assert shown == [error.value.result]
     saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())

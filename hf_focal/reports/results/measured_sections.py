@@ -17,6 +17,7 @@ from ...validation import Array
 from .result_sections import (
     ClassBalance,
     ClassBins,
+    ClassChanges,
     ConfusedPair,
     Confusion,
     CrossFit,
@@ -62,6 +63,8 @@ def measured_subsets(
         subsets["confusion"] = _confusion(label_names, confusion)
         if not len(counts):  # of one logit
             subsets["class_balance"] = _balance(subsets["confusion"].names, confusion.sum(1), confusion)
+        if after is not None and (before.confusion != after.confusion).any():
+            subsets["class_changes"] = _class_changes(label_names, before.confusion, after.confusion)
     return subsets
 
 
@@ -84,6 +87,19 @@ def _balance(names: Sequence[str], counts: np.ndarray, confusion: np.ndarray) ->
         num_never=len(never),
         samples_of_never=int(counts[never].sum()),
     )
+
+
+def _class_changes(names: Sequence[str], before: np.ndarray, after: np.ndarray) -> ClassChanges:
+    """Compare the classes before and after a correction, from (K, K) counts by label and prediction."""
+    columns = before.sum(1), before.sum(0), after.sum(0), before.diagonal(), after.diagonal()
+    return ClassChanges(_class_names(names, len(before)), *(column.astype(int).tolist() for column in columns))
+
+
+def _class_names(names: Sequence[str], size: int) -> list[str]:
+    """Return the names of the classes of a (K, K) confusion matrix; one logit has only the name of its label."""
+    if len(names) == size:
+        return [*names]
+    return [f"not {names[0]}", names[0]] if len(names) == 1 and size == 2 else [str(number) for number in range(size)]
 
 
 def entropy_terms(shares: np.ndarray) -> np.ndarray:
@@ -113,7 +129,9 @@ def _label_results(
     frequency, f1, ece, new_ece = (
         column.tolist() for column in (uncorrected["frequency"], corrected["f1"], uncorrected["ece"], corrected["ece"])
     )
-    return Labels(names, frequency, f1, ece, new_ece, values, worst=bins, **slopes)
+    old_f1 = uncorrected["f1"].tolist()
+    f1_before = None if old_f1 == f1 else old_f1
+    return Labels(names, frequency, f1, ece, new_ece, values, f1_before=f1_before, worst=bins, **slopes)
 
 
 def _points(metrics: CalibrationMetrics) -> Curve:
@@ -169,10 +187,9 @@ def _class_bins(names: Sequence[str], before: CalibrationMetrics, after: Calibra
 
 def _confusion(names: Sequence[str], counts: np.ndarray) -> Confusion:
     size = len(counts)
-    if len(names) != size:  # for one logit, there is only the name of its label
-        names = [f"not {names[0]}", names[0]] if len(names) == 1 and size == 2 else [str(k) for k in range(size)]
+    names = _class_names(names, size)
     if size <= _MOST_CLASSES:
-        return Confusion([*names], counts.tolist())
+        return Confusion(names, counts.tolist())
     errors, label_counts = counts - np.diag(counts.diagonal()), counts.sum(1)
     largest = [divmod(int(cell), size) for cell in np.argsort(-errors, axis=None, kind="stable")[:_NUM_PAIRS]]
     rows = [(names[i], names[j], int(errors[i, j]), int(label_counts[i])) for i, j in largest if errors[i, j]]

@@ -120,10 +120,33 @@ class ClassBalance:
 
 
 @dataclass(frozen=True)
+class ClassChanges:
+    """Lists (K,) of what a correction that changes predictions does to each class.
+
+    `num_samples` is how many test samples have the class; `predicted`, how many are predicted to have it; and `right`,
+    how many of these have it.
+    """
+
+    name: list[str]
+    num_samples: list[Count]
+    predicted_before: list[Count]
+    predicted_after: list[Count]
+    right_before: list[Count]
+    right_after: list[Count]
+
+    def __post_init__(self) -> None:
+        _check_columns(self)
+        for right in (self.right_before, self.right_after):
+            if any(count > size for count, size in zip(right, self.num_samples, strict=True)):
+                raise ValueError("class_changes must have at most as many right predictions as samples of a class")
+
+
+@dataclass(frozen=True)
 class Labels:
     """Lists (L,) of a multi-label model: ECE `before` and `after` the correction, and `f1` after it, at ½.
 
-    `worst` maps the names of the labels with the largest ECE to their bins before and after the correction.
+    `f1_before` is that before a correction that changes it. `worst` maps the names of the labels with the largest ECE
+    to their bins before and after the correction.
     """
 
     name: list[str]
@@ -132,6 +155,7 @@ class Labels:
     before: list[Number]
     after: list[Number]
     temperature: list[Number | None]
+    f1_before: list[Number] | None = None
     slope: list[Number] | None = None
     intercept: list[Number] | None = None
     worst: dict[str, list[ReliabilityBins]] | None = None
@@ -293,6 +317,7 @@ class SubsetSection:
     """Subsets of the samples: classes, labels, groups, and the most confident ones; and the updates of γ."""
 
     class_balance: ClassBalance | None = None
+    class_changes: ClassChanges | None = None
     labels: Labels | None = None
     classes: ClassBins | None = None
     risk_coverage: RiskCoverage | None = None

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...calibration import Correction
 from ..results.measured_sections import entropy_terms
+from ..results.result_sections import ClassChanges
 from ..results.run_results import RunResult
 from .number_format import sentence
 
@@ -29,7 +30,8 @@ _NLL_ERRORS = 3.0
 def warnings_of(result: RunResult, name: str | None = None) -> list[str]:
     """Return what a reader must know before any calibration error, each a sentence without its period.
 
-    They concern the probabilities after the correction, if there is one: the error is not lower than that of always
+    They concern the probabilities after the correction, if there is one, and say so if only the correction made them
+    true: the error is not lower than that of always
     giving the most frequent answer; a class is never predicted; the NLL is above that of always giving the
     frequencies; the mean probability is far from the frequency; or a slope is so large that the logits
     barely vary. `name` is what the sentences call the model; by default, the name of the result, but "the model" for a
@@ -52,9 +54,39 @@ def is_no_better_than_majority(result: RunResult) -> bool:
     the most frequent answer differ, significantly more than half must be the model's, at a level of 5%.
     """
     if (counts := _found_and_lost(result)) is not None:
-        gained, lost = counts
-        return gained - lost <= _ONE_SIDED * math.sqrt(gained + lost)
+        return _fails_sign_test(*counts)
     return result.post.get("error", nan) >= _majority_error(result)  # False with NaN
+
+
+def is_no_better_by_correction(result: RunResult) -> bool:
+    """Return whether `is_no_better_than_majority` holds only because of the correction's changes to predictions."""
+    if not is_no_better_than_majority(result):
+        return False
+    if changes := result.subsets.class_changes:
+        largest = int(np.argmax(changes.num_samples))
+        right = changes.right_before[largest]
+        return not _fails_sign_test(sum(changes.right_before) - right, changes.num_samples[largest] - right)
+    # Without counts by label, as for several labels per sample; NaN is False.
+    return _found_and_lost(result) is None and result.pre.get("error", nan) < _majority_error(result)
+
+
+def never_predicted_by_correction(result: RunResult) -> list[str]:
+    """Return the classes, or labels, that were predicted before the correction, and are not after it.
+
+    Labels count as predicted where their F1 is not 0.
+    """
+    if changes := result.subsets.class_changes:
+        columns = changes.name, changes.num_samples, changes.predicted_before, changes.predicted_after
+        return [name for name, size, old, new in zip(*columns, strict=True) if size and old and not new]
+    labels = result.subsets.labels
+    if labels is None or labels.f1_before is None or result.subsets.class_balance:
+        return []
+    shares_and_f1 = labels.name, labels.frequency, labels.f1_before, labels.f1
+    return [name for name, share, old, new in zip(*shares_and_f1, strict=True) if share > 0 and old > 0 and new == 0]
+
+
+def _fails_sign_test(gained: int, lost: int) -> bool:
+    return gained - lost <= _ONE_SIDED * math.sqrt(gained + lost)
 
 
 def _found_and_lost(result: RunResult) -> tuple[int, int] | None:
@@ -87,6 +119,8 @@ def _error_warnings(result: RunResult, name: str) -> list[str]:
         is_worse = counts[1] - counts[0] > _ONE_SIDED * math.sqrt(sum(counts))
     compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
     text = f"{name} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
+    if is_no_better_by_correction(result):
+        text = f"After the correction, {text}; before it, the error was {100 * result.pre['error']:.1f}%"
     return [f"{text}; {'; '.join(_ranking(result))}" if _ranking(result) else text]
 
 
@@ -126,20 +160,47 @@ def ranks_classes(result: RunResult) -> bool:
 
 def _never_predicted(result: RunResult, name: str) -> list[str]:
     balance, labels = result.subsets.class_balance, result.subsets.labels
+    if result.subsets.class_changes:
+        return _never_predicted_by_changes(result.subsets.class_changes, name)
     if balance and balance.num_never and balance.never:
         share = 100 * (balance.samples_of_never or 0) / max(result.pre.get("num_samples", 1), 1)
         names = _some(balance.never, balance.num_never, balance.classes, "classes")
         return [f"{name} never predicts {names}: {share:.1f}% of the samples"]
     if labels and not balance and result.thresholds is None:
         columns = labels.name, labels.f1, labels.frequency
+        by_correction = never_predicted_by_correction(result)
         never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and share > 0]
-        if never:
-            names = _some(never, len(never), len(labels.name), "labels")
-            return [
-                f"{name} never correctly predicts {names} at a probability of ½: choose a threshold for each "
-                "label (precision or recall)"
-            ]
+        texts, advice = [], "choose a threshold for each label (precision or recall)"
+        if others := [label for label in never if label not in by_correction]:
+            names = _some(others, len(others), len(labels.name), "labels")
+            texts.append(f"{name} never correctly predicts {names} at a probability of ½: {advice}")
+        if by_correction:
+            names = _some(by_correction, len(by_correction), len(labels.name), "labels")
+            texts.append(
+                f"After the correction, {name} never correctly predicts {names} at a probability of ½, and did so "
+                f"before: {advice}"
+            )
+        return texts
     return []
+
+
+def _never_predicted_by_changes(changes: ClassChanges, name: str) -> list[str]:
+    """Name the classes that are not predicted after a correction, apart from those that were predicted before it."""
+    size, texts = max(sum(changes.num_samples), 1), []
+    columns = changes.name, changes.num_samples, changes.predicted_before, changes.predicted_after
+    never = [(label, count, old) for label, count, old, new in zip(*columns, strict=True) if count and not new]
+    if always := [(label, count) for label, count, old in never if not old]:
+        names = _some([label for label, _ in always], len(always), len(changes.name), "classes")
+        texts.append(
+            f"{name} never predicts {names}: {100 * sum(count for _, count in always) / size:.1f}% of the samples"
+        )
+    if by_correction := [(label, old) for label, _, old in never if old]:
+        names = _some([label for label, _ in by_correction], len(by_correction), len(changes.name), "classes")
+        share = 100 * sum(old for _, old in by_correction) / size
+        texts.append(
+            f"After the correction, {name} never predicts {names}: before it, it did for {share:.1f}% of the samples"
+        )
+    return texts
 
 
 def _some(names: Sequence[str], count: int, total: int, kind: str) -> str:

@@ -16,8 +16,8 @@ from ...tasks.file_formats import is_file
 from ...utils.constants import FEWEST_RECOMMENDED
 from ...utils.data_names import DataName
 from ..results.run_results import RunResult
-from .model_warnings import is_no_better_than_majority, ranks_classes
-from .verdicts import not_lowered
+from .model_warnings import is_no_better_by_correction, is_no_better_than_majority, ranks_classes
+from .verdicts import costs_answers, not_lowered
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
 _OF_EVALUATE = (
@@ -54,6 +54,9 @@ def next_steps(result: RunResult, arguments: Mapping[str, Any] | None = None, fo
         rerun = {key: value for key, value in arguments.items() if key not in ("push_to_hub", "private", *saved)}
         rerun, data_note = rerun | {"output": _new_name(arguments, arguments.get("output"))}, ""
     steps = _steps_against_majority(result, rerun, data_note)
+    if costs_answers(result):
+        keeping = command("calibrate", rerun | {"method": "temperature"})
+        steps.append(f"to keep the model's own predictions, correct with a temperature only: `{keeping}`")
     steps += _steps_without_threshold(result, rerun)
     if evaluated:
         steps += _steps_after_evaluate(result, rerun, data_note)
@@ -84,6 +87,8 @@ def _steps_against_majority(result: RunResult, rerun: dict[str, Any], data_note:
         return []
     if ranks_classes(result):
         return [] if result.thresholds else [_threshold_of_rarer_class(result, rerun, data_note)]
+    if is_no_better_by_correction(result):
+        return []  # a temperature keeps the better predictions
     return [
         "look at the model before its calibration: train it longer, or with another learning rate or class "
         "weights, and check that the labels are in the order of its outputs"

@@ -4,19 +4,28 @@ Verdicts follow from intervals, and from what was done already. All consoles, ta
 here; what is wrong with the model itself is in `model_warnings`.
 """
 
-from math import isnan, nan
+from math import isnan, nan, sqrt
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...metrics.metric_table import METRICS
 from ...tasks.task import LABEL_WORDS, TASKS, unit_of
 from ..results.run_results import RunResult
 from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
-from .model_warnings import has_wrong_mean, is_no_better_than_majority, ranks_classes
+from .model_warnings import (
+    has_wrong_mean,
+    is_no_better_by_correction,
+    is_no_better_than_majority,
+    never_predicted_by_correction,
+    ranks_classes,
+)
 from .number_format import format_metric, metric_interval, sentence
 
 _LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # Verdicts mention what a correction costs if it raises the error, or lowers F1, by this much.
 _COST = 0.005
+# And they name the classes that lose this much of their recall, or more than this share of it.
+_LOST_RECALL, _LOST_SHARE = 0.1, 0.5
+_MOST_LOSSES = 3  # classes that lose recall and are named
 # Without an interval, as for tokens and pixels, an ECE must fall by this share to be called lower.
 _CLEAR_FALL = 0.1
 
@@ -98,17 +107,52 @@ def _what_may_help(result: RunResult) -> str:
 def _cost_in_answers(result: RunResult) -> list[str]:
     """Say what a correction that changes predictions costs in error or F1, which neither ECE nor NLL shows."""
     before, after = ([side.get(name, nan) for name in ("error", "micro_f1")] for side in (result.pre, result.post))
+    costs = []
     if result.link == "softmax" and after[0] - before[0] >= _COST:
-        points = f"{100 * (after[0] - before[0]):.1f}"
-        return [
-            f"It also raises the error by {points} percentage points. The method 'temperature' changes no prediction."
-        ]
+        costs.append(f"raises the error by {100 * (after[0] - before[0]):.1f} percentage points")
+    if losses := lost_recall(result):
+        parts = [f"of {name!r} from {100 * old:.1f}% to {100 * new:.1f}%" for name, old, new in losses[:_MOST_LOSSES]]
+        rest = f", and that of {len(losses) - _MOST_LOSSES} more classes" if len(losses) > _MOST_LOSSES else ""
+        costs.append(f"lowers the recall {', '.join(parts)}{rest}")
+    if costs:
+        kept = "" if result.prior else " The method 'temperature' changes no prediction."
+        costs = [f"It also {', and '.join(costs)}.{kept}"]
     if result.link == "sigmoid" and before[1] - after[1] >= _COST:
         fall = f"At a threshold of 0.5, the micro F1 falls from {100 * before[1]:.1f}% to {100 * after[1]:.1f}%"
+        if result.thresholds is not None and result.thresholds.is_empty:
+            return costs or [f"{fall}. The method 'temperature' changes no prediction."]
         if result.thresholds is not None:
-            return [f"{fall}: use the thresholds below instead."]
-        return [f"{fall}: choose another threshold with --f1, --precision, or --recall."]
-    return []
+            return [*costs, f"{fall}: use the thresholds below instead."]
+        return [*costs, f"{fall}: choose another threshold with --f1, --precision, or --recall."]
+    return costs
+
+
+def lost_recall(result: RunResult) -> list[tuple[str, float, float]]:
+    """Return the name and the recall before and after of the classes that lose much of it, the largest loss first.
+
+    The 99% interval of the loss, for which the samples before and after count as independent, is above 0 [Agresti and
+    Caffo 2000].
+    """
+    changes = result.subsets.class_changes
+    if changes is None:
+        return []
+    losses = []
+    columns = changes.name, changes.num_samples, changes.right_before, changes.right_after
+    for name, size, old, new in zip(*columns, strict=True):
+        if size and (old - new >= _LOST_RECALL * size or old - new > _LOST_SHARE * old):
+            first, second = (old + 1) / (size + 2), (new + 1) / (size + 2)
+            error = sqrt((first * (1 - first) + second * (1 - second)) / (size + 2))
+            if first - second > 2.576 * error:
+                losses.append((name, old / size, new / size))
+    return sorted(losses, key=lambda loss: loss[2] - loss[1])
+
+
+def costs_answers(result: RunResult) -> bool:
+    """Return whether a correction costs right answers, or predictions of a class, that a temperature would keep."""
+    if result.method in (None, "temperature") or result.prior:
+        return False
+    by_correction = is_no_better_by_correction(result) or bool(never_predicted_by_correction(result))
+    return by_correction or (result.has_own_test_data and bool(_cost_in_answers(result)))
 
 
 def uncorrected_verdict(result: RunResult) -> str:
@@ -164,7 +208,8 @@ def _note_on_accuracy(result: RunResult) -> str:
     if not is_no_better_than_majority(result):
         return ""
     doubt = "" if ranks_classes(result) else ", so its probabilities may say no more than the frequencies"
-    return f" However, the model is not shown to be right more often than the most frequent answer{doubt}."
+    after = "after the correction, " if is_no_better_by_correction(result) else ""
+    return f" However, {after}the model is not shown to be right more often than the most frequent answer{doubt}."
 
 
 def is_unchanged(result: RunResult) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ...calibration import Correction
+from ...errors import InputError
 from ...metrics.kernel_smoothing import smooth_error
-from ...validation import InputError
 from ..sets.scores_in_memory import Scores
 
 _MOST_GROUPS = 50

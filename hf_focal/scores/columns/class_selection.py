@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
 from ...utils.shown_names import listed, shown
-from ...validation import InputError
 from ..column_names import LIST_LABELS, is_statistic
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames

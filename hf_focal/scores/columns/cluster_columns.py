@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...errors import InputError
 from ...utils.column_names import normalized
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 
 _CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")

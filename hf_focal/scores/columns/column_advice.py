@@ -6,9 +6,9 @@ from os.path import commonprefix
 
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown_columns
-from ...validation import InputError
 from ..column_names import parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
 from .label_in_name import pattern_of_scores, patterns_of_labels

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import listed, shown
-from ...validation import InputError
 from ..column_names import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames

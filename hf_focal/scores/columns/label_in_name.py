@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_number_type
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown
-from ...validation import InputError
 from ..column_names import KIND_OF_WORD, LIST_LABELS, is_text
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames

@@ -1,8 +1,8 @@
 """Columns of scores that are named as the labels, such as cat and dog."""
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
 from ...utils.shown_names import shown
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.label_values import label_values

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type
 from ...utils.shown_names import shown
-from ...validation import InputError
 from ..column_names import parse_score_name
 from ..reading.score_rows import ScoreRows
 

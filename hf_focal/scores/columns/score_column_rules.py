@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from ...errors import InputError
 from ...utils.shown_names import shown_columns
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 from ..values.value_notes import TableNote
 from .column_advice import unknown_columns

@@ -10,8 +10,8 @@ import torch
 from tqdm.auto import tqdm
 
 from ...calibration.threshold_decisions import are_thresholds, decide
+from ...errors import InputError
 from ...utils.atomic_write import whole_file
-from ...validation import InputError
 from ..new_files import check_new_file, file_errors
 from ..reading.batch_options import BatchOptions
 from ..reading.score_rows import ScoreRows, score_batches

@@ -10,8 +10,8 @@ import torch
 
 from ...calibration import CalibrationFit, Correction
 from ...calibration.corrections import FILE_VERSIONS
+from ...errors import InputError
 from ...utils.json_values import write_json
-from ...validation import InputError
 from ..column_names import KINDS
 from ..schema.schema import LINKS, Schema
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import InputError
 from ...utils.atomic_write import write_whole
-from ...validation import InputError
 from ..new_files import check_new_file, file_errors
 from .correction_json import SavedCorrection, read_correction
 

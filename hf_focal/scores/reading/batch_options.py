@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...validation import InputError
+from ...errors import InputError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
-from ...validation import InputError
+from ...errors import InputError
 from ..column_names import is_text, parse_score_name
 from .batch_options import BatchOptions, check_columns
 from .exact_types import exact_types

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from ...validation import InputError
+from ...errors import InputError
 from .table_formats import FORMATS
 
 Files = str | Path | Sequence[str | Path]

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ...validation import InputError
+from ...errors import InputError
 from .batch_options import BatchOptions
 from .file_lists import files_of, is_files
 from .score_rows import ArrowStream, HuggingFaceDataset, ScoreRows, arrow_table, load, score_batches, with_plain_texts
 from .table_batches import TableBatches, in_slices, is_large
-from .table_formats import FORMATS
+from .table_formats import FORMATS, open_parquet
 
 _MOST_TEXT = 2**28  # bytes of the csv, tsv, and jsonl files that are read whole
 _FIRST_BATCH = 2**12  # rows of the batches by which the size of a stream is found
@@ -109,7 +108,7 @@ def _are_large_files(paths: list[Path]) -> bool:
     if paths[0].suffix.lower() != ".parquet":
         return sum(path.stat().st_size for path in paths) > _MOST_TEXT
     try:
-        files = [pq.ParquetFile(path) for path in paths]
+        files = [open_parquet(path) for path in paths]
         num_rows = sum(file.metadata.num_rows for file in files)
         with_rows = next((file for file in files if file.metadata.num_rows), None)
         if with_rows is None:

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.shown_names import shown_columns
-from ...validation import InputError
 from .batch_options import BatchOptions
 from .table_formats import FORMATS, as_arrow, format_of
 from .text_encoding import wrong_encoding

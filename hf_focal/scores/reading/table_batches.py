@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type
-from ...validation import InputError
 from .score_rows import ScoreRows
 
 MOST_ROWS, MOST_SCORES = 2**20, 2**26  # of a table that is read whole

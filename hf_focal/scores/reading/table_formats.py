@@ -36,9 +36,13 @@ def _read_parquet(argument: str, path: Path, _: Sequence[str | None]) -> pa.Tabl
     return pq.read_table(path)
 
 
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a file to read batches, in memory that does not depend on how many rows a row group has."""
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)  # no buffers of whole columns
+
+
 def _read_parquet_batches(argument: str, path: Path, options: BatchOptions) -> Iterator[pa.RecordBatch]:
-    # Without buffers of whole columns, memory does not depend on how many rows a row group has.
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         needed = [*dict.fromkeys(names if options.only is None else options.only)]
         check_columns(argument, path, needed, names)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ...validation import InputError
+from ...errors import InputError
 
 
 def wrong_encoding(argument: str, path: Path, encoding: str) -> InputError:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...errors import InputError
 from ...utils.shown_names import listed
-from ...validation import InputError
 from ..column_names import CORRECT, KINDS, known_column
 from ..columns.class_selection import in_order_of_classes, without_statistics
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label

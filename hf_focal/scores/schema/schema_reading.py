@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import InputError
 from ...utils.arrow_values import is_text_type
 from ...utils.shown_names import shown, shown_columns
-from ...validation import InputError
 from ..column_names import is_statistic, parse_score_name
 from ..columns.user_choice import columns_named_by_user
 from ..reading.score_rows import ScoreRows

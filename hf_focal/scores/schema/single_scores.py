@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
 from ...utils.shown_names import shown_columns
-from ...validation import InputError
 from ..column_names import ANSWERS, known_columns
 from ..columns.score_columns import ScoreColumns
 from ..reading.score_rows import ScoreRows

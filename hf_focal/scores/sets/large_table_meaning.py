@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
-from ...validation import InputError
 from ..column_names import LABELS, TRUE_LABELS, known_columns
 from ..columns.cluster_columns import cluster_column_of
 from ..columns.label_columns import find_label_columns

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from ...calibration import Correction
-from ...validation import InputError, check_count
+from ...errors import InputError
+from ...validation import check_count
 from ..reading.file_lists import files_of
 from ..reading.large_tables import in_batches
 from ..schema.schema import Schema

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...errors import InputError
 from ...utils.arrow_values import numpy_values
 from ...utils.atomic_write import whole_file
-from ...validation import InputError
 from ..new_files import file_errors
 
 if TYPE_CHECKING:

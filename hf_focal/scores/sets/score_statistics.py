@@ -15,10 +15,10 @@ from ...calibration import CalibrationFit, Correction
 from ...calibration.clusters import usable_clusters
 from ...calibration.nll_sums import NLLSums
 from ...calibration.thresholds import ThresholdSamples
+from ...errors import InputError, one_line
 from ...metrics import CalibrationMetrics
 from ...metrics.packed_samples import NUM_CELLS
 from ...utils.atomic_write import write_whole
-from ...validation import InputError, one_line
 from ..schema.schema import Schema, absent_class_notes
 from ..values.value_notes import TableNote, ValueNote, fill_in
 from .row_sample import RowSample, keys_of

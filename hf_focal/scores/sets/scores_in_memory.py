@@ -10,8 +10,8 @@ from ...calibration import CalibrationFit, Correction, fit_correction, fit_tempe
 from ...calibration.clusters import are_clustered
 from ...calibration.prior_shift import count_labels
 from ...calibration.thresholds import ThresholdSamples, threshold_samples
+from ...errors import InputError
 from ...metrics import CalibrationMetrics
-from ...validation import InputError
 from ..schema.schema import Schema
 from .saved_scores import write_scores
 from .score_set import ScoreSet, only_models_have_shards

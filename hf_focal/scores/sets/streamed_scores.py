@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from ...calibration import CalibrationFit, Correction
 from ...calibration.thresholds import ThresholdSamples
+from ...errors import InputError
 from ...metrics import CalibrationMetrics
-from ...validation import InputError
 from ..columns.cluster_columns import has_all_clusters
 from ..columns.pipeline_outputs import with_class_columns
 from ..reading.score_rows import ScoreRows

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct
 from ...utils.shown_names import shown
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 
 

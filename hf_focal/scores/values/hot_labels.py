@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_number_type
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 
 

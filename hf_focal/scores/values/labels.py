@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
+from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
 from ...utils.separated_labels import separated_labels
 from ...utils.shown_names import shown
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 from .class_names import ClassNames, ReadLabels
 from .hot_labels import hot_columns, hot_matrix

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ...validation import InputError
+from ...errors import InputError
 from ..reading.score_rows import ScoreRows
 
 _MOST_DECIMALS = 7  # numbers with more are not taken as rounded

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type, numpy_values
-from ...validation import InputError
 from ..reading.score_rows import ScoreRows
 
 

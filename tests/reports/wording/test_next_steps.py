@@ -27,9 +27,10 @@ def evaluated(**details):
 
 def commands(steps: list[str]) -> list[dict]:
     """The arguments of the `hf-focal` commands in some steps, as the command itself reads them."""
+    internal = ("run", "uses_torch", "user_errors")
     found = re.findall("`(hf-focal .*?)`", " ".join(steps))
     parsed = [vars(command_parser().parse_args(shlex.split(line)[1:])) for line in found]
-    return [{name: value for name, value in arguments.items() if name != "run"} for arguments in parsed]
+    return [{name: value for name, value in arguments.items() if name not in internal} for arguments in parsed]
 
 
 def test_after_measuring_the_measured_file_is_the_test_file():

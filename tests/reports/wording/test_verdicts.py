@@ -1,5 +1,6 @@
 """What results say first, and when a correction is called better: of models that are wrong in known ways."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +11,13 @@ from test_text_summary import DETAILS, result_of
 from hf_focal import CalibrationMetrics, Correction, Temperature, evaluate_scores
 from hf_focal.hub.model_card import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
-from hf_focal.reports.results.result_sections import CrossFit
+from hf_focal.reports.results.result_sections import CrossFit, LabelThreshold, ThresholdSection
 from hf_focal.reports.wording.headlines import headline_of
 from hf_focal.reports.wording.markdown_tables import Best, parts, results_columns
 from hf_focal.reports.wording.model_warnings import is_no_better_than_majority, warnings_of
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
-from hf_focal.reports.wording.verdicts import correction_verdict, is_better_calibrated, verdict
+from hf_focal.reports.wording.verdicts import correction_verdict, is_better_calibrated, lost_recall, verdict
 from hf_focal.scores.column_names import CORRECT
 
 FITTED = Temperature(1.5, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=500, num_bins=15)
@@ -308,3 +309,93 @@ def test_the_model_of_a_table_has_no_name_but_where_runs_are_compared(tmp_path):
     assert warnings_of(result, "run 1")[0].startswith("run 1 is not shown")
     assert "Warning: The model" in results_table([result])
     assert f"Warning: {result.loss} is not shown" in results_table([result, result])
+
+
+def changed_by(correction, logits, labels, link="softmax", names=(), method="platt", **details):
+    """The result of a correction that may change predictions."""
+    before, after = (CalibrationMetrics(link=link) for _ in range(2))
+    before.update(logits, labels)
+    after.update(correction.apply(torch.as_tensor(logits)), labels)
+    details = DETAILS | {"calibration": fit_of(method, correction), "fitted_on": "dataset 'other.csv'"} | details
+    return RunResult.from_metrics("m", None, before, after, details=details, label_names=names)
+
+
+def reranker(size=2000):
+    """Logits (N, 1) that are often right about one sample in five, which is relevant."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(size) % 5 == 0).astype(int)[:, None]
+    return 2.0 * labels + rng.normal(size=labels.shape) - 1.5, labels
+
+
+def test_what_the_correction_did_is_not_said_of_the_model():
+    logits, labels = reranker()
+    result = changed_by(Correction.platt(0.1, -2.0), logits, labels, "sigmoid", ("relevant",))
+    error, never = warnings_of(result, "the model")[:2]
+    assert error.startswith(
+        "After the correction, the model is not shown to be right more often than always answering 'not relevant': an "
+        f"error of 20.0% against 20.0%; before it, the error was {100 * result.pre['error']:.1f}%; its recall is 0.0%"
+    )
+    predicted = (logits >= 0).mean()
+    expected = f"never predicts 'relevant': before it, it did for {100 * predicted:.1f}% of the samples"
+    assert never == f"After the correction, the model {expected}"
+    assert "lowers the recall of 'relevant' from" in " ".join(verdict(result))
+    steps = next_steps(result, {"scores": "a.csv", "test_scores": "b.csv", "output": "out"})
+    assert "--recall 0.8" in steps[0] and "--test_scores b.csv --output out_2 --method temperature`" in steps[1]
+    assert "before its calibration" not in " ".join(steps)
+
+
+def test_what_is_wrong_with_the_model_itself_is_said_of_it():
+    logits, labels = reranker()
+    result = changed_by(Correction.platt(0.1, -2.0), logits - 9, labels, "sigmoid", ("relevant",))
+    error, never = warnings_of(result, "the model")[:2]
+    assert error.startswith("The model is not shown to be right") and "before it" not in error
+    assert never == "The model never predicts 'relevant': 20.0% of the samples"
+
+
+def test_a_label_that_only_the_correction_silences():
+    logits, labels = (np.tile(column, (1, 2)) for column in reranker())
+    shift = torch.tensor([-9.0, 0.0])
+    result = changed_by(Correction.platt(torch.ones(2), shift), logits, labels, "sigmoid", ("a", "b"))
+    (told,) = [text for text in warnings_of(result) if "correctly predicts" in text]
+    assert told.startswith("After the correction, m never correctly predicts 'a' at a probability of ½, and did so")
+
+
+def four_classes(size=1000):
+    """Logits and labels of classes, of which the last one has 10% of the samples, and is often right."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, size=size, p=(0.4, 0.3, 0.2, 0.1))
+    return 3 * np.eye(4)[labels] + rng.normal(size=(size, 4)), labels
+
+
+def test_a_class_that_loses_its_recall_is_named_and_a_temperature_is_offered():
+    logits, labels = four_classes()
+    names = ("anger", "joy", "sadness", "optimism")
+    result = changed_by(Correction.bias(1.0, [0, 0, 0, -3.0]), logits, labels, names=names, method="bias")
+    ((name, before, after),) = lost_recall(result)
+    (told,) = [line for line in verdict(result) if "lowers the recall" in line]
+    assert name == "optimism" and before - after > 0.3
+    assert f"of 'optimism' from {100 * before:.1f}% to {100 * after:.1f}%. The method 'temperature'" in told
+    given = {"scores": "a.csv", "test_scores": "b.csv", "output": "out"}
+    assert any(step.endswith("--output out_2 --method temperature`") for step in next_steps(result, given))
+    slight = changed_by(Correction.bias(1.0, [0, 0, 0, -0.1]), logits, labels, names=names, method="bias")
+    assert not lost_recall(slight) and not any("--method" in step for step in next_steps(slight, given))
+    few = changed_by(Correction.bias(1.0, [0, 0, 0, -3.0]), logits[:30], labels[:30], names=names, method="bias")
+    assert (labels[:30] == 3).sum() < 5 and not lost_recall(few)  # which chance may explain
+
+
+def test_changes_of_classes_are_saved(tmp_path):
+    logits, labels = four_classes()
+    result = changed_by(Correction.bias(1.0, [0, 0, 0, -3.0]), logits, labels, method="bias")
+    result.save(tmp_path / "metrics.json")
+    assert lost_recall(RunResult.load(tmp_path / "metrics.json")) == lost_recall(result) != []
+
+
+def test_thresholds_are_advised_only_if_there_are_any():
+    logits, labels = reranker()
+    pair = np.tile(logits, (1, 2)), np.tile(labels, (1, 2))
+    result = changed_by(Correction.platt(torch.ones(2), torch.full((2,), -0.5)), *pair, "sigmoid", ("a", "b"))
+    result = replace(result, pre=result.pre | {"micro_f1": 0.6}, post=result.post | {"micro_f1": 0.4})
+    missing = [LabelThreshold(name, None, "too few positives", math.nan, math.nan) for name in "ab"]
+    section = ThresholdSection("precision >= 80%", None, "sigmoid", "dataset 'other.csv'", missing)
+    told = verdict(replace(result, thresholds=section))[-1]
+    assert "below instead" not in told and told.endswith("The method 'temperature' changes no prediction.")
