@@ -50,10 +50,12 @@ _SMALL_SIZE = (168, 150)
 LINES = Frame(48, 12, 400, 250, (0, 0), (100, 100.0))
 
 
-def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool = False) -> Markup:
+def reliability_chart(
+    bins: ReliabilityBins, link: str, label: str, small: bool = False, axis_end: float = 1.0
+) -> Markup:
     """Draw the reliability diagram of bins; those with unequal widths are drawn as points on logarithmic axes.
 
-    A small one that is empty above a half has shorter axes. `label` is the alternative text.
+    `label` is the alternative text. The other axes end at `axis_end`, which may be less than 1 in a small diagram.
 
     Raises:
         ValueError: the bins hold no samples.
@@ -64,8 +66,8 @@ def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool 
     log = not np.allclose(np.diff(bins.edges), np.diff(bins.edges)[0], atol=1e-6)
     if log:
         frame = frame._replace(low=(bins.edges[1] / 3, bins.edges[1] / 3), log=True)
-    elif small and (most := math.ceil(10 * _last_edge(bins) - 1e-6) / 10) <= 0.5:  # so that numbers are short
-        frame = frame._replace(high=(most, most))
+    else:
+        frame = frame._replace(high=(axis_end, axis_end))
     if log:
         ticks = [10.0**power for power in range(-4 if small else -5, 1, 2 if small else 1)]
     else:
@@ -82,9 +84,17 @@ def reliability_chart(bins: ReliabilityBins, link: str, label: str, small: bool 
     return _svg(size, label, parts)
 
 
-def _last_edge(bins: ReliabilityBins) -> float:
-    """Return the upper end of the last bin with samples."""
-    return float(bins.edges[int(np.flatnonzero(bins.count)[-1]) + 1])
+def small_axis_end(sides: Sequence[ReliabilityBins]) -> float:
+    """Return the common end of the axes of small diagrams: one decimal up to a half, or else 1.
+
+    No bin and no bar goes beyond it.
+    """
+    ends = [0.1]
+    for bins in sides:
+        filled = np.flatnonzero(bins.count)
+        ends += [*bins.edges[filled + 1], *bins.accuracy[filled]]
+    end = math.ceil(10 * float(max(ends)) - 1e-6) / 10
+    return end if end <= 0.5 else 1.0  # so that the numbers of the axes are short
 
 
 def _bin(bins: ReliabilityBins, index: int, frame: Frame, link: str, log: bool) -> Markup:

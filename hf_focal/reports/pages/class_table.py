@@ -12,7 +12,7 @@ from ..results.result_sections import ClassBins, FilledBins
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import label_columns
 from ..wording.number_format import MISSING, format_number
-from .charts import reliability_chart
+from .charts import reliability_chart, small_axis_end
 from .page_parts import PageFigure
 
 _FEW = 30  # a class with fewer predictions has a large ECE by chance
@@ -97,11 +97,13 @@ def small_figures(bins: Mapping[str, Sequence[ReliabilityBins]], run: RunResult)
     figures: list[list[PageFigure]] = []
     for name, sides in bins.items():
         figures.append([])
+        end = small_axis_end(sides)
         for when, side in zip(("before", "after"), sides, strict=False):
             if side.count.sum():
                 caption = f"{name}, {when}" if run.method else name
                 alt = f"Reliability diagram of {caption}"
-                figures[-1].append(PageFigure(reliability_chart(side, run.link, alt, small=True), alt, caption))
+                chart = reliability_chart(side, run.link, alt, small=True, axis_end=end)
+                figures[-1].append(PageFigure(chart, alt, caption))
     return figures
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
+_SHORT = 12  # characters of a word that is not broken
 # The figures' colors, and the page's colors that replace them in light and dark mode.
 _PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
 _PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--gray)", "#b3b3b3": "var(--bars)"}
@@ -111,8 +112,12 @@ def matplotlib_page_figure(figure: "Figure", alt: str, caption: str | None = Non
 
 
 def _breakable(name: str) -> Markup:
-    """Escape a name and allow line breaks after the punctuation between its words."""
-    return Markup(re.sub(r"([_:,/=])(?=\w)", r"\1<wbr>", str(escape(name))))
+    """Escape a name and allow line breaks after the punctuation between its words, unless it is short."""
+    words = re.split(r"(\s+)", name)
+    return Markup("").join(
+        escape(word) if len(word) <= _SHORT else Markup(re.sub(r"([_:,/=])(?=\w)", r"\1<wbr>", str(escape(word))))
+        for word in words
+    )
 
 
 def _probability(value: float) -> str:

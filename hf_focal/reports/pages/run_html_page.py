@@ -14,7 +14,14 @@ from ..results.run_results import RunResult
 from ..wording.markdown_tables import Cell
 from ..wording.next_steps import next_steps
 from ..wording.number_format import MISSING, format_metric, metric_interval
-from ..wording.text_summary import correction_lines, drift_lines, group_columns, shown_metrics, threshold_columns
+from ..wording.text_summary import (
+    correction_lines,
+    drift_lines,
+    group_columns,
+    shown_metrics,
+    temperature_line,
+    threshold_columns,
+)
 from ..wording.verdicts import verdict
 from .charts import group_chart, reliability_lines
 from .class_table import class_table, small_figures, worst_class_figures
@@ -103,6 +110,7 @@ def run_page(
             confusion=_confusion_rows(subsets.confusion),
             confused_pairs=subsets.confusion and subsets.confusion.pairs,
             threshold_table=threshold_columns(run.thresholds) if run.thresholds else None,
+            temperature_line=temperature_line(run),
             correction_sentences=correction_lines(run),
             gammas=_gamma_figures(run),
         )

@@ -4,6 +4,7 @@ import math
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...metrics.metric_table import METRICS
+from ...scores.column_names import CORRECT, known_columns
 from ...tasks.task import unit_of
 from ..results.result_sections import CrossFit, DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
 from ..results.run_results import RunResult
@@ -23,8 +24,7 @@ def summary(result: RunResult) -> str:
     title = f"{data.model}: {data.task}" if data.model else result.loss
     lines = [title, *notes, "", *verdict(result)]
     if result.fit.fitted_on is not None and temperature.is_fitted:
-        unit = "labels" if result.link == "sigmoid" else unit_of(data.task)
-        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {result.fit.fitted_on}"]
+        lines += ["", temperature_line(result)]
         if temperature.at_grid_end:
             lines.append(_at_grid_end(temperature.value))
     lines += ["", f"On {samples_of(result)}:", "", metrics_table(result)]
@@ -34,6 +34,21 @@ def summary(result: RunResult) -> str:
     if result.subsets.groups:
         lines += ["", group_table(result.subsets.groups).rstrip()]
     return "\n".join(lines)
+
+
+def temperature_line(result: RunResult) -> str:
+    """Say what T does on the data that it was fitted to.
+
+    T of a table that is read in batches comes from all rows, but its ECE and NLL come from a sample of them. If the
+    results are those of all these rows, the line leaves the numbers of the sample out.
+    """
+    temperature, data = result.temperature, result.fit.fitted_on or "the validation data"
+    num_measured = result.pre.get("num_entries", result.pre.get("num_samples", 0))
+    if data == result.data.measured_on and temperature.num_samples < num_measured:
+        return f"{str(temperature).partition(':')[0]}, fitted on {data}"
+    unit = "labels" if result.link == "sigmoid" else unit_of(result.data.task)
+    size = f"the {temperature.num_samples:,} {unit} of " if temperature.num_samples else ""
+    return f"{temperature}, on {size}{data}"
 
 
 def _at_grid_end(value: float) -> str:
@@ -191,10 +206,15 @@ def threshold_columns(thresholds: ThresholdSection) -> dict[str, list[Cell]]:
 
 
 def shown_metrics(result: RunResult) -> list[str]:
-    """Return the keys of the metrics of a result that tables show; means over labels say nothing new of one label."""
+    """Return the keys of the metrics of a result that tables show.
+
+    Means over labels say nothing new of one label. Where the label is whether a prediction is correct, there is no F1.
+    """
     has_one = len(result.subsets.label_names) == 1
     shown = [key for key, metric in METRICS.items() if metric.in_tables and key in result.pre]
-    return [key for key in shown if not (has_one and key.startswith("macro_"))]
+    shown = [key for key in shown if not (has_one and key.startswith("macro_"))]
+    is_of_hits = known_columns([(result.data.options or {}).get("label_column") or ""], CORRECT)
+    return [key for key in shown if not (is_of_hits and key == "micro_f1")]
 
 
 def metrics_table(result: RunResult) -> str:

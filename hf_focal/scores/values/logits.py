@@ -92,6 +92,11 @@ def _probability_notes(
         template = f"{{rows}} of {{source}} {{have}} probabilities below {floor:.0e}, which are taken as {floor:.0e}"
         number = int(low.sum())
         notes.append(ValueNote(fill_in(template, number, source), template, number))
+    if link == "sigmoid" and (high := (values > 1 - floor).any(1)).any():
+        most = f"{1 - floor:.12g}"
+        template = f"{{rows}} of {{source}} {{have}} probabilities above {most}, which are taken as {most}"
+        number = int(high.sum())
+        notes.append(ValueNote(fill_in(template, number, source), template, number))
     if are_decisions(values):
         decisions = "0 and 1 only, which are decisions rather than probabilities"
         notes.append(ValueNote(f"{subject} are {decisions}", f"{{rows}} of {{source}} {{are}} {decisions}", size))

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from hf_focal import evaluate_scores
-from hf_focal.reports.pages.class_table import class_table, worst_class_figures
+from hf_focal import CalibrationMetrics, evaluate_scores
+from hf_focal.reports.pages.charts import small_axis_end
+from hf_focal.reports.pages.class_table import class_table, small_figures, worst_class_figures
+from hf_focal.reports.pages.page_parts import environment
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +39,25 @@ def test_each_class_has_a_figure_and_one_class_has_neither(result):
     assert [pair[0].caption for pair in worst_class_figures(result)] == [row.name for row in class_table(result).rows]
     one = evaluate_scores({"confidence": [0.9, 0.8, 0.6], "correct": [1, 1, 0]})
     assert class_table(one) is None and worst_class_figures(one) == []
+
+
+def bins_of(confidence, hits):
+    """Return the bins of ten predictions with this confidence, of which `hits` are right."""
+    metrics = CalibrationMetrics(classwise=False)
+    metrics.update_from_confidences(np.full(10, confidence), np.arange(10) < hits)
+    return metrics.bins()
+
+
+def test_small_diagrams_of_both_sides_have_equal_axes_with_room_for_all_bars(result):
+    low, right, high = bins_of(0.2, 3), bins_of(0.2, 10), bins_of(0.9, 8)
+    assert [small_axis_end(sides) for sides in ([low], [right], [low, high])] == [0.3, 1, 1]
+    (pair,) = small_figures({"a": [low, high]}, result)
+    assert all('<text class="tick end" x="26" y="24.0">1</text>' in figure.svg for figure in pair)
+    (short,) = small_figures({"a": [low]}, result)
+    assert '<text class="tick end" x="26" y="24.0">0.3</text>' in short[0].svg
+
+
+def test_only_long_words_of_names_may_break():
+    breakable = environment().filters["breakable"]
+    assert breakable("Calibration of m_emotion") == "Calibration of m_emotion"
+    assert breakable("a <b> lost_or_stolen_card") == "a &lt;b&gt; lost_<wbr>or_<wbr>stolen_<wbr>card"

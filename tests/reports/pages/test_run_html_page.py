@@ -203,6 +203,13 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
             sides = browser.value(f"{sides}.map(([told, box]) => [told, box.scrollWidth > box.clientWidth + 1])")
             assert all(told == is_wide for told, is_wide in sides)
             assert width != 390 or any(told for told, _ in sides)
+            if width == 1280:
+                assert browser.value("document.querySelector('.tall:has([data-edges])').clientWidth") >= 360
+            # A long word of code breaks within its box.
+            code = "hf_focal.apply_thresholds(classifier(inputs,top_k=None),classifier.model.config)"
+            browser.value(f"document.querySelector('section code span').textContent = {code!r}")
+            right = "document.querySelector('{}').getBoundingClientRect().right"
+            assert browser.value(right.format("section code span")) <= browser.value(right.format("section li"))
             # The slider shows the points of the curve, and a command that asks for their coverage.
             for point in (0, len(curve.answered) // 2, len(curve.answered) - 1):
                 browser.value(f"slider.value = {point}; slider.dispatchEvent(new Event('input'))")

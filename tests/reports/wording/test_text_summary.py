@@ -9,7 +9,7 @@ import torch
 from hf_focal import Temperature
 from hf_focal.reports import RunResult
 from hf_focal.reports.results.result_sections import CrossFit, ThresholdSection
-from hf_focal.reports.wording.text_summary import summary, threshold_lines
+from hf_focal.reports.wording.text_summary import shown_metrics, summary, threshold_lines
 from hf_focal.utils.json_values import from_json
 
 DETAILS = {"model": "m", "task": "text-classification", "notes": ["a note"], "measured_on": "dataset 'rows.csv'"}
@@ -40,6 +40,11 @@ def test_rows_that_t_was_fitted_to_are_said():
     assert "T was fitted on these same samples" in text and "increases" not in text
 
 
+def test_the_ece_of_a_sample_is_left_out_where_that_of_all_rows_is_known():
+    text = summary(result_of(1.7, fitted_on="dataset 'rows.csv'"))
+    assert "\nT = 1.7 (nll), fitted on dataset 'rows.csv'\n" in text and "ECE 10.0% -> 5.0%" not in text
+
+
 def test_vector_scaling_has_no_temperature():
     measured = result_of(1.0, fitted_on="dataset 'rows.csv'")
     scores = {"nll": 1.0, "brier": 0.5, "ece": 0.1}
@@ -50,6 +55,14 @@ def test_vector_scaling_has_no_temperature():
     text = summary(dataclasses.replace(measured, temperature=unfitted, fit=fitted))
     assert "T = 1" not in text and " T " not in text
     assert "Vector scaling was fitted on these same samples, so the results after vector scaling are" in text
+
+
+def test_whether_predictions_are_correct_has_no_f1():
+    measured = result_of(1.0)
+    measured = dataclasses.replace(measured, pre=measured.pre | {"micro_f1": 0.7})
+    assert "micro_f1" in shown_metrics(measured)
+    data = dataclasses.replace(measured.data, options={"label_column": "is_correct"})
+    assert "micro_f1" not in shown_metrics(dataclasses.replace(measured, data=data))
 
 
 def test_what_there_is_not_is_a_dash():

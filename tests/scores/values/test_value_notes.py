@@ -1,5 +1,6 @@
 """Notes on rows, of which there may be one."""
 
+import numpy as np
 import pytest
 
 from hf_focal import read_scores
@@ -17,6 +18,14 @@ def test_one_row_of_a_table_is_one():
     assert "1 row of scores has probabilities below 1e-03, which are taken as 1e-03" in notes
     logits = {"logits": [[-1e9, 2.0], [0.5, 1.0]], "label": [1, 0]}
     assert read_scores(logits).notes == ("the logit -1e+09 in 1 row of scores is taken as -inf: a masked class",)
+
+
+def test_probabilities_of_one_are_said_to_be_lower():
+    table = {"confidence": [100, 100, 95, 70], "correct": [1, 0, 1, 0]}
+    options = {"score_column": "confidence", "label_column": "correct", "kind": "percentages"}
+    scores = read_scores(table, **options)
+    assert "2 rows of scores have probabilities above 0.995, which are taken as 0.995" in scores.notes
+    assert 1 / (1 + np.exp(-scores.logits[0, 0])) == pytest.approx(0.995, abs=1e-4)
 
 
 def test_lists_without_numbers_are_refused():
