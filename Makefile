@@ -103,7 +103,7 @@ bench-peers: $(PEERS_VENV)/.installed
 # and Apple if they are installed.
 bench-gpu:
 	mkdir -p out
-	$(PYTHON) benchmarks/speed/gpu.py --json out/gpu.jsonl --markdown out/gpu.md
+	$(PYTHON) -m benchmarks.speed.gpu --json out/gpu.jsonl --markdown out/gpu.md
 
 # The website, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
 docs: $(VENV)/.installed-docs

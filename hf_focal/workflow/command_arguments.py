@@ -19,5 +19,10 @@ def command_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]
             changed |= arguments[name]
         elif name != "on_result" and arguments[name] is not parameter.default:
             changed[name] = arguments[name]
-    typed = str | Path | int | float | tuple | list | Mapping | None
-    return changed if all(isinstance(value, typed) for value in changed.values()) else None
+    return changed if all(map(_can_be_typed, changed.values())) else None
+
+
+def _can_be_typed(value: Any) -> bool:
+    """Return whether a value is one of a command line: no table, even as a mapping of columns or a list of rows."""
+    parts = [*value.values()] if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else [value]
+    return all(isinstance(part, str | Path | int | float | None) for part in parts)

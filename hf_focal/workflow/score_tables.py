@@ -1,11 +1,12 @@
 """`evaluate` and `calibrate` for tables of scores, in files or in memory; they need no Transformers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
+from ..scores.table_options import TableOptions
 from ..sources.source import Data
 from .command_arguments import command_arguments
 from .evaluate_calibrate import run_calibration, run_evaluation
@@ -25,6 +26,7 @@ def evaluate_scores(
     threshold_scores: Any = None,
     num_bins: int = 15,
     output: str | Path | None = None,
+    no_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     **columns: Any,
 ) -> RunResult:
@@ -41,9 +43,10 @@ def evaluate_scores(
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
+        no_examples: as for `evaluate`.
         on_result: a function that is called with the result before anything is written.
         **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
-            calibration of each group in `subsets.groups`.
+            calibration of each group in `subsets.groups`. `text_column` names the column of texts that the page shows.
 
     Raises:
         GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
@@ -57,6 +60,7 @@ def evaluate_scores(
         1.0
     """
     arguments = command_arguments(evaluate_scores, locals())
+    _check_columns(evaluate_scores, columns)
     goal = ThresholdGoal.checked(
         confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
     )
@@ -67,6 +71,7 @@ def evaluate_scores(
         threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
+        no_examples=no_examples,
         on_result=on_result,
         arguments=arguments,
         **columns,
@@ -88,6 +93,8 @@ def calibrate_scores(
     new_prior: float | Sequence[float] | None = None,
     num_bins: int = 15,
     output: str | Path | None = None,
+    no_examples: bool = False,
+    publish_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     **columns: Any,
 ) -> RunResult:
@@ -103,6 +110,7 @@ def calibrate_scores(
         new_prior: as for `calibrate_model`.
         output: a new or empty folder for ``correction.json``, which `Correction.load` and `correct_file` read, the
             report, and the card, ``README.md``.
+        no_examples, publish_examples: as for `calibrate`.
 
     Raises:
         NotPublishedError: the correction or the report could not be written; the error's `result` holds the
@@ -117,6 +125,7 @@ def calibrate_scores(
         True
     """
     arguments = command_arguments(calibrate_scores, locals())
+    _check_columns(calibrate_scores, columns)
     return run_calibration(
         goal=ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
         scores=scores,
@@ -126,7 +135,15 @@ def calibrate_scores(
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
+        no_examples=no_examples,
+        publish_examples=publish_examples,
         on_result=on_result,
         arguments=arguments,
         **columns,
     )
+
+
+def _check_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for an argument of neither the function nor `read_scores`."""
+    if unknown := [name for name in columns if name not in TableOptions.names() | {"text_column"}]:
+        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}")

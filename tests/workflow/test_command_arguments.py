@@ -21,7 +21,9 @@ def test_defaults_are_left_out_and_the_order_is_that_of_the_parameters():
 
 
 def test_tables_in_memory_have_no_names():
-    assert call(np.zeros(3)) is None
+    for table in (np.zeros(3), {"logits": [[0.0, 1.0]], "label": [0]}, [{"logits": [0.0, 1.0], "label": 0}]):
+        assert call(table) is None
+    assert call(["a.csv", "b.csv"], label_map={"x": "y"}) is not None
 
 
 def test_each_parameter_must_be_told():

@@ -90,3 +90,21 @@ def test_the_way_of_tables_imports_no_transformers(module):
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert module in modules
     assert not {"transformers", "datasets", "hf_focal.trainer"}.intersection(modules)
+
+
+@pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])
+def test_an_unknown_argument_is_refused(command):
+    table = {"logits": [[2.0, 0.0], [0.0, 1.0]] * 20, "label": [0, 1, 1, 1] * 10}
+    for name in ("test", "lable_column"):
+        with pytest.raises(TypeError, match=rf"{command.__name__}\(\) got an unexpected keyword argument '{name}'"):
+            command(table, **{name: table})
+
+
+def test_texts_stay_out_of_the_page_if_asked(tmp_path):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(200, 2)), rng.integers(2, size=200)
+    table = {"logits": logits, "label": labels, "words": [f"secret {row}" for row in range(200)]}
+    for command, hidden in ((evaluate_scores, False), (evaluate_scores, True), (calibrate_scores, True)):
+        folder = tmp_path / f"{command.__name__} {hidden}"
+        command(table, text_column="words", no_examples=hidden, output=folder)
+        assert ("secret" in (folder / "report.html").read_text(encoding="utf-8")) != hidden

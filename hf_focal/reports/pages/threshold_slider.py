@@ -1,5 +1,6 @@
 """What the page of a run shows of its thresholds: the risk-coverage curve, the slider below it, and a table."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ class ThresholdSlider(NamedTuple):
     """What the slider reads, and the same in a table.
 
     `points` are those that it can be moved to, as text: of a softmax, the numbers of answers and errors, and the least
-    confidence of these answers; of a sigmoid, a bin's place, count, mean probability, and hits. `total` is the number
-    of samples or labels. `command` chooses a threshold for GOAL, a share that is a "precision" or "coverage" (`goal`).
+    confidence of these answers; of a sigmoid, a bin's place, count, mean probability, and hits. `edges` are those of
+    a sigmoid's bins, in JSON. `total` is the number of samples or labels. `command` chooses a threshold for GOAL, a
+    share that is a "precision" or "coverage" (`goal`).
     """
 
     points: str
@@ -30,6 +32,7 @@ class ThresholdSlider(NamedTuple):
     columns: dict[str, list[Cell]]
     goal: str
     command: str
+    edges: str = "[]"
 
 
 def threshold_slider(run: RunResult, arguments: Mapping[str, Any] | None, folder: str) -> ThresholdSlider | None:
@@ -71,7 +74,8 @@ def _slider_of_probability(run: RunResult, goal: str, command: str) -> Threshold
     }
     rows = zip(filled, counts.tolist(), bins.confidence[filled].tolist(), hits.tolist(), strict=True)
     text = ";".join(f"{place},{count},{mean:.4g},{hit}" for place, count, mean, hit in rows)
-    return ThresholdSlider(text, total, columns, goal, command)
+    edges = json.dumps([float(f"{edge:.6g}") for edge in bins.edges])
+    return ThresholdSlider(text, total, columns, goal, command, edges)
 
 
 def risk_coverage_page_figure(run: RunResult) -> PageFigure | None:

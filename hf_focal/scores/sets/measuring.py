@@ -60,7 +60,8 @@ def measure(
         raise InputError("sample_size", f"must be an integer of at least 0, got {sample_size!r}")
     if unknown := sorted(columns.keys() - TableOptions.names()):
         raise InputError(unknown[0], f"must not be given to measure, got {columns[unknown[0]]!r}")
-    key = None if cache is None else _key(scores, schema, correction, [num_bins, sample_size, columns])
+    options = TableOptions.from_arguments(columns)
+    key = None if cache is None else _key(scores, schema, correction, [num_bins, sample_size, options])
     if cache is not None and Path(cache).is_file():
         statistics = load_statistics("cache", cache, "measure")
         if statistics.key == key:
@@ -68,7 +69,6 @@ def measure(
         raise InputError(
             "cache", f"must be a file of the same scores and arguments, got {str(cache)!r} of others: remove it"
         )
-    options = TableOptions.from_arguments(columns)
     table = in_batches("scores", scores, options.text_columns)
     streamed = StreamedScores(table, schema, options)
     measured = streamed.statistics(num_bins, correction, sample_size=sample_size)

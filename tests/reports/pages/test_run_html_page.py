@@ -276,6 +276,25 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
         assert len(pdf) > 50_000
 
 
+@pytest.mark.full
+@pytest.mark.slow
+@needs_browser
+def test_the_slider_of_one_logit_moves_without_a_table_of_classes(tmp_path):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=500)
+    table = pd.DataFrame({"logit": logits, "label": (rng.random(500) < 1 / (1 + np.exp(-logits))).astype(int)})
+    evaluate_scores(table, kind="logits", output=tmp_path / "out")
+    with contextlib.closing(Browser(tmp_path / "profile")) as browser:
+        _, complaints = browser.show(tmp_path / "out" / "report.html", 1280)
+        assert complaints == []
+        assert browser.value("document.querySelector('#of').textContent") == "all labels"
+        browser.value("slider.value = slider.max; slider.dispatchEvent(new Event('input'))")
+        assert (
+            browser.value("document.querySelector('#at-precision').textContent") == f"{100 * table.label.mean():.1f}%"
+        )
+        assert browser.value("document.querySelector('#command').textContent").startswith("hf-focal evaluate")
+
+
 @pytest.mark.slow
 @needs_browser
 def test_all_columns_of_many_classes_fit_and_numbers_of_small_axes_are_short(tmp_path):

@@ -196,7 +196,7 @@ def test_a_cache_is_read_back_and_belongs_to_its_file(tmp_path, monkeypatch):
     first = measure(path, cache=cache)
     with monkeypatch.context() as patch:
         patch.setattr(ScoreStatistics, "add", None)  # nothing is measured again
-        again = measure(path, cache=cache)
+        again = measure(path, cache=cache, num_bins=15, kind=None)
     assert again.metrics.compute() == pytest.approx(first.metrics.compute(), nan_ok=True)
     with pytest.raises(InputError, match="cache must be a file of the same scores and arguments"):
         measure(path, cache=cache, num_bins=10)
