@@ -205,6 +205,7 @@ def test_a_browser_chooses_sorts_and_picks(measured, tmp_path):
             assert width != 390 or any(told for told, _ in sides)
             if width == 1280:
                 assert browser.value("document.querySelector('.tall:has([data-edges])').clientWidth") >= 360
+                assert browser.value("document.querySelector('.run svg').clientWidth") >= 340
             # A long word of code breaks within its box.
             code = "hf_focal.apply_thresholds(classifier(inputs,top_k=None),classifier.model.config)"
             browser.value(f"document.querySelector('section code span').textContent = {code!r}")
