@@ -45,9 +45,8 @@ def shape(printed: str) -> list[str]:
     printed = re.sub(r"^\| macro recall .*\n", "", printed, flags=re.MULTILINE)  # newer than the guide's run
     printed = re.sub(r"^A temperature alone.*\n", "", printed, flags=re.MULTILINE)  # newer, too
     printed = re.sub(r" at \d+% strength", "", printed)
-    printed = re.sub(
-        r"T = [\d.]+|(temperature|bias|vector|matrix)( scaling| correction)?( of \d+ classes)?", "CORRECTION", printed
-    )
+    of_classes = r"(temperature|bias|vector|matrix)( scaling| correction)?( of \d+ classes)?"
+    printed = re.sub(rf"T = [\d.]+( and an offset for each of \d+ classes)?|{of_classes}", "CORRECTION", printed)
     printed = re.sub(r"Chosen by auto: CORRECTION,? .*", "REASON", printed)
     lines = [re.sub(r"[\d.,]+", "N", line) for line in printed.splitlines()]
     return [re.sub(r"[ -]+", " ", line) for line in lines if not line.startswith(("note: N", "warning: "))]

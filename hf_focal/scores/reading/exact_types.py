@@ -15,16 +15,16 @@ _CELLS = {
     pa.float64(): r"^-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?$",
     pa.bool_(): r"^(?:true|True|TRUE|false|False|FALSE)$",
 }
-_MISSING = pa.array(csv.ConvertOptions().null_values)  # what stands for a missing value in a column of numbers
 
 
 def exact_types(batches: Iterable[pa.RecordBatch]) -> dict[str, pa.DataType]:
     """Return the types of columns whose cells are given as texts; not those of columns without any values."""
     possible: dict[str, set[pa.DataType]] = {}
+    missing = pa.array(csv.ConvertOptions().null_values)  # what stands for a missing value in a column of numbers
     for batch in batches:
         for name, cells in zip(batch.schema.names, batch.columns, strict=True):
             values = pc.unique(cells)
-            values = values.filter(pc.invert(pc.is_in(values, _MISSING)))
+            values = values.filter(pc.invert(pc.is_in(values, missing)))
             if len(values):
                 possible[name] = possible.get(name, {*_CELLS}) & _types_of(values)
     return {name: next((kind for kind in _CELLS if kind in types), pa.string()) for name, types in possible.items()}
