@@ -26,6 +26,7 @@ def evaluate_scores(
     threshold_scores: Any = None,
     num_bins: int = 15,
     output: str | Path | None = None,
+    save_scores: str | Path | None = None,
     no_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     **columns: Any,
@@ -43,7 +44,7 @@ def evaluate_scores(
         num_bins: bins of the calibration errors.
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
-        no_examples: as for `evaluate`.
+        save_scores, no_examples: as for `evaluate`.
         on_result: a function that is called with the result before anything is written.
         **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
             calibration of each group in `subsets.groups`. `text_column` names the column of texts that the page shows.
@@ -71,6 +72,7 @@ def evaluate_scores(
         threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
+        save_scores=save_scores,
         no_examples=no_examples,
         on_result=on_result,
         arguments=arguments,
@@ -93,6 +95,7 @@ def calibrate_scores(
     new_prior: float | Sequence[float] | None = None,
     num_bins: int = 15,
     output: str | Path | None = None,
+    save_scores: str | Path | None = None,
     no_examples: bool = False,
     publish_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
@@ -110,7 +113,7 @@ def calibrate_scores(
         new_prior: as for `calibrate_model`.
         output: a new or empty folder for ``correction.json``, which `Correction.load` and `correct_file` read, the
             report, and the card, ``README.md``.
-        no_examples, publish_examples: as for `calibrate`.
+        save_scores, no_examples, publish_examples: as for `calibrate`.
 
     Raises:
         NotPublishedError: the correction or the report could not be written; the error's `result` holds the
@@ -135,6 +138,7 @@ def calibrate_scores(
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
+        save_scores=save_scores,
         no_examples=no_examples,
         publish_examples=publish_examples,
         on_result=on_result,

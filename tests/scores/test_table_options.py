@@ -20,5 +20,5 @@ def test_the_options_are_those_of_read_scores():
 def test_an_unknown_option_is_refused_whatever_the_size_of_the_table(measure, most_rows, monkeypatch):
     monkeypatch.setattr(table_batches, "MOST_ROWS", most_rows)
     table = {"prob_cat": np.linspace(0, 1, 60), "prob_dog": 1 - np.linspace(0, 1, 60), "label": ["cat", "dog"] * 30}
-    with pytest.raises(TypeError, match=r"read_scores\(\) got an unexpected keyword argument 'lable_column'"):
+    with pytest.raises(TypeError, match=r"_scores\(\) got an unexpected keyword argument 'lable_column'"):
         measure(table, lable_column="nonsense")

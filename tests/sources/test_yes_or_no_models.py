@@ -477,7 +477,7 @@ def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_p
     assert not all(decided)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "of the model's own probabilities, without the slope and the intercept" in card
-    assert "apply its correction as its README.md shows" in next_steps(result, {"output": str(folder)})[0]
+    assert "apply its correction as its README.md shows" in " ".join(next_steps(result, {"output": str(folder)}))
 
 
 PLAIN = """

@@ -132,11 +132,15 @@ class RunResult:
         return description(self)
 
     @property
+    def is_of_answers(self) -> bool:
+        """Whether the labels of a table say whether answers are right."""
+        column = normalized(str((self.data.options or {}).get("label_column")))
+        return self.data.task == "scores" and column in _CORRECT_COLUMNS
+
+    @property
     def outcome(self) -> str:
         """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
-        column = normalized(str((self.data.options or {}).get("label_column")))
-        is_correctness = self.data.task == "scores" and column in _CORRECT_COLUMNS
-        return "of the answers are right" if is_correctness else "of the labels apply"
+        return "of the answers are right" if self.is_of_answers else "of the labels apply"
 
     @property
     def correction(self) -> str:

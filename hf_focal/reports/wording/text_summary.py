@@ -4,7 +4,6 @@ import math
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...metrics.metric_table import METRICS
-from ...scores.column_names import CORRECT, known_columns
 from ...tasks.task import unit_of
 from ..results.result_sections import CrossFit, DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
 from ..results.run_results import RunResult
@@ -213,8 +212,7 @@ def shown_metrics(result: RunResult) -> list[str]:
     has_one = len(result.subsets.label_names) == 1
     shown = [key for key, metric in METRICS.items() if metric.in_tables and key in result.pre]
     shown = [key for key in shown if not (has_one and key.startswith("macro_"))]
-    is_of_hits = known_columns([(result.data.options or {}).get("label_column") or ""], CORRECT)
-    return [key for key in shown if not (is_of_hits and key == "micro_f1")]
+    return [key for key in shown if not (result.is_of_answers and key == "micro_f1")]
 
 
 def metrics_table(result: RunResult) -> str:

@@ -61,7 +61,7 @@ def test_whether_predictions_are_correct_has_no_f1():
     measured = result_of(1.0)
     measured = dataclasses.replace(measured, pre=measured.pre | {"micro_f1": 0.7})
     assert "micro_f1" in shown_metrics(measured)
-    data = dataclasses.replace(measured.data, options={"label_column": "is_correct"})
+    data = dataclasses.replace(measured.data, task="scores", options={"label_column": "is_correct"})
     assert "micro_f1" not in shown_metrics(dataclasses.replace(measured, data=data))
 
 
