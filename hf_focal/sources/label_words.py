@@ -16,8 +16,8 @@ from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..choices.openai_requests import openai_requests, vllm_classifier
 from ..choices.sequence_classifier import sequence_classifier
 from ..errors import InputError, NotPublishedError
+from ..hub.card_contents import CardModel
 from ..hub.label_words_usage import classifier_usage, correction_usage
-from ..hub.model_card import CardModel
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..scores.correction_files.correction_json import write_correction

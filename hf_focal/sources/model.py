@@ -21,8 +21,9 @@ from ..calibration.folding import has_bias
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import InputError, NotPublishedError, some_of
+from ..hub.card_contents import CardData, CardModel
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.model_card import CardData, CardModel, registering_package
+from ..hub.registering_package import registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection

@@ -9,7 +9,7 @@ import torch
 from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics, Correction, Temperature, evaluate_scores
-from hf_focal.hub.model_card import CardModel, model_card
+from hf_focal.hub import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.results.result_sections import CrossFit, LabelThreshold, ThresholdSection
 from hf_focal.reports.wording.headlines import headline_of
