@@ -256,6 +256,7 @@ def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Measure, print the summary as soon as there is one, and then what was written and what may come next."""
     from ..calibration.temperature_grid import GridEndWarning
+    from ..command_lines import RunCommands
     from ..reports.wording.next_steps import next_steps
     from ..reports.wording.text_summary import summary
 
@@ -283,4 +284,5 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             print("\nNothing was saved: pass --output or --push_to_hub.")
         if result.data.url is not None:
             print(f"\nPublished: {result.data.url}")
-        print("", *(f"Next: {step}" for step in next_steps(result, arguments)), sep="\n")
+        commands = RunCommands("evaluate" if result.fit.fitted_on is None else "calibrate", arguments)
+        print("", *(f"Next: {step}" for step in next_steps(result, commands)), sep="\n")
