@@ -23,7 +23,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from hf_focal import FocalTrainer
-from hf_focal.cli.recipe_arguments import loss_folder
+from hf_focal.trainer.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
 from hf_focal.utils.folder_lock import lock_folder, unlock_folder
 from papers.data.fine_tuning_tasks import TASKS, task_splits

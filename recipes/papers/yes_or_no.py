@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from datasets import Dataset
 
-from hf_focal.cli.recipe_arguments import loss_folder
+from hf_focal.trainer.recipe_arguments import loss_folder
 from papers.runs.fine_tuned_encoders import new_trainer
 
 NUM_EMOTIONS = 28
