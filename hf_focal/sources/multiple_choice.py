@@ -50,7 +50,7 @@ class MultipleChoiceScores(ModelScores):
             groups=self.groups,
             clusters=clusters,
             are_independent=independent,
-            source=self.data_name,
+            data_name=self.data_name,
             has_classwise_metrics=False,  # an option's position in the list is not a class
         )
 
