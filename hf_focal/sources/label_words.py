@@ -27,7 +27,7 @@ from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns
 from ..tasks.label_numbers import ModelLabels, class_numbers
 from ..tasks.named_split import NamedSplit
-from ..tasks.task import LABEL_WORDS
+from ..tasks.task import LABEL_WORDS, PROMPT_VALUES
 from ..utils.constants import MULTI_LABEL
 from ..utils.json_values import write_json
 from .model import ModelSource
@@ -36,7 +36,6 @@ from .model_folding import save_whole
 from .model_names import public_name
 from .source import FoldOutcome, Samples
 
-_FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 _MOST_TRIED = 8  # rows on which a classifier is tried before it is saved
 
 
@@ -113,7 +112,7 @@ class LabelWordsSource(ModelSource):
             values.append(texts)
             if empty:
                 notes.append(f"{empty:,} missing texts in {field!r} of {data_name} are taken as empty")
-        split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
+        split = split.add_column(PROMPT_VALUES, [list(row) for row in zip(*values, strict=True)])
         options = with_known_columns(NamedSplit(data_name, split), options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
@@ -121,7 +120,6 @@ class LabelWordsSource(ModelSource):
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        options = replace(options, prompt=_FIELDS)
         return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), notes
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
@@ -188,8 +186,8 @@ class LabelWordsSource(ModelSource):
     def _requests(self, correction: Correction) -> tuple[dict[str, Any], str]:
         """Return ``openai.json``, if servers can score these labels, and a note on it."""
         try:
-            requests = openai_requests(self.words, correction, public_name(self.name))
-            requests["vllm_classifier"] = self._vllm_classifier(correction)
+            classifier = self._vllm_classifier(correction)
+            requests = openai_requests(self.words, correction, public_name(self.name), classifier)
         except ValueError as error:
             return {}, f"there is no openai.json: {error}"
         note = "openai.json has requests for OpenAI-compatible servers, and how to correct replies"

@@ -1,7 +1,6 @@
 """Language models that answer multiple-choice questions: their scores are those of the options."""
 
-import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +10,10 @@ import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import calibration_record
-from ..choices.option_encoding import SCORES, encode_choices
-from ..choices.option_scores import option_settings, option_temperature, score_encoded
+from ..choices.option_calibration import option_record, option_temperature
+from ..choices.option_encoding import encode_choices
+from ..choices.option_scores import score_encoded
+from ..choices.option_scoring import SCORES, OptionScoring
 from ..errors import InputError
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
@@ -87,17 +87,14 @@ class MultipleChoiceSource(ModelSource):
         return self.processor
 
     @cached_property
-    def scoring(self) -> tuple[str, Sequence[str], str | None, bool]:
-        """The arguments `score`, `letters`, `template`, and `chat` of `score_choices`."""
+    def scoring(self) -> OptionScoring:
         options = self.options
-        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
-        template = None if options.template is None else options.template.replace("\\n", "\n")
-        return options.score, letters, template, options.chat
+        return OptionScoring(options.score, options.option_letters, options.template, options.chat)
 
     @cached_property
     def recorded(self) -> tuple[Correction | None, str]:
         """What `option_temperature` finds in the model's config."""
-        return option_temperature(self.config, option_settings(*self.scoring))
+        return option_temperature(self.config, self.scoring)
 
     @property
     def was_calibrated(self) -> bool:
@@ -126,7 +123,7 @@ class MultipleChoiceSource(ModelSource):
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         """Store T in the config: text that is sampled with such a T makes no sense."""
         drop_calibration_entries(self.model.config, quiet=True)
-        self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
+        self.model.config.option_calibration = option_record(self._total(fit), self.scoring)
         note = (
             "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
             "the text that the model generates, do not change"
@@ -138,6 +135,6 @@ class MultipleChoiceSource(ModelSource):
         with as_input_errors():
             model = self.model.to(self.args.device)
             questions = encode_choices(
-                model, self.encoder, samples["question"][:], samples["choices"][:], *self.scoring
+                model, self.encoder, samples["question"][:], samples["choices"][:], self.scoring
             )
         return EncodedSamples(questions, np.arange(len(samples)))

@@ -36,7 +36,7 @@ def steps_of(result, given=None, **options) -> list[str]:
 
 def commands(steps: list[str]) -> list[dict]:
     """The arguments of the `hf-focal` commands in some steps, as the command itself reads them."""
-    internal = ("run", "uses_torch", "user_errors")
+    internal = ("to_run",)
     found = re.findall("`(hf-focal .*?)`", " ".join(steps))
     parsed = [vars(command_parser().parse_args(shlex.split(line)[1:])) for line in found]
     return [{name: value for name, value in arguments.items() if name not in internal} for arguments in parsed]

@@ -1,0 +1,38 @@
+"""`tokenized_texts`: pairs of texts, and the texts of token ids."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from hf_focal.trainer.tokenized_texts import is_pair, texts_of
+
+
+def tokenizer_of(form):
+    """A tokenizer of words with the special tokens of BERT or RoBERTa."""
+    start, middle, end = form
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["[PAD]", start, end, "a", "b", "c"])}, "a"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}", pair=f"{start} $A {middle} $B {end}", special_tokens=[(start, 1), (end, 2)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=words, cls_token=start, sep_token=end, pad_token="[PAD]")
+
+
+@pytest.mark.parametrize("form", [("[CLS]", "[SEP]", "[SEP]"), ("<s>", "</s> </s>", "</s>")])
+def test_texts_and_pairs_are_read_from_their_ids(form):
+    tokenizer = tokenizer_of(form)
+    one, two = tokenizer("a b"), tokenizer("a b", "c")
+    assert (is_pair(tokenizer, one), is_pair(tokenizer, two)) == (False, True)
+    assert (texts_of(tokenizer, one["input_ids"]), texts_of(tokenizer, two["input_ids"])) == ("a b", "a b | c")
+    padded = tokenizer("c", padding="max_length", max_length=9)["input_ids"]
+    assert texts_of(tokenizer, torch.tensor(padded)) == "c"
+    assert texts_of(tokenizer, [one["input_ids"], two["input_ids"]]) == "a b / a b | c"
+    assert texts_of(tokenizer, []) == ""
+
+
+def test_samples_without_ids_are_no_pairs():
+    tokenizer = tokenizer_of(("[CLS]", "[SEP]", "[SEP]"))
+    assert (
+        not is_pair(None, {"input_ids": [1, 3, 2, 4, 2]}) and not is_pair(tokenizer, {}) and not is_pair(tokenizer, 3)
+    )
