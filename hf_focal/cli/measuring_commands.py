@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import AfterMeasurementError, InputError
 from .commands import Command
 from .measuring_options import calibrate_options, evaluate_options
 from .parsing import label_map, refuse_arguments
@@ -60,7 +60,7 @@ def run_calibrate(options: ScopedOptions, /, **arguments: Any) -> None:
 
 def _command(run: Callable[..., None], options: ScopedOptions) -> Command:
     # An OSError is a bug: errors of the user's files are InputErrors.
-    return Command(partial(run, options), uses_torch=True, user_errors=(InputError,))
+    return Command(partial(run, options), uses_torch=True, user_errors=(InputError, AfterMeasurementError))
 
 
 def _run(
