@@ -1,10 +1,8 @@
-"""Keeping a correction in a model's weights or, where that is impossible, in its config; and saving the model."""
+"""Steps of keeping a correction in a model's weights or, where that is impossible, in its config."""
 
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..calibration import Correction, Temperature, apply_calibrated_generation
@@ -72,15 +70,3 @@ def keep_in_config(
             "hf_focal.calibration.apply_calibrated_generation(model) after loading the model"
         )
     raise error
-
-
-def save_whole(folder: Path, *parts: Any) -> None:
-    """Save models and processors in a folder, by `save_pretrained`.
-
-    A process that is killed leaves no half-written file under its final name, and no weights without a config.
-    """
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
-        for part in parts:
-            part.save_pretrained(partial)
-        for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
-            file.rename(folder / file.name)

@@ -1,8 +1,9 @@
 """The base class of what gives scores, and the data of a user that it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..scores.correction_files.correction_json import write_correction
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
+from ..utils.json_values import write_json
 
 if TYPE_CHECKING:
     from ..hub.model_card import CardData, CardModel
@@ -66,12 +68,14 @@ class FoldOutcome:
         notes: what a reader of the result should know of it.
         pretrained: models and processors to save, by `save_pretrained`.
         json_files: other files to save: their names, and their contents.
+        correction_entries: what ``correction.json`` has beside the correction.
     """
 
     is_in_weights: bool = True
     notes: tuple[str, ...] = ()
     pretrained: tuple[Any, ...] = ()
     json_files: Mapping[str, Any] = field(default_factory=dict)
+    correction_entries: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Source:
@@ -167,8 +171,8 @@ class Source:
     def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:
         """Raise `InputError`, before data are read, for what this kind of source does not support."""
 
-    def check_saving(self, new_prior: Any) -> None:
-        """Raise `InputError`, before anything is measured, if a correction cannot be kept."""
+    def check_saving(self, new_prior: Any, fitted_on: Samples) -> None:
+        """Raise `InputError`, before anything is measured, if a correction fitted to these samples cannot be kept."""
 
     def saved_bytes(self) -> int:
         """Return the size of the weights that `save` writes."""
@@ -200,12 +204,19 @@ class Source:
         config_entries: dict[str, Any],
         outcome: FoldOutcome,
     ) -> None:
-        """Write the correction, and what else `folder` needs, except for the report and the card."""
-        # Those of a model that cannot take the correction are for its own probabilities.
-        thresholds = config_entries.get("thresholds") if self.can_fold(fit.correction) else None
+        """Write the correction, and what `fold` returned for saving; the report and the card are written later."""
+        for name, content in outcome.json_files.items():
+            write_json(folder / name, content)
+        _save_whole(folder, outcome.pretrained)
         scores = fitted_on.scores
         write_correction(
-            folder / "correction.json", fit, classes=scores.classes, schema=scores.schema, thresholds=thresholds
+            folder / "correction.json",
+            fit,
+            classes=scores.classes,
+            schema=scores.schema,
+            # Those of a model that cannot take the correction are for its own probabilities.
+            thresholds=config_entries.get("thresholds") if self.can_fold(fit.correction) else None,
+            source_entries=outcome.correction_entries,
         )
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
@@ -229,3 +240,15 @@ class Source:
         file, test_file = (source if Path(source).suffix else None for source in sources)
         same = measured_on.scores is fitted_on.scores
         return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)
+
+
+def _save_whole(folder: Path, parts: Sequence[Any]) -> None:
+    """Save models and processors in a folder, by `save_pretrained`.
+
+    A process that is killed leaves no half-written file under its final name, and no weights without a config.
+    """
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+        for part in parts:
+            part.save_pretrained(partial)
+        for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
+            file.rename(folder / file.name)

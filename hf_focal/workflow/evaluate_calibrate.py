@@ -167,7 +167,7 @@ def _measure(
         metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
         _, sections["thresholds"], threshold_notes = choose_thresholds(goal, samples, chosen_on, names, metrics)
         notes = [*notes, *chosen_on.scores.notes, *threshold_notes]
-    notes = [*measured.notes, *source.notes(None, {}), *notes]
+    notes = [*measured.notes, *(earlier.notes if earlier else []), *source.notes(None, {}), *notes]
     return run_result(source, measured, None, before, None, notes, **sections), earlier
 
 
@@ -294,7 +294,7 @@ def run_calibration(
         method = method or opened.default_method(fitted_on.scores, objective, per_label)
         train_prior = None if new_prior is None else labeled_shares(opened, fitted_on, new_prior)
         if saves:
-            opened.check_saving(new_prior)
+            opened.check_saving(new_prior, fitted_on)
         if output is not None and opened.is_main:
             check_room(output, opened.saved_bytes())
         repository = None if push_to_hub is None else new_repository(opened, push_to_hub, private)
