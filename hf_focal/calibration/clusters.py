@@ -47,14 +47,14 @@ def are_clustered(clusters: np.ndarray | None) -> bool:
 
 
 def usable_clusters(
-    clusters: np.ndarray, samples: str, source: str, column: str, is_named: bool
+    clusters: np.ndarray, samples: str, data_name: str, column: str, is_named: bool
 ) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
     """Decide whether samples are cut by their clusters, (N,), and what is known of their independence.
 
     Args:
         clusters: the value of each sample, or its hash.
         samples: what the samples are called, "rows" or "samples".
-        source: the name of the data.
+        data_name: the name of the data.
         column: the name of the column of clusters.
         is_named: whether the user named the column as that of clusters, rather than that it was found.
 
@@ -65,7 +65,7 @@ def usable_clusters(
     number = len(np.unique(clusters))
     if number == len(clusters):
         return clusters, True, ()
-    known = f"the {len(clusters):,} {samples} of {source} have {counted(number, 'value')} of {column!r}"
+    known = f"the {len(clusters):,} {samples} of {data_name} have {counted(number, 'value')} of {column!r}"
     if is_named or number >= _FEWEST_CLUSTERS:
         together = f"{samples} with the same value stay together in folds and for thresholds, but not for intervals"
         return clusters, True, (f"{known}: {together}",)

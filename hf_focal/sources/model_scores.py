@@ -104,11 +104,6 @@ class ModelScores:
         return len(self.samples)
 
     @property
-    def source(self) -> str:
-        """The name of the data, as every `ScoreSet` has it."""
-        return self.data_name
-
-    @property
     def link(self) -> str:
         return self.model.link
 
@@ -313,7 +308,7 @@ class ModelScores:
             groups=None if self.groups is None else self.groups[rows],
             clusters=self._cluster_keys[rows],
             are_independent=independent,
-            source=self.data_name,
+            data_name=self.data_name,
             has_classwise_metrics=self.model.trainer().head.has_classwise_metrics,
         )
 

@@ -79,7 +79,7 @@ class OptionScores(ModelScores):
             groups=self.groups,
             clusters=clusters,
             are_independent=independent,
-            source=self.data_name,
+            data_name=self.data_name,
             has_classwise_metrics=False,  # an option's position in the list is not a class
         )
 

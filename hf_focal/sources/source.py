@@ -136,10 +136,10 @@ class Source:
             raise InputError(
                 "source", f"must give a score for each of its {len(names)} classes, got {scores.num_classes}"
             )
-        name = str(data.value) if isinstance(data.value, str | Path) else data.argument
-        return replace(
-            scores, classes=names or scores.classes, source=name if scores.source == "scores" else scores.source
-        )
+        if scores.data_name == "scores":  # it has no name of its own
+            name = str(data.value) if isinstance(data.value, str | Path) else data.argument
+            scores = replace(scores, data_name=name)
+        return replace(scores, classes=names or scores.classes)
 
     def inputs(self, samples: Samples, rows: np.ndarray) -> list[Any] | None:
         """Return what the page shows of some rows of the scores: texts, or PIL images; None shows their numbers."""
@@ -236,8 +236,8 @@ class Source:
         """Return what the card says of the data."""
         from ..hub.model_card import CardData
 
-        sources = (samples.scores.source for samples in (fitted_on, measured_on))
-        file, test_file = (source if Path(source).suffix else None for source in sources)
+        names = (samples.scores.data_name for samples in (fitted_on, measured_on))
+        file, test_file = (name if Path(name).suffix else None for name in names)
         same = measured_on.scores is fitted_on.scores
         return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)
 

@@ -111,7 +111,7 @@ class TableSource(Source):
         return f"To see texts here, name their column with --text_column: {listed(names)}."
 
     def title(self, scores: ScoreSet) -> str:
-        return Path(scores.source).stem
+        return Path(scores.data_name).stem
 
     def data_section(self, scores: ScoreSet) -> DataSection:
         options = {key: value for key, value in self.arguments.items() if key != "floor"}  # those of the command

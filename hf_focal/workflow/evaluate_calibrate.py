@@ -393,7 +393,7 @@ def _measure_fit(run: FitRun, notes: list[str]) -> tuple[RunResult, dict[str, An
     fit, fitted, measured = run.fit, run.fitted_on.scores, run.measured_on.scores
     metrics = measured.measure(run.num_bins, fit.correction)
     sections: dict[str, Any] = {"subsets": group_section(measured, run.num_bins, fit.correction), "prior": run.prior}
-    sections["fit"] = FitSection(fitted.source, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
+    sections["fit"] = FitSection(fitted.data_name, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None)
     notes = notes + (fit.notes(fitted.score_names) if fit.is_cross_fitted else [])
     thresholds = None
     if run.goal is not None:

@@ -57,7 +57,7 @@ def choose_thresholds(
     measured = log_odds_and_hits
     if metrics is not None:
         measured = ThresholdSamples(*zip(*metrics.log_odds_and_hits(), strict=True))
-    details = threshold_details(thresholds, names, chosen_on.scores.source, measured)
+    details = threshold_details(thresholds, names, chosen_on.scores.data_name, measured)
     section = from_json(ThresholdSection, details, "thresholds")
     notes = notes_on_yes(thresholds, log_odds_and_hits, names, "the samples that it was chosen on")
     if not notes and metrics is not None:
@@ -83,7 +83,7 @@ def run_result(
         temperature,
         before,
         after,
-        data=replace(source.data_section(scores), measured_on=scores.source),
+        data=replace(source.data_section(scores), measured_on=scores.data_name),
         notes=[*dict.fromkeys(notes)],
         intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
         label_names=scores.score_names,

@@ -69,7 +69,7 @@ def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
     seen = difference(rows)
     larger = sum(difference(rng.permutation(rows)) >= seen for _ in range(_PERMUTATIONS))
     return {
-        "reference": reference.source,
+        "reference": reference.data_name,
         "before": error(rows[size:]),
         "now": error(rows[:size]),
         "p_value": (larger + 1) / (_PERMUTATIONS + 1),

@@ -61,7 +61,7 @@ class KnownScoreNames:
         if not best.has_class_name and len(same) > 1:
             raise InputError(
                 "score_column",
-                f"must name one of the columns {shown(same)} of {self.rows.source}: give "
+                f"must name one of the columns {shown(same)} of {self.rows.data_name}: give "
                 f"{column_option('score_column', same[0])}, if these are the scores",
             )
         return _columns_of(best)

@@ -52,7 +52,7 @@ def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
     if different:
         raise InputError(
             "label_column",
-            f"must name the column of labels, since {shown(columns)} in {rows.source} differ: give "
+            f"must name the column of labels, since {shown(columns)} in {rows.data_name} differ: give "
             f"{column_option('label_column', columns[0])}, if these are the true labels",
         )
     return columns[0]
@@ -72,7 +72,7 @@ def _unknown_label_column(rows: ScoreRows, label_column: str | None) -> InputErr
     problem = f"got {label_column!r}" if label_column else "none is known"
     return InputError(
         "label_column",
-        f"must name a column of {rows.source}, {shown_columns(names)}: {problem}; the known names are "
+        f"must name a column of {rows.data_name}, {shown_columns(names)}: {problem}; the known names are "
         f"{', '.join((*LABELS, *TRUE_LABELS[:3]))}; name another with {column_option('label_column', name or 'NAME')}",
     )
 

@@ -144,7 +144,7 @@ def pattern_of_scores(rows: ScoreRows, label: str | None) -> LabelPattern | None
         texts = [pattern.text for pattern in patterns]
         raise InputError(
             "score_column",
-            f"must name one of the patterns {shown(texts)} of columns of {rows.source}, where * is the label: give "
+            f"must name one of the patterns {shown(texts)} of columns of {rows.data_name}, where * is the label: give "
             f"{column_option('score_column', texts[0])}, if these are the scores",
         )
     return patterns[0] if patterns else None

@@ -54,42 +54,43 @@ def correct_file(
         >>> correct_file("correction.json", "test_scores.csv", "with_probabilities.csv")
         200
     """
-    saved, source, target = read_correction(correction), Path(scores), Path(output)
-    _check_files(source, target)
+    saved, scores_file, target = read_correction(correction), Path(scores), Path(output)
+    _check_files(scores_file, target)
     count, writer = 0, None
     progress_bar = tqdm(unit=" rows", unit_scale=True, disable=None)  # on a terminal only
     with whole_file(target) as part, progress_bar as progress:
-        for corrected in _corrected_batches(saved, source, target, score_column):
+        for corrected in _corrected_batches(saved, scores_file, target, score_column):
             with file_errors("output", target):
                 writer = writer or open_writer(part, target.suffix.lower(), corrected.schema)
                 writer.write_table(corrected)
             count += len(corrected)
             progress.update(len(corrected))
         if writer is None:
-            raise InputError("scores", f"must have rows, got none in {str(source)!r}")
+            raise InputError("scores", f"must have rows, got none in {str(scores_file)!r}")
         with file_errors("output", target):
             writer.close()
     return count
 
 
-def _check_files(source: Path, target: Path) -> None:
+def _check_files(scores_file: Path, target: Path) -> None:
     if target.suffix.lower() not in SUFFIXES:
         raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
     check_new_file("output", target)
-    if not source.is_file():
-        raise InputError("scores", f"must be an existing file, got {str(source)!r}")
+    if not scores_file.is_file():
+        raise InputError("scores", f"must be an existing file, got {str(scores_file)!r}")
 
 
 def _corrected_batches(
-    saved: SavedCorrection, source: Path, target: Path, score_column: str | Sequence[str] | None
+    saved: SavedCorrection, scores_file: Path, target: Path, score_column: str | Sequence[str] | None
 ) -> Iterator[pa.Table]:
     """Read a file in batches, each by the schema of the correction, or else of the first batch, and correct them."""
     schema, suffix = saved.schema, target.suffix.lower()
     columns_of_scores = () if score_column or schema is None else schema.columns
     options = BatchOptions(_ROWS, columns_of_scores, others="text" if is_flat_format(suffix) else "exact")
-    for batch in score_batches(source, options):
+    for batch in score_batches(scores_file, options):
         if is_flat_format(suffix) and any(map(pa.types.is_nested, batch.table.schema.types)):
-            raise InputError("output", f"must end in .jsonl or .parquet: {source.name} has lists, got {target.name!r}")
+            expected = f"must end in .jsonl or .parquet: {scores_file.name} has lists"
+            raise InputError("output", f"{expected}, got {target.name!r}")
         meaning = saved.meaning_without_schema if schema is None else {"schema": schema}
         scores = read_scores(batch, needs_labels=False, score_column=score_column, **meaning)
         schema = scores.schema

@@ -183,7 +183,7 @@ def _open_stream(argument: str, scan: Scan) -> ScoreRows | TableBatches:
         if is_large(num_rows, rows.table.slice(0, 1)):
             return table
     if not parts:
-        raise InputError(argument, f"must have rows, got none in {table.source}")
+        raise InputError(argument, f"must have rows, got none in {table.data_name}")
     return ScoreRows(argument, argument, pa.concat_tables(parts))
 
 

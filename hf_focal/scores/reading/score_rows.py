@@ -43,14 +43,14 @@ class ScoreRows:
 
     Attributes:
         argument: the argument that gave them.
-        source: the name of the table.
+        data_name: the name of the table.
         table: the rows.
         path: the file, or None.
         first: how many of its rows come before these.
     """
 
     argument: str
-    source: str
+    data_name: str
     table: pa.Table
     path: Path | None = None
     first: int = 0
@@ -75,8 +75,8 @@ class ScoreRows:
         number = int(row) + self.first
         file_format = None if self.path is None else format_of(self.path)
         if self.path is None or file_format is None or file_format.line_of is None:
-            return f"row {number} of {self.source}"
-        return f"line {file_format.line_of(self.path, number)} of {self.source}"
+            return f"row {number} of {self.data_name}"
+        return f"line {file_format.line_of(self.path, number)} of {self.data_name}"
 
     def column(self, argument: str, name: str) -> pa.Array:
         """Return a column as one array, without its encoding as a dictionary."""

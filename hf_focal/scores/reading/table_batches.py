@@ -27,7 +27,7 @@ class TableBatches:
 
     Attributes:
         argument: the argument that gave it.
-        source: its name in reports.
+        data_name: its name in reports.
         read: returns the batches; see `ReadBatches`.
         first_rows: of a table that can be read only once, the rows that have been read already; `read` begins with
             these, too.
@@ -35,7 +35,7 @@ class TableBatches:
     """
 
     argument: str
-    source: str
+    data_name: str
     read: ReadBatches
     first_rows: ScoreRows | None = None
     paths: tuple[Path, ...] = ()
@@ -49,10 +49,10 @@ class TableBatches:
         """Return the first batch, with all columns."""
         first = self.first_rows or next(self.read(None, (), 1), None)
         if first is None:
-            raise InputError(self.argument, f"must have rows, got none in {self.source}")
+            raise InputError(self.argument, f"must have rows, got none in {self.data_name}")
         size = rows_of_batch(sum(map(_width, first.table.columns)))
         rows = self.first_rows or next(self.read(None, (), size))
-        return replace(rows, source=self.source, table=rows.table.slice(0, size))
+        return replace(rows, data_name=self.data_name, table=rows.table.slice(0, size))
 
 
 def rows_of_batch(num_scores: int) -> int:
@@ -85,4 +85,4 @@ def in_slices(rows: ScoreRows) -> TableBatches:
         for start in range(0, len(part), size):
             yield replace(rows, table=part.slice(start, size), first=start)
 
-    return TableBatches(rows.argument, rows.source, read, paths=() if rows.path is None else (rows.path,))
+    return TableBatches(rows.argument, rows.data_name, read, paths=() if rows.path is None else (rows.path,))

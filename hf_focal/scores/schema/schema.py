@@ -94,6 +94,6 @@ class ParsedTable:
     absent_classes: tuple[str, ...] = ()
 
 
-def absent_class_notes(source: str, absent_classes: Sequence[str]) -> tuple[str, ...]:
+def absent_class_notes(data_name: str, absent_classes: Sequence[str]) -> tuple[str, ...]:
     """Return a note on classes without samples, if there are any."""
-    return (f"no row of {source} has the label {listed(absent_classes)}",) if absent_classes else ()
+    return (f"no row of {data_name} has the label {listed(absent_classes)}",) if absent_classes else ()

@@ -38,7 +38,7 @@ def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = Tr
         refuse_unknown_label(rows, label_column)
     score_columns, notes = find_score_columns(rows, options.score_column, label, classes, needs_labels)
     if not len(rows.table):
-        raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
+        raise InputError(rows.argument, f"must have rows, got none in {rows.data_name}")
     values = score_values(rows, score_columns.columns)
     if values.ndim == 1:
         names = rows.table.column_names
@@ -125,7 +125,7 @@ def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels
     if len(np.unique(labels)) > 1 and values.min() >= 0.5 and values.max() <= 1:
         raise InputError(
             "kind",
-            f"must be given for {column!r} in {rows.source}: all scores are from 0.5 to 1, as those of predicted "
+            f"must be given for {column!r} in {rows.data_name}: all scores are from 0.5 to 1, as those of predicted "
             "classes are. Give kind confidence and a column of predictions (prediction) or correct, or kind "
             "probabilities for P(yes)",
         )
@@ -156,7 +156,7 @@ def _infer_link(
         )
         raise InputError(
             "link",
-            f"must be given for {rows.source}, whose labels are lists: {seen}. Give link softmax for one class in "
+            f"must be given for {rows.data_name}, whose labels are lists: {seen}. Give link softmax for one class in "
             "each row, or sigmoid for several labels",
         )
     return "sigmoid"
@@ -184,7 +184,7 @@ def _infer_kind(
     hint = ", or confidence for the score of the predicted class" if values.shape[1] == 1 else ""
     raise InputError(
         "kind",
-        f"must be given for {names} in {rows.source}: neither the name nor the values ({low:g} to {high:g}) show "
+        f"must be given for {names} in {rows.data_name}: neither the name nor the values ({low:g} to {high:g}) show "
         f"which of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
     )
 

@@ -39,7 +39,7 @@ def read_with_schema(
     size = values.shape[1] if values.ndim > 1 else 1
     if schema.num_scores and size != schema.num_scores:
         expected = f"must have {schema.num_scores} scores in each row like the first table"
-        raise InputError(rows.argument, f"{expected}, got {size} in {rows.source}")
+        raise InputError(rows.argument, f"{expected}, got {size} in {rows.data_name}")
     labels = None
     if schema.kind == "confidence":
         if needs_labels:
@@ -64,7 +64,7 @@ def _columns_of_schema(rows: ScoreRows, schema: Schema, score_column: Any) -> tu
         raise InputError(
             rows.argument,
             f"must have the columns of {schema.kind} of the first table, {shown(columns)}; without {shown(missing)}, "
-            f"got {shown(names)} in {rows.source}",
+            f"got {shown(names)} in {rows.data_name}",
         )
     if len(columns) > 1 and not score_column:
         refuse_other_classes(rows, columns)
@@ -96,7 +96,7 @@ def _labels_of_schema(rows: ScoreRows, schema: Schema, label_column: str | None,
     """Return the labels in the schema's columns, or in the one that the user names; see `ParsedTable`."""
     names = rows.table.column_names
     label_columns = (label_column,) if label_column else schema.label_columns
-    expected = f"must name a column of {rows.source}, {shown_columns(names)}"
+    expected = f"must name a column of {rows.data_name}, {shown_columns(names)}"
     if not label_columns:
         raise InputError("label_column", f"{expected}: got 'none', that of the first table")
     if absent := [column for column in label_columns if column not in names]:
@@ -120,7 +120,8 @@ def refuse_other_classes(rows: ScoreRows, columns: Sequence[str]) -> None:
         if not is_statistic(other.class_name) and not is_text_type(rows.table.schema.field(name).type):
             raise InputError(
                 rows.argument,
-                f"must have the scores of {shown(columns)} like the first table, got also {name!r} in {rows.source}",
+                f"must have the scores of {shown(columns)} like the first table, got also {name!r} in "
+                f"{rows.data_name}",
             )
 
 

@@ -84,9 +84,9 @@ class SingleScores:
             return None
         raise InputError(
             "kind",
-            f"must be given for {self.score_columns.columns[0]!r} in {self.rows.source}: it is neither the score of "
-            f"the predicted class in {self.prediction!r}, since some are below 1/{self._num_classes}, nor that of one "
-            "of two classes. For P(yes), give kind probabilities or logits",
+            f"must be given for {self.score_columns.columns[0]!r} in {self.rows.data_name}: it is neither the score "
+            f"of the predicted class in {self.prediction!r}, since some are below 1/{self._num_classes}, nor that of "
+            "one of two classes. For P(yes), give kind probabilities or logits",
         )
 
     def as_parsed_confidences(self) -> ParsedTable:
@@ -152,8 +152,9 @@ class SingleScores:
         if self.needs_labels:
             raise InputError(
                 "correct_column",
-                f"must name a column of {self.rows.source}, {shown_columns(self.rows.table.column_names)}, that says "
-                "whether the prediction is correct (true or false), with --correct_column NAME; or call the column of "
-                "predictions 'prediction' or 'answer', and that of labels 'label' or 'gold', to have them compared",
+                f"must name a column of {self.rows.data_name}, {shown_columns(self.rows.table.column_names)}, that "
+                "says whether the prediction is correct (true or false), with --correct_column NAME; or call the "
+                "column of predictions 'prediction' or 'answer', and that of labels 'label' or 'gold', to have them "
+                "compared",
             )
         return schema

@@ -184,7 +184,7 @@ def _with_labels(table: TableBatches, rows: ScoreRows, label_column: str | None,
         return rows
     return _RowsWithLabels(
         rows.argument,
-        rows.source,
+        rows.data_name,
         extended,
         rows.path,
         rows.first,

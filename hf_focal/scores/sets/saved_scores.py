@@ -39,7 +39,7 @@ def scores_table(scores: "Scores", rows: np.ndarray) -> pa.Table:
         InputError: there are only confidences.
     """
     if scores.confidences is not None:
-        raise InputError("save_scores", f"needs the scores of all classes, got confidences in {scores.source}")
+        raise InputError("save_scores", f"needs the scores of all classes, got confidences in {scores.data_name}")
     names = _column_names(scores)
     columns: dict[str, Any] = {}
     if len(names) > 1:

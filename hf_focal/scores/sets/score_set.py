@@ -27,7 +27,7 @@ class ScoreSet(Protocol):
         """Return N."""
 
     @property
-    def source(self) -> str:
+    def data_name(self) -> str:
         """The name of the data in errors and reports."""
 
     @property
@@ -122,7 +122,7 @@ class LargeTableScores:
     """What `StreamedScores` and `ScoreStatistics` have in common: the schema says what the scores are."""
 
     schema: Schema
-    source: str
+    data_name: str
     keys = None
     has_all_rows = False
 

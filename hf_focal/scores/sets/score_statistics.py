@@ -55,7 +55,7 @@ class ScoreStatistics(LargeTableScores):
         sample: a uniform sample of the rows.
         count: the number of rows.
         label_counts: of all rows, how many have each class or label, and of how many this is known, (2, K), int64.
-        source: the name of the table in reports.
+        data_name: the name of the table in reports.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class ScoreStatistics(LargeTableScores):
         num_bins: int = 15,
         correction: Correction | None = None,
         sample_size: int | None = None,
-        source: str = "scores",
+        data_name: str = "scores",
         notes: tuple[TableNote, ...] = (),
         cluster_column: str | None = None,
         has_named_clusters: bool = False,
     ) -> None:
-        self.schema, self.num_bins, self.correction, self.source = schema, num_bins, correction, source
+        self.schema, self.num_bins, self.correction, self.data_name = schema, num_bins, correction, data_name
         settings: Any = {"keep_samples": False, "link": schema.link}
         settings["classwise"] = schema.kind != "confidence" and schema.num_scores <= MOST_CLASSWISE
         self.metrics = CalibrationMetrics(num_bins, **settings)
@@ -157,8 +157,8 @@ class ScoreStatistics(LargeTableScores):
         self._schema_notes = tuple(dict.fromkeys(self._schema_notes + other._schema_notes))
         self._value_notes.update(other._value_notes)
         self._uses = set()  # nothing was made of all these rows yet
-        if other.source != self.source:
-            self.source = min(self.source.removesuffix(_OTHERS), other.source.removesuffix(_OTHERS)) + _OTHERS
+        if other.data_name != self.data_name:
+            self.data_name = min(self.data_name.removesuffix(_OTHERS), other.data_name.removesuffix(_OTHERS)) + _OTHERS
         return self
 
     # What `evaluate` and `calibrate` need of a table of scores
@@ -174,8 +174,8 @@ class ScoreStatistics(LargeTableScores):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know."""
-        notes = [note.of(self.source) for note in self._schema_notes]
-        notes += [fill_in(template, rows, self.source) for template, rows in self._value_notes.items()]
+        notes = [note.of(self.data_name) for note in self._schema_notes]
+        notes += [fill_in(template, rows, self.data_name) for template, rows in self._value_notes.items()]
         counts = self.metrics.label_counts
         if (
             self.schema.labels == "names"
@@ -184,19 +184,19 @@ class ScoreStatistics(LargeTableScores):
             and counts.any()
         ):
             absent = [name for name, count in zip(self.score_names, counts, strict=True) if not count]
-            notes += absent_class_notes(self.source, absent)
+            notes += absent_class_notes(self.data_name, absent)
         return *notes, *self._notes_on_uses()
 
     def _notes_on_uses(self) -> list[str]:
         """Return notes on what was made of the statistics, in an order that does not depend on that of the uses."""
-        notes, source = [], self.source
-        rows = f"{len(self.sample):,} of the {self.count:,} rows of {source}"
+        notes, data_name = [], self.data_name
+        rows = f"{len(self.sample):,} of the {self.count:,} rows of {data_name}"
         if _Use.METRICS in self._uses:
             notes.append(
-                f"{source} is measured in batches: AdaECE, smooth ECE, AURC, and the intervals are those of a "
+                f"{data_name} is measured in batches: AdaECE, smooth ECE, AURC, and the intervals are those of a "
                 f"histogram of the confidences with {NUM_CELLS:,} cells"
                 if self.link == "softmax"
-                else f"{source} is measured in batches, without what needs sorted probabilities"
+                else f"{data_name} is measured in batches, without what needs sorted probabilities"
             )
         if _Use.SAMPLE in self._uses:
             if not self._samples_all_rows:
@@ -214,10 +214,10 @@ class ScoreStatistics(LargeTableScores):
             value, _, error = self.nll.temperature()
             if value is None:
                 notes.append(
-                    f"T comes from the sample of {source}: all predictions are right, or T is not in 1/8 to 32"
+                    f"T comes from the sample of {data_name}: all predictions are right, or T is not in 1/8 to 32"
                 )
             elif error > _PRECISE:
-                notes.append(f"T of {source} may be off by {error:.0e} of its value")
+                notes.append(f"T of {data_name} may be off by {error:.0e} of its value")
         return notes
 
     @property
@@ -229,7 +229,7 @@ class ScoreStatistics(LargeTableScores):
         clusters, (name, is_named) = self.sample.columns().get("clusters"), self._clusters
         if clusters is None or name is None:
             return clusters, True, ()
-        return usable_clusters(clusters, "rows", self.source, name, is_named)
+        return usable_clusters(clusters, "rows", self.data_name, name, is_named)
 
     def collected(self) -> Scores:
         """Return the sample.
@@ -239,7 +239,7 @@ class ScoreStatistics(LargeTableScores):
         """
         columns = self.sample.columns()
         if not columns:
-            raise InputError("sample_size", f"must be above 0 for what needs rows of {self.source}, got 0")
+            raise InputError("sample_size", f"must be above 0 for what needs rows of {self.data_name}, got 0")
         self._uses.add(_Use.SAMPLE)
         values, is_top = columns["scores"], self.schema.kind == "confidence"
         clusters, independent, _ = self._usable_clusters()
@@ -251,7 +251,7 @@ class ScoreStatistics(LargeTableScores):
             groups=columns.get("groups"),
             clusters=clusters,
             are_independent=independent,
-            source=self.source,
+            data_name=self.data_name,
             confidences=values[:, 0] if is_top else None,
             schema=self.schema,
             has_classwise_metrics=self.metrics.classwise,
@@ -265,7 +265,7 @@ class ScoreStatistics(LargeTableScores):
         If the corrected scores were not measured, both are those of the sample, and a note says it.
         """
         if num_bins != self.num_bins:
-            expected = f"must be {self.num_bins}, with which {self.source} was measured"
+            expected = f"must be {self.num_bins}, with which {self.data_name} was measured"
             raise InputError("num_bins", f"{expected}, got {num_bins}")
         if correction is None or (self.corrected is not None and is_same_correction(correction, self.correction)):
             self._uses.add(_Use.METRICS)

@@ -36,7 +36,7 @@ class Scores:
         clusters: the values of the column of clusters, as strings, (N,); None without one.
         are_independent: False if the rows depend on each other in a way that `clusters` do not describe.
         notes: what a reader of the results should know of the scores.
-        source: the name of the table in errors and reports.
+        data_name: the name of the table in errors and reports.
         confidences: (N,) within [0, 1], where the other classes' scores are not known, or None.
         schema: what the columns of the table mean; None if the scores do not come from one.
         has_classwise_metrics: whether the place of a score is a class, which has an ECE of its own. By default, unless
@@ -58,7 +58,7 @@ class Scores:
     clusters: np.ndarray | None = None
     are_independent: bool = True
     notes: tuple[str, ...] = ()
-    source: str = "scores"
+    data_name: str = "scores"
     confidences: np.ndarray | None = None
     schema: Schema | None = None
     has_classwise_metrics: bool | None = None
@@ -82,7 +82,7 @@ class Scores:
     @property
     def known_labels(self) -> np.ndarray:
         if self.labels is None:
-            raise InputError(self.source, "must have labels, got none")
+            raise InputError(self.data_name, "must have labels, got none")
         return self.labels
 
     @property
@@ -191,7 +191,7 @@ def check_has_classes(argument: str, scores: ScoreSet) -> None:
     """Raise `InputError` for scores of which only the confidences are known."""
     if scores.kind != "confidence":
         return
-    problem, schema = f"must have the scores of all classes, got confidences in {scores.source}", scores.schema
+    problem, schema = f"must have the scores of all classes, got confidences in {scores.data_name}", scores.schema
     if schema is not None:
         correct, first = schema.correct_column, ""
         if correct is None:

@@ -39,7 +39,7 @@ class StreamedScores(LargeTableScores):
         options: TableOptions | None = None,
         num_bins: int = 15,
     ) -> None:
-        self.table, self.source, self.num_bins = table, table.source, num_bins
+        self.table, self.data_name, self.num_bins = table, table.data_name, num_bins
         self.meaning = meaning_of(table, schema, options or TableOptions())
         self.schema = self.meaning.schema
         self._fitted: ScoreStatistics | None = None
@@ -64,7 +64,7 @@ class StreamedScores(LargeTableScores):
             num_bins=num_bins,
             correction=correction,
             sample_size=sample_size,
-            source=self.source,
+            data_name=self.data_name,
             notes=meaning.notes,
             cluster_column=meaning.cluster,
             has_named_clusters=meaning.has_named_clusters,
@@ -81,7 +81,7 @@ class StreamedScores(LargeTableScores):
             result.add(scores, notes, others, measures=measures, fits=fits)
         pa.default_memory_pool().release_unused()  # 30 MB of buffers, before a fit needs memory of its own
         if not result.count:
-            raise InputError(self.table.argument, f"must have rows, got none in {self.source}")
+            raise InputError(self.table.argument, f"must have rows, got none in {self.data_name}")
         return result
 
     def _read_part(self, part: ScoreRows) -> tuple[Scores, tuple[ValueNote, ...]]:
@@ -134,5 +134,5 @@ class StreamedScores(LargeTableScores):
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know, of what has been used so far."""
         used = [statistics.notes for statistics in (self._measured, self._fitted) if statistics is not None]
-        schema_notes = tuple(note.of(self.source) for note in self.meaning.notes)
+        schema_notes = tuple(note.of(self.data_name) for note in self.meaning.notes)
         return tuple(dict.fromkeys(note for notes in used for note in notes)) or schema_notes

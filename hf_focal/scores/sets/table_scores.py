@@ -116,9 +116,9 @@ def read_table(
     if options.group is not None:
         groups = table.column("group", options.group).to_numpy(zero_copy_only=False).astype(str)
     clusters, are_independent, cluster_notes = _clusters(table, options.cluster_column)
-    class_notes = absent_class_notes(table.source, parsed.absent_classes)
+    class_notes = absent_class_notes(table.data_name, parsed.absent_classes)
     notes = (
-        *(note.of(table.source) for note in parsed.notes),
+        *(note.of(table.data_name) for note in parsed.notes),
         *class_notes,
         *(note.text for note in value_notes),
         *cluster_notes,
@@ -129,7 +129,7 @@ def read_table(
 def scores_of(rows: ScoreRows, parsed_table: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:
     """Return the scores of a parsed table, without groups and clusters, and what to know of its numbers."""
     schema, values = parsed_table.schema, parsed_table.values
-    scores = Scores(np.empty((len(values), 0)), parsed_table.labels, source=rows.source, schema=schema)
+    scores = Scores(np.empty((len(values), 0)), parsed_table.labels, data_name=rows.data_name, schema=schema)
     if schema.kind == "confidence":
         return replace(scores, confidences=values), ()
     logits, floor, notes = as_logits(rows, values, schema.kind, schema.link, floor)
@@ -146,4 +146,4 @@ def _clusters(rows: ScoreRows, named_column: str | None) -> tuple[np.ndarray | N
     if not has_all_clusters(rows, clusters, is_named):
         return None, True, ()
     texts = np.array([str(value) for value in clusters.to_pylist()])
-    return usable_clusters(texts, "rows", rows.source, column, is_named)
+    return usable_clusters(texts, "rows", rows.data_name, column, is_named)

@@ -81,7 +81,7 @@ def _refuse_unknown_order(rows: ScoreRows, column: str, names: tuple[str, ...]) 
         return
     raise InputError(
         "label_column",
-        f"must hold names of {shown(names)}, got lists of 0 and 1 in {column!r} of {rows.source}, "
+        f"must hold names of {shown(names)}, got lists of 0 and 1 in {column!r} of {rows.data_name}, "
         f"whose order is unknown: give classes in this order, or columns label_{names[0]}, ... of 0 and 1",
     )
 

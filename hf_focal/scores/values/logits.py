@@ -68,7 +68,7 @@ def _logits_of_probabilities(
         check_rows(rows, off, values, expected, hint if off.all() else "")
     if floor is None:
         floor = max(unit / 2, HALF_FLOOR if roundoff == HALF else 0.0, _FLOOR)
-    notes = _probability_notes(rows.source, probabilities, unit, roundoff, floor, link)
+    notes = _probability_notes(rows.data_name, probabilities, unit, roundoff, floor, link)
     logits = np.log(np.maximum(probabilities, floor))
     if link == "sigmoid":
         logits -= np.log(np.maximum(1 - probabilities, floor))
@@ -84,35 +84,37 @@ def _check_range(rows: ScoreRows, values: np.ndarray, probabilities: np.ndarray,
 
 
 def _probability_notes(
-    source: str, values: np.ndarray, unit: float, roundoff: float, floor: float, link: str
+    data_name: str, values: np.ndarray, unit: float, roundoff: float, floor: float, link: str
 ) -> tuple[ValueNote, ...]:
     notes: list[ValueNote] = []
-    subject, size = f"the probabilities of {source}", len(values)
+    subject, size = f"the probabilities of {data_name}", len(values)
     if (low := (values < floor).any(1)).any():
-        template = f"{{rows}} of {{source}} {{have}} probabilities below {floor:.0e}, which are taken as {floor:.0e}"
+        template = (
+            f"{{rows}} of {{data_name}} {{have}} probabilities below {floor:.0e}, which are taken as {floor:.0e}"
+        )
         number = int(low.sum())
-        notes.append(ValueNote(fill_in(template, number, source), template, number))
+        notes.append(ValueNote(fill_in(template, number, data_name), template, number))
     if link == "sigmoid" and (high := (values > 1 - floor).any(1)).any():
         most = f"{1 - floor:.12g}"
-        template = f"{{rows}} of {{source}} {{have}} probabilities above {most}, which are taken as {most}"
+        template = f"{{rows}} of {{data_name}} {{have}} probabilities above {most}, which are taken as {most}"
         number = int(high.sum())
-        notes.append(ValueNote(fill_in(template, number, source), template, number))
+        notes.append(ValueNote(fill_in(template, number, data_name), template, number))
     if are_decisions(values):
         decisions = "0 and 1 only, which are decisions rather than probabilities"
-        notes.append(ValueNote(f"{subject} are {decisions}", f"{{rows}} of {{source}} {{are}} {decisions}", size))
+        notes.append(ValueNote(f"{subject} are {decisions}", f"{{rows}} of {{data_name}} {{are}} {decisions}", size))
     if unit:
         confidence = values.max(1) if link == "softmax" else np.maximum(values, 1 - values).max(1)
         tied = size - len(np.unique(confidence))
         rounded = f"rounded to {counted(max(1, round(-math.log10(unit))), 'decimal')}"
         text = f"{subject} are {rounded}: {tied:,} confidences are tied"
-        notes.append(ValueNote(text, f"{{rows}} of {{source}} {{have}} probabilities {rounded}", size))
+        notes.append(ValueNote(text, f"{{rows}} of {{data_name}} {{have}} probabilities {rounded}", size))
     if roundoff:
         name = "half precision" if roundoff == HALF else "bfloat16"
         text, seen = f"{subject} are numbers of {name}", f"that are numbers of {name}"
         if link == "softmax":
             text = f"{subject} sum to 1 within {np.abs(values.sum(1) - 1).max():.0e}, as in {name}"
             seen = f"whose sums are those of {name}"
-        notes.append(ValueNote(text, f"{{rows}} of {{source}} {{have}} probabilities {seen}", size))
+        notes.append(ValueNote(text, f"{{rows}} of {{data_name}} {{have}} probabilities {seen}", size))
     return tuple(notes)
 
 
@@ -129,5 +131,5 @@ def _with_masks(rows: ScoreRows, values: np.ndarray) -> tuple[np.ndarray, tuple[
     if not (others > low / 2 and values.max(1).min() > low / 2):
         return values, ()
     number = int(masked.any(1).sum())
-    template = f"the logit {low:.4g} in {{rows}} of {{source}} is taken as -inf: a masked class"
-    return np.where(masked, -np.inf, values), (ValueNote(fill_in(template, number, rows.source), template, number),)
+    template = f"the logit {low:.4g} in {{rows}} of {{data_name}} is taken as -inf: a masked class"
+    return np.where(masked, -np.inf, values), (ValueNote(fill_in(template, number, rows.data_name), template, number),)

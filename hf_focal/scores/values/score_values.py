@@ -41,7 +41,7 @@ def _list_size(rows: ScoreRows, column: pa.Array) -> int:
     if isinstance(column, pa.FixedSizeListArray):
         return column.type.list_size
     if not len(column):
-        raise InputError(rows.argument, f"must have rows, got none in {rows.source}")
+        raise InputError(rows.argument, f"must have rows, got none in {rows.data_name}")
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     size = int(lengths[0])
     if len(wrong := np.flatnonzero(lengths != size)):

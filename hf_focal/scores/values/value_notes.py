@@ -11,9 +11,9 @@ class TableNote(NamedTuple):
     before: str
     after: str
 
-    def of(self, source: str) -> str:
-        """Return the text on the table that is called `source`."""
-        return f"{self.before}{source}{self.after}"
+    def of(self, data_name: str) -> str:
+        """Return the text on the table that is called `data_name`."""
+        return f"{self.before}{data_name}{self.after}"
 
 
 class ValueNote(NamedTuple):
@@ -30,7 +30,7 @@ class ValueNote(NamedTuple):
     rows: int
 
 
-def fill_in(template: str, rows: int, source: str) -> str:
-    """Return a text on rows of a table, with {rows} and {source} for these, {have} and {are} for verbs of the rows."""
+def fill_in(template: str, rows: int, data_name: str) -> str:
+    """Return a text on rows of a table: {rows} and {data_name} stand for these, {have} and {are} for their verbs."""
     have, are = ("has", "is") if rows == 1 else ("have", "are")
-    return template.format(rows=counted(rows, "row"), source=source, have=have, are=are)
+    return template.format(rows=counted(rows, "row"), data_name=data_name, have=have, are=are)

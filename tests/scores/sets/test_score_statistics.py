@@ -224,7 +224,7 @@ def test_a_killed_measurement_goes_on_with_the_shards_that_it_lacks(tmp_path):
         "folder, parts = pathlib.Path(sys.argv[1]), []\n"
         "original = ScoreStatistics.add\n"
         "def add(self, *args, **options):\n"
-        "    print('measures', self.source, flush=True)\n"
+        "    print('measures', self.data_name, flush=True)\n"
         "    time.sleep(float(sys.argv[2]))\n"
         "    original(self, *args, **options)\n"
         "ScoreStatistics.add = add\n"

@@ -9,7 +9,7 @@ from hf_focal.scores.values.value_notes import fill_in
 
 @pytest.mark.parametrize(("rows", "text"), [(1, "1 row of s.csv has x"), (2000, "2,000 rows of s.csv have x")])
 def test_verbs_follow_the_number_of_rows(rows, text):
-    assert fill_in("{rows} of {source} {have} x", rows, "s.csv") == text
+    assert fill_in("{rows} of {data_name} {have} x", rows, "s.csv") == text
 
 
 def test_one_row_of_a_table_is_one():
