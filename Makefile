@@ -76,34 +76,34 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The files in benchmarks/results and benchmarks/peers.md, and the tables of benchmarks/README.md at the end:
-# 22 minutes on two cores.
+# The files in benchmarks/results, and the tables of the pages at the end: 22 minutes on two cores.
 bench: $(VENV)/.installed-test
-	$(BIN)/python -m benchmarks.speed.loss --repeats 2 --json benchmarks/results/loss.json
+	$(BIN)/python -m benchmarks.speed.loss --rounds 2 --json benchmarks/results/loss.json
 	$(BIN)/python -m benchmarks.speed.metrics --rounds 3 --json benchmarks/results/metrics.json
 	$(BIN)/python -m benchmarks.exactness.optimizer_steps --json benchmarks/results/exactness.json
 	$(BIN)/python -m benchmarks.speed.token_calibration --threads 1 --rounds 3 --json benchmarks/results/token_calibration.json
-	$(BIN)/python -m benchmarks.speed.linear_loss --threads 1 --tokens 1024 --repeats 2 --json benchmarks/results/linear_loss.json
+	$(BIN)/python -m benchmarks.speed.linear_loss --threads 1 --tokens 1024 --rounds 2 --json benchmarks/results/linear_loss.json
 	$(BIN)/python -m benchmarks.speed.linear_loss --sharded --threads 1 --tokens 2048 --vocabularies 32000 \
 		--json benchmarks/results/linear_loss_sharded.json
 	$(BIN)/python -m benchmarks.speed.tree_lstm --threads 1 --rounds 10 --json benchmarks/results/tree_lstm.json
 	$(BIN)/python -m benchmarks.speed.dynamics --rounds 1 --json benchmarks/results/dynamics.json
 	$(BIN)/python -m benchmarks.speed.training_step --threads 1 --steps 5 --rounds 4 --json benchmarks/results/training_step.json
 	$(MAKE) bench-peers
-	$(BIN)/python -m benchmarks.tables
 
-# benchmarks/peers.md, in a separate environment because the other libraries have many dependencies. They need a
-# torchvision whose build matches that of torch, so pip chooses both.
+# The figures and tables of benchmarks/peers.md, in a separate environment because the other libraries have many
+# dependencies. They need a torchvision whose build matches that of torch, so pip chooses both.
 PEERS_VENV ?= .venv-peers
-bench-peers: $(PEERS_VENV)/.installed
-	$(PEERS_VENV)/bin/python -m benchmarks.speed.peers --rounds 3 --json benchmarks/results/peers.json --markdown benchmarks/peers.md
+bench-peers: $(PEERS_VENV)/.installed $(VENV)/.installed-test
+	$(PEERS_VENV)/bin/python -m benchmarks.exactness.edge_cases --json benchmarks/results/peers.json
+	$(PEERS_VENV)/bin/python -m benchmarks.speed.peers --rounds 3 --json benchmarks/results/peers.json
 	$(PEERS_VENV)/bin/python -m benchmarks.speed.scores
+	$(BIN)/python -m benchmarks.tables
 
 # Losses, heads, metrics and training steps on a GPU, in the environment that `python` names, with the kernels of Liger
 # and Apple if they are installed.
 bench-gpu:
 	mkdir -p out
-	$(PYTHON) -m benchmarks.speed.gpu --json out/gpu.jsonl --markdown out/gpu.md
+	$(PYTHON) -m benchmarks.speed.gpu --json out/gpu.jsonl
 
 # The website, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
 docs: $(VENV)/.installed-docs

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # type checkers, for which this is true, read these imports i
     from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
+    from .errors import AfterMeasurementError as AfterMeasurementError
     from .errors import GoalNotReachedError as GoalNotReachedError
     from .errors import InputError as InputError
     from .errors import NotPublishedError as NotPublishedError
@@ -61,6 +62,7 @@ _MODULES = {
     "fold_correction": "calibration",
     "shift_prior": "calibration",
     "parse_recipe": "cli.recipe_arguments",
+    "AfterMeasurementError": "errors",
     "InputError": "errors",
     "GoalNotReachedError": "errors",
     "NotPublishedError": "errors",

@@ -14,7 +14,7 @@ SCRIPT = ("-m", "benchmarks.speed.linear_loss")
 def test_a_sharded_head_is_measured_beside_a_whole_one(tmp_path):
     figures, (tokens, vocabulary, hidden) = tmp_path / "figures.json", (1024, 4000, 16)
     sizes = ["--tokens", str(tokens), "--vocabularies", str(vocabulary), "--hidden", str(hidden)]
-    command = [sys.executable, *SCRIPT, "--sharded", *sizes, "--threads", "1", "--repeats", "1", "--json", figures]
+    command = [sys.executable, *SCRIPT, "--sharded", *sizes, "--threads", "1", "--rounds", "1", "--json", figures]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=500)
     lines = {line["name"]: line for line in json.loads(figures.read_text(encoding="utf-8"))["losses"]}
     names = ["F.linear + F.cross_entropy", "ours: cross_entropy", "ours: focal:gamma=3"]

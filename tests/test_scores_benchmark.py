@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.measuring import run_module
+from benchmarks.common.processes import run_module
 from benchmarks.speed import scores
 
 

@@ -1,20 +1,15 @@
-"""`benchmarks/exactness/serving.py`: its runtimes agree on a tiny model, and its tables are those of the page."""
+"""The runtimes of `benchmarks/exactness/serving.py` agree on a tiny model."""
 
-import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from packaging.version import Version
-from papers.pages.page import fill_page
 from transformers import BertConfig, BertForSequenceClassification
-from written_pages import empty_copy
 
-from benchmarks.exactness import serving
+from benchmarks.common.runtimes import FLOAT32, RUNTIMES
 from hf_focal import Temperature, fold_correction
 
-ROOT = Path(__file__).parents[1]
 # Those that need no package of the extra `full` alone.
 ALWAYS = ("torch.export", "torch.compile", "ONNX Runtime, float32")
 
@@ -40,7 +35,7 @@ def calibrated():
     "name",
     [
         pytest.param(name, marks=[pytest.mark.slow, *([] if name in ALWAYS else [pytest.mark.full])])
-        for name in serving.RUNTIMES
+        for name in RUNTIMES
         if name != "PyTorch, float32"
     ],
 )
@@ -51,17 +46,9 @@ def test_runtimes_compute_corrected_logits(name, calibrated, tmp_path):
         pytest.skip("older exporters refuse this model")
     model, batches, expected = calibrated
     with torch.no_grad():
-        run = serving.RUNTIMES[name](model, batches[0], tmp_path)
+        run = RUNTIMES[name](model, batches[0], tmp_path)
         for inputs, logits in zip(batches, expected, strict=True):
             error = float((run(inputs).double() - logits).abs().max() / logits.abs().max())
-            assert error < (1e-5 if name in serving.FLOAT32 else 0.15), error
+            assert error < (1e-5 if name in FLOAT32 else 0.15), error
             # A runtime that rounds to fewer digits does not give the very same logits.
-            assert name in serving.FLOAT32 or "default" in name or error > 1e-6
-
-
-def test_the_page_has_the_tables_of_the_measured_figures(tmp_path):
-    figures = json.loads((ROOT / "benchmarks" / "results" / "serving.json").read_text(encoding="utf-8"))
-    page = ROOT / "benchmarks" / "README.md"
-    copy = empty_copy(page, tmp_path)
-    fill_page(copy, serving.tables(figures))
-    assert copy.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+            assert name in FLOAT32 or "default" in name or error > 1e-6

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from written_pages import empty_copy
+
+from hf_focal import InputError
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FOLDER = BENCHMARKS / "text_logits"
@@ -51,7 +52,7 @@ def test_comparison_of_corrections(tmp_path, monkeypatch):
 
     name = text_corrections.sets().query("classes == 2 and shift == ''").index[0]
     arguments = ["text_corrections.py", "--sets", name, "--samples", "50", "100", "--processes", "1"]
-    arguments += ["--cells", str(tmp_path / "cells.parquet"), "--methods"]
+    arguments += ["--parquet", str(tmp_path / "cells.parquet"), "--methods"]
     monkeypatch.setattr(sys, "argv", [*arguments, "none", "temperature", "vector"])
     text_corrections.main()
     monkeypatch.setattr(sys, "argv", [*arguments, "bias", "auto_0.2", "vector"])  # replaces what is there
@@ -67,41 +68,48 @@ def test_comparison_of_corrections(tmp_path, monkeypatch):
 
 
 def test_a_probability_of_0_counts_as_a_small_one(monkeypatch):
+    from benchmarks.common.correction_draws import Split
     from benchmarks.studies import text_corrections
 
-    logits, labels = torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 0, 1, 1])
+    split = Split(torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 0, 1, 1]))
     certain = torch.tensor([0.0, -torch.inf], dtype=torch.float64)
     monkeypatch.setitem(text_corrections.METHODS, "certain", lambda logits, labels: lambda others: certain + others)
-    found = text_corrections.measure_draw("certain", logits, labels, logits, labels)
+    found = text_corrections.measure_draw("certain", split, split)
     assert found["above_none"] == pytest.approx(math.log(1e4) / 2 - math.log(2))
-    assert text_corrections.measure_draw("unknown", logits, labels, logits, labels)["failed"]
 
 
-def test_the_page_has_the_committed_figures(tmp_path, monkeypatch):
-    from benchmarks.studies import text_corrections_page as page
+def test_a_method_that_refuses_samples_leaves_them_uncorrected_and_a_fault_is_no_refusal(monkeypatch):
+    from benchmarks.common.correction_draws import Split
+    from benchmarks.studies import text_corrections
 
-    committed = page.PAGE.read_text(encoding="utf-8")
-    monkeypatch.setattr(page, "PAGE", empty_copy(page.PAGE, tmp_path))
-    page.write_page()
-    assert page.PAGE.read_text(encoding="utf-8") == committed
-    assert page.PAGE.with_suffix(".png").stat().st_size > 10_000
+    def raising(error):
+        def fit(logits, labels):
+            raise error
+
+        return fit
+
+    split = Split(torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 0, 1, 1]))
+    monkeypatch.setitem(text_corrections.METHODS, "bias", raising(InputError("labels", "be of both classes")))
+    found = text_corrections.measure_draw("bias", split, split)
+    assert found["failed"] and found["above_none"] == 0
+    monkeypatch.setitem(text_corrections.METHODS, "bias", raising(TypeError("a fault")))
+    with pytest.raises(TypeError):
+        text_corrections.measure_draw("bias", split, split)
+    monkeypatch.setitem(text_corrections.METHODS, "svs", raising(TypeError("a refusal of another library")))
+    assert text_corrections.measure_draw("svs", split, split)["failed"]
 
 
 @pytest.mark.slow
 def test_a_random_tenth_of_the_committed_figures_is_what_the_methods_give():
+    from benchmarks.common.correction_draws import read_splits
     from benchmarks.studies import text_corrections
-    from benchmarks.text_logits.load import load
 
     rows = pd.read_parquet(BENCHMARKS / "results" / "text_corrections" / "cells.parquet")
     rows = rows[rows["method"].isin(text_corrections.OWN)].astype({"method": str}).sample(frac=0.1)
     for name, part in rows.groupby("set", observed=True):
-        logits = load(name)
-        held_out, labels = torch.from_numpy(logits.validation_logits).double(), logits.validation_labels
-        test = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
+        validation, test = read_splits(name)
         for row in part.itertuples():
-            chosen = np.random.default_rng(row.draw).permutation(len(labels))[: row.samples]
-            of_draw = held_out[chosen], torch.from_numpy(labels[chosen])
-            found = text_corrections.measure_draw(row.method, *of_draw, *test)
+            found = text_corrections.measure_draw(row.method, validation.draw(row.samples, row.draw), test)
             assert found["above_none"] == pytest.approx(row.above_none, abs=1e-4), row
             assert found["failed"] == row.failed
 
@@ -109,8 +117,8 @@ def test_a_random_tenth_of_the_committed_figures_is_what_the_methods_give():
 @pytest.mark.slow
 def test_export_to_calarena(tmp_path):
     h5py = pytest.importorskip("h5py")
-    script = FOLDER / "export_calarena.py"
-    subprocess.run([sys.executable, script, tmp_path], check=True)
+    command = [sys.executable, "-m", "benchmarks.text_logits.export_calarena", tmp_path]
+    subprocess.run(command, check=True, cwd=BENCHMARKS.parent)
     from benchmarks.text_logits.load import load, sets
 
     with h5py.File(tmp_path / "text-binary.h5") as file:

@@ -1,4 +1,4 @@
-"""`benchmarks/studies/zero_shot.py` on two sets, and its page."""
+"""`benchmarks/studies/zero_shot.py` on two sets."""
 
 import json
 import sys
@@ -7,16 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from written_pages import empty_copy
 
-from benchmarks.studies import zero_shot, zero_shot_page
-
-
-def test_the_page_has_the_committed_figures(tmp_path, monkeypatch):
-    committed = zero_shot_page.PAGE.read_text(encoding="utf-8")
-    monkeypatch.setattr(zero_shot_page, "PAGE", empty_copy(zero_shot_page.PAGE, tmp_path))
-    zero_shot_page.write_page()
-    assert zero_shot_page.PAGE.read_text(encoding="utf-8") == committed
+from benchmarks.studies import zero_shot
+from benchmarks.text_logits.load import load
 
 
 def test_figures_are_those_of_the_logits(tmp_path, monkeypatch):
@@ -35,7 +28,7 @@ def test_figures_are_those_of_the_logits(tmp_path, monkeypatch):
     assert rows.loc[("none", 20), "error"] == pytest.approx(table.loc[names[0], "test_error"], abs=1e-4)
     assert rows.loc[("none", 20), "nll"] == pytest.approx(table.loc[names[0], "test_nll"], abs=1e-3)
     # Batch calibration, once more.
-    logits = zero_shot.load(names[0])
+    logits = load(names[0])
     chosen = np.random.default_rng(0).permutation(len(logits.validation_labels))[:100]
     held_out, test = (
         np.exp(part - part.max(1, keepdims=True)) for part in (logits.validation_logits, logits.test_logits)

@@ -1,7 +1,10 @@
 """Cases in which implementations are known to fail: our values and the peers' beside the exact ones.
 
-Run by `peers.py`. The exact values come from implementations that share no code with the package: for metrics, those
-of the tests, in float64; for temperatures, Newton's method in float64; and for focal loss, mpmath with 200 digits.
+    python -m benchmarks.exactness.edge_cases --json benchmarks/results/peers.json
+
+The exact values come from implementations that share no code with the package: for metrics, those of the tests, in
+float64; for temperatures, Newton's method in float64; and for focal loss, mpmath with 200 digits. The other parts of
+the JSON file are those of `speed/peers.py`, and are kept. The run fails if one of our values is not exact.
 """
 
 import math
@@ -12,21 +15,26 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import mpmath
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.speed.metrics import NUM_BINS
-from benchmarks.speed.peer_columns import (
+from benchmarks.common.figures import add_part, dated_machine, parse_options, script_options, shown
+from benchmarks.common.lines import EdgeCase, EdgeCases
+from benchmarks.common.metric_functions import NUM_BINS, OURS
+from benchmarks.common.peer_functions import (
     ADAECE_COLUMNS,
     CLASSWISE_COLUMNS,
     ECE_COLUMNS,
     FOCAL_COLUMNS,
+    PEERS,
     TEMPERATURE_COLUMNS,
+    Columns,
 )
-from benchmarks.speed.temperature import newton, sample
+from benchmarks.common.temperature_fits import newton, scaled_logits
 
 TESTS = Path(__file__).parents[2] / "tests"
 METRICS = SimpleNamespace(**runpy.run_path(str(TESTS / "metrics" / "reference.py")))
@@ -38,7 +46,7 @@ class Case:
 
     name: str
     kind: str  # selects the function of a column
-    inputs: tuple
+    inputs: tuple[Any, ...]
     exact: float | None
     convention: bool = False  # differing peers follow another definition
 
@@ -88,17 +96,18 @@ def exact_top_label(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndar
 
 
 def confidences_case(
-    name: str, confidence: Tensor, hits: Tensor, error: str = "ece", num_bins: int = NUM_BINS, **notes
+    name: str, confidence: Tensor, hits: Tensor, error: str = "ece", num_bins: int = NUM_BINS, convention: bool = False
 ) -> Case:
     reference = getattr(METRICS, error)
     exact = reference(confidence.double().clamp(0, 1).numpy(), hits.numpy(), num_bins)
-    return Case(name, "confidences", (confidence, hits, num_bins), float(exact), **notes)
+    return Case(name, "confidences", (confidence, hits, num_bins), float(exact), convention)
 
 
-def logits_case(name: str, logits: Tensor, labels: Tensor, error: str = "ece", kind: str = "logits", **notes) -> Case:
-    return Case(
-        name, kind, (logits, labels), float(getattr(METRICS, error)(*exact_top_label(logits, labels))), **notes
-    )
+def logits_case(
+    name: str, logits: Tensor, labels: Tensor, error: str = "ece", kind: str = "logits", convention: bool = False
+) -> Case:
+    exact = getattr(METRICS, error)(*exact_top_label(logits, labels))
+    return Case(name, kind, (logits, labels), float(exact), convention)
 
 
 def ece_cases() -> Iterator[Case]:
@@ -196,8 +205,8 @@ def temperature_cases() -> Iterator[Case]:
         return Case(name, "logits", (logits, labels), newton(logits, labels))
 
     for temperature in (0.05, 0.3, 1.0, 1.7, 5.0, 20.0):
-        yield case(f"logits calibrated at T = {temperature:g}", *sample(10_000, 10, temperature))
-    logits, labels = sample(10_000, 10, 1.7)
+        yield case(f"logits calibrated at T = {temperature:g}", *scaled_logits(10_000, 10, temperature))
+    logits, labels = scaled_logits(10_000, 10, 1.7)
     yield case("logits × 100", 100 * logits, labels)
     yield Case("every label on the largest logit: no optimum, so T = 1", "logits", (logits, logits.argmax(1)), 1.0)
 
@@ -243,7 +252,7 @@ def focal_cases() -> Iterator[Case]:
 # --- the tables ----------------------------------------------------------------------------------------------------
 
 # Title, cases, columns, relative and absolute tolerance.
-GROUPS = (
+GROUPS: tuple[tuple[str, Callable[[], Iterator[Case]], Columns, float, float], ...] = (
     ("ECE, 15 bins", ece_cases, ECE_COLUMNS, 1e-3, 1e-6),
     ("AdaECE, 15 bins", adaece_cases, ADAECE_COLUMNS, 1e-3, 1e-6),
     (
@@ -258,7 +267,7 @@ GROUPS = (
 )
 
 
-def cell(function: Callable | None, inputs: tuple) -> float | str | None:
+def cell(function: Callable[..., Any] | None, inputs: tuple[Any, ...]) -> float | str | None:
     """Return the value, NaN as text, the type of an exception, or None for what a library lacks."""
     if function is None:
         return None
@@ -266,7 +275,7 @@ def cell(function: Callable | None, inputs: tuple) -> float | str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             value = float(function(*inputs))
-    except Exception as error:
+    except Exception as error:  # of any library: it is what the table shows
         return type(error).__name__
     return value if math.isfinite(value) else str(value)
 
@@ -282,23 +291,33 @@ def is_right(value: float | str | None, exact: float | None, relative: float, ab
     return abs(value - exact) <= relative * abs(exact) + absolute
 
 
-def edge_cases() -> list[dict]:
-    """Return a table for each group, and print its lines."""
-    tables = []
-    for title, cases, columns, relative, absolute in GROUPS:
-        rows = []
-        for case in cases():
-            values = {name: cell(kinds.get(case.kind), case.inputs) for name, kinds in columns.items()}
-            right = {name: is_right(value, case.exact, relative, absolute) for name, value in values.items()}
-            rows.append(
-                {
-                    "case": case.name,
-                    "exact": case.exact,
-                    "values": values,
-                    "right": right,
-                    "convention": case.convention,
-                }
-            )
-            print(f"{title}: {case.name}: exact {case.exact}, {values}", flush=True)
-        tables.append({"title": title, "relative": relative, "columns": list(columns), "rows": rows})
-    return tables
+def rows_of(cases: Iterator[Case], columns: Columns, relative: float, absolute: float) -> Iterator[EdgeCase]:
+    for case in cases:
+        values = {name: cell(kinds.get(case.kind), case.inputs) for name, kinds in columns.items()}
+        right = {name: is_right(value, case.exact, relative, absolute) for name, value in values.items()}
+        yield {"case": case.name, "exact": case.exact, "values": values, "right": right, "convention": case.convention}
+
+
+def edge_cases() -> list[EdgeCases]:
+    return [
+        {
+            "title": title,
+            "relative": relative,
+            "columns": list(columns),
+            "rows": shown(rows_of(cases(), columns, relative, absolute)),
+        }
+        for title, cases, columns, relative, absolute in GROUPS
+    ]
+
+
+def main() -> None:
+    options = parse_options(script_options(__doc__))
+    tables = edge_cases()
+    add_part(options.json, "edge_cases", {"machine": dated_machine(PEERS), "figures": tables})
+    wrong = [f"{group['title']}: {row['case']}" for group in tables for row in group["rows"] if not row["right"][OURS]]
+    if wrong:
+        raise SystemExit("ours is not the exact value: " + "; ".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -13,11 +13,12 @@ import gc
 import json
 import os
 import platform
-import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import accelerate
 import torch
@@ -34,9 +35,10 @@ from transformers import (
     TrainingArguments,
 )
 
-from benchmarks.measuring import write_measurements
+from benchmarks.common.figures import read_figures, script_options, shown, write_figures
+from benchmarks.common.lines import OptimizerStep
+from benchmarks.common.processes import free_port
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.reports.wording.markdown_tables import rows_table
 
 LEARNING_RATE = 0.1
 NUM_LABELS = 4
@@ -56,7 +58,9 @@ GAMMAS = {"gammas": [4.0, 1.0, -1.0], "edges": [0.0, 0.25, 0.3, 1.0]}  # as afte
 class MeanOfRows(Trainer):
     """A common `compute_loss`, with default arguments."""
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         labels = inputs.pop("labels")
         outputs = model(**inputs)
         rows = F.cross_entropy(outputs.logits.flatten(0, -2), labels.flatten(), reduction="none")
@@ -67,19 +71,19 @@ class MeanOfRows(Trainer):
 class WithGammas(TrainerCallback):
     """Sets the γ of AdaFocal to values from the middle of a training."""
 
-    def __init__(self, trainer: FocalTrainer):
+    def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
 
-    def on_step_begin(self, args, state, control, **kwargs):
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.loss.policy.load_state_dict(GAMMAS)
 
 
-def samples(labels: str, count: int) -> list[dict]:
+def samples(labels: str, count: int) -> list[dict[str, Any]]:
     """Samples of 6 token ids with one label ("classes") or with 1 to 6 labels ("tokens")."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for index, ids in enumerate(torch.randint(3, 30, (count, 6), generator=generator)):
-        label = int(ids[0]) % NUM_LABELS
+        label: Any = int(ids[0]) % NUM_LABELS
         if labels != "classes":
             label = ids % NUM_LABELS
             label[1 + index * 5 % 6 :] = -100
@@ -87,12 +91,12 @@ def samples(labels: str, count: int) -> list[dict]:
     return found
 
 
-def model_for(labels: str) -> nn.Module:
+def model_for(labels: str) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = BertConfig(vocab_size=30, max_position_embeddings=16, num_labels=NUM_LABELS, **sizes, **dropout)
-    kind = BertForSequenceClassification if labels == "classes" else BertForTokenClassification
+    kind: Any = BertForSequenceClassification if labels == "classes" else BertForTokenClassification
     model = kind(config).double()
     with torch.no_grad():
         model.classifier.weight.mul_(40)  # for different confidences
@@ -105,7 +109,8 @@ def weights(model: nn.Module) -> Tensor:
 
 def reference(name: str, labels: str, count: int) -> Tensor:
     """Return the change of the weights by the plain loop."""
-    model, loss, rows = model_for(labels), build_loss(loss_of(name)), samples(labels, count)
+    loss: Any = build_loss(loss_of(name))
+    model, rows = model_for(labels), samples(labels, count)
     if "adafocal" in name:
         loss.policy.load_state_dict(GAMMAS)
     ids = torch.stack([row["input_ids"] for row in rows])
@@ -119,7 +124,7 @@ def loss_of(name: str) -> str:
 
 def step(name: str, labels: str, split: tuple[int, int, int], count: int, folder: str) -> Tensor:
     """Return the change of the weights by one epoch of training, which is one step."""
-    options = {
+    options: dict[str, Any] = {
         "output_dir": folder,
         "use_cpu": True,
         "optim": "sgd",
@@ -134,10 +139,10 @@ def step(name: str, labels: str, split: tuple[int, int, int], count: int, folder
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
     }
-    arguments = {"model": model_for(labels), "train_dataset": samples(labels, count)}
+    arguments: dict[str, Any] = {"model": model_for(labels), "train_dataset": samples(labels, count)}
     if name in (STOCK, NAIVE):
         kind = Trainer if name == STOCK else MeanOfRows
-        trainer = kind(args=TrainingArguments(**options), **arguments)
+        trainer: Any = kind(args=TrainingArguments(**options), **arguments)
     else:
         args = FocalTrainingArguments(**options, loss=name)
         trainer = FocalTrainer(args=args, calibration_dataset=samples(labels, 32), **arguments)
@@ -153,92 +158,64 @@ def step(name: str, labels: str, split: tuple[int, int, int], count: int, folder
     return weights(trainer.model) - before
 
 
-def measure(num_processes: int) -> list[dict]:
+def measure(num_processes: int) -> Iterator[OptimizerStep]:
     """Measure each step with each trainer."""
     gc.freeze()  # garbage collection of all modules would take longer than each training
-    lines = []
+    cases = [
+        (labels, kind, split, count, name)
+        for labels in LABELS
+        for kind, steps in STEPS.items()
+        for split, count in steps
+        for name in TRAINERS
+        if split[2] == num_processes
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        for labels in LABELS:
-            for kind, steps in STEPS.items():
-                for split, count in steps:
-                    if split[2] != num_processes:
-                        continue
-                    for name in TRAINERS:
-                        expected = reference(name, labels, count)
-                        change = step(name, labels, split, count, folder)
-                        lines.append(
-                            {
-                                "labels": labels,
-                                "step": kind,
-                                "batch_size": split[0],
-                                "accumulation": split[1],
-                                "processes": split[2],
-                                "rows": count,
-                                "trainer": name,
-                                "difference": ((change - expected).norm() / expected.norm()).item(),
-                                "ratio": (change.norm() / expected.norm()).item(),
-                            }
-                        )
-    return lines
+        for labels, kind, split, count, name in cases:
+            expected = reference(name, labels, count)
+            change = step(name, labels, split, count, folder)
+            yield {
+                "labels": labels,
+                "step": kind,
+                "batch_size": split[0],
+                "accumulation": split[1],
+                "processes": split[2],
+                "rows": count,
+                "trainer": name,
+                "difference": ((change - expected).norm() / expected.norm()).item(),
+                "ratio": (change.norm() / expected.norm()).item(),
+            }
 
 
-def on_two_processes() -> list[dict]:
-    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-        free.close()
+def on_two_processes() -> list[OptimizerStep]:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lines.json"
-        launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", port]
+        launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
         subprocess.run(
             [sys.executable, *launcher, "-m", "benchmarks.exactness.optimizer_steps", "--worker", path],
             env={"OMP_NUM_THREADS": "1"} | os.environ,
             check=True,
         )
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_figures(path)
 
 
 def work(path: Path) -> None:
-    lines = measure(2)
+    lines = list(measure(2))
     if torch.distributed.get_rank() == 0:
         path.write_text(json.dumps(lines), encoding="utf-8")
     torch.distributed.destroy_process_group()
 
 
-def table(lines: list[dict]) -> str:
-    """Format a Markdown table with a line for each step and a column for each trainer."""
-    titles = [STOCK, f"Trainer, {NAIVE}", *(f"`{name}`" for name in LOSSES)]
-    keys = ("labels", "step", "batch_size", "accumulation", "processes", "rows")
-    cells = {}
-    for line in lines:
-        cells.setdefault(tuple(line[key] for key in keys), {})[line["trainer"]] = cell(line)
-    rows = []
-    for (labels, kind, batch_size, accumulation, processes, num_rows), found in cells.items():
-        sizes = f"{batch_size} × {accumulation} × {processes}, {num_rows}"
-        rows.append([f"{labels}, {kind}", sizes, *(found[name] for name in TRAINERS)])
-    sizes = "batch × accumulation × processes, rows"
-    return rows_table(["labels, step", sizes, *titles], rows, [sizes])
-
-
-def cell(line: dict) -> str:
-    if line["difference"] < 1e-12:
-        return f"{line['difference']:.0e}"
-    return f"{100 * line['difference']:.1f}%, ×{line['ratio']:.2f}"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write versions and figures to this file")
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.worker:
-        return work(args.worker)
-    lines = measure(1) + on_two_processes()
+    options = parser.parse_args()
+    if options.worker:
+        return work(options.worker)
+    lines = [*measure(1), *on_two_processes()]
     lines.sort(key=lambda line: (LABELS.index(line["labels"]), list(STEPS).index(line["step"])))
-    print(table(lines))
-    if args.json:
-        versions = {module.__name__: module.__version__ for module in (torch, transformers, accelerate)}
-        figures = {"versions": versions | {"python": platform.python_version()}, "steps": lines}
-        write_measurements(args.json, figures)
+    versions = {module.__name__: module.__version__ for module in (torch, transformers, accelerate)}
+    figures = {"versions": versions | {"python": platform.python_version()}, "steps": shown(lines)}
+    write_figures(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,28 @@
 """CPU time of vector and matrix scaling, beside probmetrics (SVS, SMS) and netcal (logistic calibration).
 
-    OMP_NUM_THREADS=1 python -m benchmarks.speed.calibration --output benchmarks/results/calibration.json
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.calibration --json benchmarks/results/calibration.json
 
 The peers are measured where they are installed, on the same logits, each in a process of its own that is stopped after
-`--peer_limit` seconds, and then not started again. Times are medians of the runs, and ratios to hf_focal's time are
-between times of the same run. probmetrics fits log-probabilities, with penalties of its own, so its NLL differs.
+`--peer_limit` seconds, and then not started again. Times are medians of the rounds, and ratios to hf_focal's time are
+between times of the same round. probmetrics fits log-probabilities, with penalties of its own, so its NLL differs.
 netcal's `LogisticCalibration` fits a scale and a bias of each class without a penalty.
 """
 
 import argparse
 import multiprocessing
 import statistics
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.measuring import machine, spread, timed, write_measurements
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.timing import spread, timed
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 
 SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 50_000, 100, 20.0)]
@@ -70,43 +71,42 @@ def peer_within(limit: float, name: str, method: str, size: int, num_classes: in
     return figures
 
 
+def measure(method: str, size: int, num_classes: int, goal: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Return our CPU seconds and NLL, and the figures of each peer that is installed."""
+    logits, labels = sample(size, num_classes)
+    fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
+    ours: list[float] = []
+    names = () if options.no_peers else PEERS[method]
+    peers: dict[str, list[dict[str, float]]] = {name: [] for name in names if find_spec(name)}
+    for _ in range(options.rounds):
+        fit, _, cpu_s = timed(partial(fit_scaling, logits, labels))
+        ours.append(cpu_s)
+        for name, runs in peers.items():
+            if not runs or "cpu_s" in runs[-1]:
+                runs.append(peer_within(options.peer_limit, name, method, size, num_classes))
+    row = {"method": method, "samples": size, "classes": num_classes, "limit_s": goal}
+    row |= {"cpu_s": statistics.median(ours), "nll": float(cross_entropy(fit.apply(logits.double()), labels))}
+    for name, runs in peers.items():
+        row[name] = runs[-1]
+        if "cpu_s" in runs[-1]:
+            seconds = [run["cpu_s"] for run in runs]
+            ratios = [peer / our for peer, our in zip(seconds, ours, strict=True)]
+            row[name] = {"cpu_s": statistics.median(seconds), "nll": runs[-1]["nll"], "ratio": spread(ratios)}
+    return row
+
+
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for method, size, num_classes, goal in SIZES:
+        yield measure(method, size, num_classes, goal, options)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="also write the figures as JSON")
+    parser = script_options(__doc__, rounds=5)
     parser.add_argument("--no_peers", action="store_true", help="measure hf_focal only")
     parser.add_argument("--peer_limit", type=float, default=60, help="seconds that a peer may take")
-    parser.add_argument("--runs", type=int, default=5)
-    arguments = parser.parse_args()
-    rows = []
-    peers = () if arguments.no_peers else dict.fromkeys(name for names in PEERS.values() for name in names)
-    installed = {name for name in peers if find_spec(name)}
-    for name in peers:
-        if name not in installed:
-            print(f"{name} is not installed")
-    for method, size, num_classes, limit in SIZES:
-        logits, labels = sample(size, num_classes)
-        fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
-        our_runs: list[dict[str, float]] = []
-        peer_runs: dict[str, list[dict[str, float]]] = {name: [] for name in PEERS[method] if name in installed}
-        for _ in range(arguments.runs):
-            fit, wall_s, cpu_s = timed(partial(fit_scaling, logits, labels))
-            our_runs.append({"cpu_s": cpu_s, "wall_s": wall_s})
-            for name, runs in peer_runs.items():
-                if not runs or "cpu_s" in runs[-1]:
-                    runs.append(peer_within(arguments.peer_limit, name, method, size, num_classes))
-        cpu_s = statistics.median(run["cpu_s"] for run in our_runs)
-        row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, "cpu_s": cpu_s}
-        row["nll"] = float(cross_entropy(fit.apply(logits.double()), labels))
-        print(f"{method} {size:,} x {num_classes:,}: {cpu_s:.3f} s, NLL {row['nll']:.4f}", flush=True)
-        for name, runs in peer_runs.items():
-            row[name] = runs[-1]
-            if "cpu_s" in runs[-1]:
-                ratios = [peer["cpu_s"] / ours["cpu_s"] for peer, ours in zip(runs, our_runs, strict=True)]
-                cpu_s = statistics.median(peer["cpu_s"] for peer in runs)
-                row[name] = {"cpu_s": cpu_s, "nll": runs[-1]["nll"], "ratio": spread(ratios)}
-            print(f"  {name}: {row[name]}", flush=True)
-        rows.append(row)
-        write_measurements(arguments.output, {"machine": machine(), "rows": rows})
+    options = parse_options(parser)
+    packages = [name for name in PEERS["vector"] if find_spec(name)]
+    write_figures(options.json, {"machine": machine(packages=packages), "rows": shown(rows(options))})
 
 
 if __name__ == "__main__":

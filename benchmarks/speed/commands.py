@@ -17,28 +17,30 @@ times the rows, to show that its memory does not grow with them.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from benchmarks.measuring import print_run, run_module, spread, write_measurements
+from benchmarks.common.figures import script_options, shown, write_figures
+from benchmarks.common.processes import print_run, run_module
+from benchmarks.common.timing import spread, timed
 
 BATCH = 16
 
 
-def evaluate(model: str, texts: Path, folder: Path) -> Any:
+def evaluate(model: str, texts: Path, folder: Path) -> Callable[[], float]:
     from hf_focal import evaluate_model
 
     return lambda: evaluate_model(model, str(texts), batch_size=BATCH, output=folder / "report").pre["accuracy"]
 
 
-def pipeline(model: str, texts: Path, folder: Path) -> Any:
+def pipeline(model: str, texts: Path, folder: Path) -> Callable[[], float]:
     import transformers
     from datasets import Dataset
     from transformers.pipelines.pt_utils import KeyDataset
@@ -55,7 +57,7 @@ def pipeline(model: str, texts: Path, folder: Path) -> Any:
     return run
 
 
-def predict(model: str, texts: Path, folder: Path) -> Any:
+def predict(model: str, texts: Path, folder: Path) -> Callable[[], float]:
     from datasets import Dataset
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
@@ -115,12 +117,9 @@ def fine_tune(encoder: str, data: pd.DataFrame, steps: int, rounds: int, model: 
                 else:
                     args = FocalTrainingArguments(folder, loss="flsd53", **options)
                     trainer = FocalTrainer(network, args, train_dataset=train, processing_class=tokenizer)
-                start = time.process_time()
-                trainer.train()
-                trained = time.process_time()
-                trainer.evaluate(held_out)
-                result[name] = trained - start
-                result[f"{name} with evaluation"] = time.process_time() - start
+                training = timed(trainer.train)[2]
+                result[name] = training
+                result[f"{name} with evaluation"] = training + timed(partial(trainer.evaluate, held_out))[2]
         seconds.append(result)
     trainer.save_model(str(model))
     return seconds
@@ -130,12 +129,8 @@ def start_seconds(*command: str) -> float:
     """Return the shortest time of five runs of a command, without the start of Python."""
 
     def shortest(*command: str) -> float:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
-            times.append(time.perf_counter() - start)
-        return min(times)
+        run = partial(subprocess.run, [sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
+        return min(timed(run)[1] for _ in range(5))
 
     return shortest(*command) - shortest("-c", "pass")
 
@@ -145,60 +140,55 @@ def read_texts(*files: Path) -> pd.DataFrame:
     return rows[rows["label"].isin((0, 1))]
 
 
-def measure_training(args: argparse.Namespace, model: Path) -> dict[str, Any]:
+def measure_training(options: argparse.Namespace, model: Path) -> dict[str, Any]:
     """Fine-tune with both trainers, and save the model for `measure_classifying`."""
-    data = read_texts(args.train).sample(frac=1, random_state=1)
-    seconds = fine_tune(args.encoder, data, args.steps, args.rounds, model)
+    data = read_texts(options.train).sample(frac=1, random_state=1)
+    seconds = fine_tune(options.encoder, data, options.steps, options.rounds, model)
     figures: dict[str, Any] = {"seconds": seconds}
     for what, suffix in (("steps", ""), ("steps and evaluation", " with evaluation")):
         figures[what] = spread([s[f"FocalTrainer{suffix}"] / s[f"Trainer{suffix}"] for s in seconds])
-    print(json.dumps(figures), flush=True)
     return figures
 
 
-def measure_classifying(args: argparse.Namespace, model: Path, folder: Path) -> dict[str, Any]:
+def measure_classifying(options: argparse.Namespace, model: Path, folder: Path) -> dict[str, Any]:
     """Classify `--rows` texts with each tool in turn, and five times as many with `hf-focal evaluate`."""
     few, many = folder / "few.parquet", folder / "many.parquet"
-    texts = read_texts(*args.texts).sample(5 * args.rows, replace=True, random_state=1)
+    texts = read_texts(*options.texts).sample(5 * options.rows, replace=True, random_state=1)
     texts.to_parquet(many, index=False)
-    texts.head(args.rows).to_parquet(few, index=False)
-    figures: dict[str, Any] = {"five times the rows": classify("evaluate", model, many), "classifying": []}
-    for _ in range(args.rounds):
-        figures["classifying"].append({tool: classify(tool, model, few) for tool in TOOLS})
-        print(json.dumps(figures["classifying"][-1]), flush=True)
+    texts.head(options.rows).to_parquet(few, index=False)
+    figures: dict[str, Any] = {"five times the rows": classify("evaluate", model, many)}
+    runs = shown({tool: classify(tool, model, few) for tool in TOOLS} for _ in range(options.rounds))
+    figures["classifying"] = runs
     figures["seconds / those of evaluate"] = {
-        tool: spread([run[tool]["seconds"] / run["evaluate"]["seconds"] for run in figures["classifying"]])
+        tool: spread([run[tool]["seconds"] / run["evaluate"]["seconds"] for run in runs])
         for tool in ("pipeline", "predict")
     }
     return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, rounds=5, threads=False)
     parser.add_argument("--encoder")
     parser.add_argument("--train", type=Path)
     parser.add_argument("--texts", type=Path, nargs="+", required=True)
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--tool", choices=TOOLS, help=argparse.SUPPRESS)
     parser.add_argument("--model", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if args.tool:
-            return print_run(TOOLS[args.tool](args.model, args.texts[0], folder))
-        result: dict[str, Any] = {"rows": args.rows, "rounds": args.rounds, "batch_size": BATCH}
-        result["training"] = measure_training(args, folder / "model")
-        result |= measure_classifying(args, folder / "model", folder)
+        if options.tool:
+            return print_run(TOOLS[options.tool](options.model, options.texts[0], folder))
+        result: dict[str, Any] = {"rows": options.rows, "rounds": options.rounds, "batch_size": BATCH}
+        result["training"] = measure_training(options, folder / "model")
+        result |= measure_classifying(options, folder / "model", folder)
     result["start"] = {
         "import hf_focal": start_seconds("-c", "import hf_focal"),
         "hf-focal --help": start_seconds("-m", "hf_focal", "--help"),
     }
-    shown = ("seconds / those of evaluate", "start", "five times the rows")
-    print(json.dumps({key: result[key] for key in shown}, indent=1))
-    write_measurements(args.json, result)
+    shown([result])
+    write_figures(options.json, result)
 
 
 if __name__ == "__main__":

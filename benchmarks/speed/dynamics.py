@@ -10,12 +10,11 @@ without the callback; and an estimate of this share: samples measured per sample
 pass in an epoch.
 """
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -25,7 +24,10 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.measuring import machine, timed, write_measurements
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.lines import DynamicsCost
+from benchmarks.common.timing import timed, times_in_turn
+from benchmarks.common.trainers import QUIET
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
@@ -49,14 +51,15 @@ CASES = (("global-pooling CNN, 200 words", gp_cnn, 200), ("BERT, 2 layers of 128
 class TimedDynamics(DynamicsCallback):
     """Measures the CPU seconds of each measurement and of the figures."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.measuring, self.drawing = [], 0.0
+    def __init__(self, trainer: FocalTrainer) -> None:
+        super().__init__(trainer)
+        self.measuring: list[float] = []
+        self.drawing = 0.0
 
     def measure(self) -> None:
         self.measuring.append(timed(super().measure)[2])
 
-    def on_train_end(self, *args, **kwargs):
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         _, _, self.drawing = timed(partial(super().on_train_end, *args, **kwargs))
 
 
@@ -77,9 +80,8 @@ def train(build: Callable[[], nn.Module], length: int, with_dynamics: bool) -> t
             per_device_train_batch_size=BATCH_SIZE,
             per_device_eval_batch_size=BATCH_SIZE,
             logging_strategy="no",
-            save_strategy="no",
-            disable_tqdm=True,
             use_cpu=True,
+            **QUIET,
         )
         data = texts(NUM_TEXTS, length, seed=0)
         trainer = FocalTrainer(model=build(), args=args, train_dataset=data, eval_dataset=texts(1000, length, seed=1))
@@ -93,16 +95,16 @@ def train(build: Callable[[], nn.Module], length: int, with_dynamics: bool) -> t
 def forward_seconds(build: Callable[[], nn.Module], length: int) -> float:
     """CPU seconds of a forward pass over `NUM_TEXTS` texts, without gradients."""
     model, ids = build().eval(), torch.tensor(texts(BATCH_SIZE, length, seed=0)["input_ids"][:])
-    times = []
     with torch.no_grad():
-        for _ in range(11):
-            times.append(timed(partial(model, input_ids=ids))[2])
-    return statistics.median(times[1:]) * NUM_TEXTS / BATCH_SIZE
+        times = times_in_turn({"forward": partial(model, input_ids=ids)}, 10)["forward"]
+    return times.cpu_milliseconds / 1e3 * NUM_TEXTS / BATCH_SIZE
 
 
-def measure(name: str, build: Callable[[], nn.Module], length: int, rounds: int) -> dict:
+def measure(build: Callable[[], nn.Module], length: int, rounds: int) -> DynamicsCost:
     _, dynamics = train(build, length, with_dynamics=True)  # warm-up
-    seconds, shares, drawing = {False: [], True: []}, [], []
+    assert dynamics is not None
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    shares, drawing = [], []
     for number in range(rounds):
         for with_dynamics in (False, True) if number % 2 else (True, False):
             took, callback = train(build, length, with_dynamics)
@@ -110,39 +112,28 @@ def measure(name: str, build: Callable[[], nn.Module], length: int, rounds: int)
             dynamics = callback or dynamics
         shares.append(statistics.mean(dynamics.measuring[1:]) / (seconds[False][-1] / EPOCHS))
         drawing.append(dynamics.drawing)
-    measured = len(dynamics.train_samples) + len(dynamics.test_samples)
+    measured = (len(dynamics.train_samples) + len(dynamics.test_samples)) / NUM_TEXTS
     epoch = min(seconds[False]) / EPOCHS
     forward_share = forward_seconds(build, length) / epoch
-    result = {
+    return {
         "epoch_cpu_seconds": epoch,
         "run_ratio": min(seconds[True]) / min(seconds[False]),
         "run_cpu_seconds_with": seconds[True],
         "run_cpu_seconds_without": seconds[False],
         "measurement_over_epoch": statistics.median(shares),
-        "measured_over_trained_samples": measured / NUM_TEXTS,
+        "measured_over_trained_samples": measured,
         "forward_share": forward_share,
-        "counted": measured / NUM_TEXTS * forward_share,
+        "counted": measured * forward_share,
         "drawing_cpu_seconds": statistics.median(drawing),
     }
-    print(
-        f"{name}: epoch {epoch:.2f} CPU s, with/without {result['run_ratio']:.3f} ({EPOCHS + 1} measurements in "
-        f"{EPOCHS} epochs), measurement/epoch {100 * result['measurement_over_epoch']:.1f}%, counted "
-        f"{100 * measured / NUM_TEXTS:.0f}% of the samples x {forward_share:.2f} = {100 * result['counted']:.1f} "
-        f"%, figures {result['drawing_cpu_seconds']:.1f} s"
-    )
-    return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    options = parse_options(script_options(__doc__, rounds=3))
+    torch.set_num_threads(options.threads or 1)
     transformers_logging.set_verbosity_error()
-    results = {name: measure(name, build, length, options.rounds) for name, build, length in CASES}
-    write_measurements(options.json, {"machine": machine(), "rounds": options.rounds, "results": results})
+    results = {name: shown([measure(build, length, options.rounds)])[0] for name, build, length in CASES}
+    write_figures(options.json, {"machine": machine(), "rounds": options.rounds, "results": results})
 
 
 if __name__ == "__main__":

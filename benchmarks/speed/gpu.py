@@ -1,7 +1,7 @@
 """Every hot path on one accelerator: time, memory and error of each, beside PyTorch's, Liger's and Apple's kernels.
 
     python -m benchmarks.speed.gpu [--device cuda] [--sizes full] [--sections losses heads metrics stream images]
-        [--minutes 8] [--json FILE] [--markdown FILE]
+        [--minutes 8] [--json FILE]
 
 For a machine that is borrowed for minutes: it needs PyTorch, NumPy, and SciPy, and no network. Each measurement is one
 line of JSON, printed and appended to `--json` at once, so what is measured is kept if the machine goes away. What
@@ -9,18 +9,15 @@ fails, or is wrong, becomes a line with "failure", and the next measurement foll
 begins. Random numbers are drawn on the device. `benchmarks/studies/gpu_cifar10.py` trains networks.
 
 `--sizes tiny --device cpu` runs everything that needs no accelerator in seconds. Times are medians of
-`torch.utils.benchmark`, which waits for the device. Peak memory excludes the inputs. Errors are relative, by norms, to
+measurements of about 20 ms. Peak memory excludes the inputs. Errors are relative, by norms, to
 float64 on the same device: of the gradient for losses, of the ECE for metrics. A measurement whose error is beyond its
 limit is a failure without a time: a kernel that is fast and wrong must not appear in a table. Liger's and Apple's
 kernels are included if liger-kernel or cut-cross-entropy is installed, and torchmetrics if that is.
 """
 
-import argparse
-import json
-import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,17 +27,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.benchmark import Timer
 
-from benchmarks.measuring import peak_bytes
-from benchmarks.speed.peer_losses import composed_focal
-from benchmarks.studies.gpu_cifar10 import resnet
+from benchmarks.common.figures import add_line, machine, script_options
+from benchmarks.common.image_networks import resnet
+from benchmarks.common.loss_functions import composed_focal
+from benchmarks.common.memory import peak_bytes
+from benchmarks.common.timing import times_in_turn
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration import TemperatureStream
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 from hf_focal.metrics import expected_calibration_error
 
-SIZES = {
+Kernel = Callable[..., Any]
+SIZES: dict[str, dict[str, Any]] = {
     "full": {
         "losses": [(128, 10), (4096, 1000), (8192, 32_000), (8192, 128_256)],
         "heads": [(8192, 4096, 32_000), (8192, 4096, 128_256)],
@@ -65,8 +64,6 @@ ECE_LIMIT = 1e-5
 
 TORCHMETRICS = "torchmetrics.functional.classification"
 
-Line = dict[str, Any]
-
 
 class OutOfTime(Exception):
     """No measurement may begin."""
@@ -74,55 +71,43 @@ class OutOfTime(Exception):
 
 @dataclass
 class Recorder:
-    """Writes a line for each measurement; `deadline` is a time of `time.monotonic`."""
+    """Writes a `GpuLine` for each measurement; `deadline` is a time of `time.monotonic`."""
 
     device: str
     seconds: float
     deadline: float
     file: Path | None = None
-    lines: list[Line] = field(default_factory=list)
-
-    def write(self, line: Line) -> None:
-        text = json.dumps(line)
-        print(text, flush=True)
-        if self.file:
-            with self.file.open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
-        self.lines.append(line)
 
     def measure(
-        self,
-        section: str,
-        size: str,
-        name: str,
-        run: Callable,
-        error: Callable[[], float],
-        limit: float,
-        items: int = 0,
+        self, section: str, size: str, name: str, run: Kernel, error: Callable[[], float], limit: float, items: int = 0
     ) -> None:
         """Time `run` if its `error` is within the limit, else record why not; a run processes so many `items`."""
         if time.monotonic() > self.deadline:
             raise OutOfTime
-        line: Line = {"section": section, "size": size, "name": name}
         try:
-            line["error"] = error()
-            if not line["error"] <= limit:  # also NaN
-                raise AssertionError(f"relative error {line['error']:.2e}, at most {limit:.0e} is rounding")
-            run()  # compiles, and fills caches
-            line["peak_MiB"] = peak_bytes(run, self.device) / 2**20
-            line["milliseconds"] = median_milliseconds(run, self.seconds)
-            if items:
-                line["items_per_second"] = 1e3 * items / line["milliseconds"]
+            add_line(
+                self.file, {"section": section, "size": size, "name": name, **self.figures(run, error, limit, items)}
+            )
         except Exception as failure:
-            line = {key: line[key] for key in ("section", "size", "name")} | {"failure": describe(failure)}
-        self.write(line)
+            add_line(self.file, {"section": section, "size": size, "name": name, "failure": describe(failure)})
+
+    def figures(self, run: Kernel, error: Callable[[], float], limit: float, items: int) -> dict[str, float]:
+        relative = error()
+        if not relative <= limit:  # also NaN
+            raise AssertionError(f"relative error {relative:.2e}, at most {limit:.0e} is rounding")
+        run()  # compiles, and fills caches
+        peak = peak_bytes(run, self.device) / 2**20
+        times = times_in_turn({"run": run}, 1000, repeat=True, budget=self.seconds, device=self.device)
+        milliseconds = times["run"].milliseconds
+        found = {"error": relative, "peak_MiB": peak, "milliseconds": milliseconds}
+        return found | ({"items_per_second": 1e3 * items / milliseconds} if items else {})
 
 
 def describe(failure: Exception) -> str:
     return f"{type(failure).__name__}: {failure}"[:500]
 
 
-def peer(load: Callable[[], Callable]) -> Callable:
+def peer(load: Callable[[], Kernel]) -> Kernel:
     """Return the kernel of another library, or a function that raises what importing it raised."""
     try:
         return load()
@@ -135,16 +120,11 @@ def peer(load: Callable[[], Callable]) -> Callable:
     return missing
 
 
-def liger(name: str, **options: Any) -> Callable:
+def liger(name: str, **options: Any) -> Kernel:
     return peer(lambda: getattr(import_module("liger_kernel.transformers"), name)(**options))
 
 
-def median_milliseconds(run: Callable[[], object], seconds: float) -> float:
-    """Return the median milliseconds of a run."""
-    return 1e3 * Timer("run()", globals={"run": run}).blocked_autorange(min_run_time=seconds).median
-
-
-def differentiate(kernel: Callable, labels: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+def differentiate(kernel: Kernel, labels: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(kernel(*inputs, labels), inputs)
 
 
@@ -152,9 +132,9 @@ def relative_error(computed: Tensor, exact: Tensor) -> float:
     return ((computed.double() - exact.double()).norm() / exact.double().norm()).item()
 
 
-def loss_kernels() -> dict[str, tuple[Callable, Callable]]:
+def loss_kernels() -> dict[str, tuple[Kernel, Kernel]]:
     """Losses of (logits, labels), and the same in plain float64 operations."""
-    kernels: dict[str, tuple[Callable, Callable]] = {
+    kernels: dict[str, tuple[Kernel, Kernel]] = {
         "F.cross_entropy": (F.cross_entropy, F.cross_entropy),
         "focal of F.cross_entropy": (composed_focal, composed_focal),
     }
@@ -170,7 +150,7 @@ def loss_kernels() -> dict[str, tuple[Callable, Callable]]:
     return kernels
 
 
-def measure_losses(recorder: Recorder, sizes: dict, device: str) -> None:
+def measure_losses(recorder: Recorder, sizes: Mapping[str, Any], device: str) -> None:
     for rows, classes in sizes["losses"]:
         generator = torch.Generator(device).manual_seed(0)
         exact = torch.randn(rows, classes, generator=generator, device=device) * 2
@@ -182,22 +162,22 @@ def measure_losses(recorder: Recorder, sizes: dict, device: str) -> None:
                     continue
                 # Liger's kernels write the gradient into the logits.
                 inputs = logits.detach().clone().requires_grad_() if name.startswith("Liger") else logits
-
-                def error(kernel=kernel, reference=reference, inputs=inputs, logits=logits, labels=labels) -> float:
-                    wide = logits.detach().double().requires_grad_()
-                    exact_grad = differentiate(reference, labels, wide)[0]
-                    return relative_error(differentiate(kernel, labels, inputs)[0], exact_grad)
-
+                error = partial(loss_error, kernel, reference, inputs, logits, labels)
                 run = partial(differentiate, kernel, labels, inputs)
                 size = f"{rows} x {classes}, {str(dtype).removeprefix('torch.')}"
                 recorder.measure("losses", size, name, run, error, limit)
 
 
+def loss_error(kernel: Kernel, reference: Kernel, inputs: Tensor, logits: Tensor, labels: Tensor) -> float:
+    exact = differentiate(reference, labels, logits.detach().double().requires_grad_())[0]
+    return relative_error(differentiate(kernel, labels, inputs)[0], exact)
+
+
 def token_kernels(device: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
     """Fused cross-entropies of each token, (hidden, weight, labels) to (N,), which take a gradient per token."""
-    kernels: dict[str, Callable] = {}
+    kernels: dict[str, Kernel] = {}
     if hasattr(F, "linear_cross_entropy"):
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)  # type: ignore[attr-defined]
         kernels["F.linear_cross_entropy"] = partial(F.linear_cross_entropy, options=options, reduction="none")
     if device != "cpu" and find_spec("liger_kernel"):  # from 0.8.2: the gradients of earlier versions fail the check
         fused = liger("LigerFusedLinearCrossEntropyLoss", reduction="none")
@@ -205,19 +185,19 @@ def token_kernels(device: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], T
     return kernels
 
 
-def focal_of_tokens(kernel: Callable, hidden: Tensor, weight: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
+def focal_of_tokens(kernel: Kernel, hidden: Tensor, weight: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
     return focal_from_cross_entropy(kernel(hidden, weight, labels).float(), gamma).mean()
 
 
-def head_kernels(device: str) -> dict[str, tuple[Callable, bool]]:
+def head_kernels(device: str) -> dict[str, tuple[Kernel, bool]]:
     """Losses of (hidden, weight, labels), and whether they are focal losses with γ = 3."""
-    kernels: dict[str, tuple[Callable, bool]] = {
+    kernels: dict[str, tuple[Kernel, bool]] = {
         "F.linear + F.cross_entropy": (lambda h, w, y: F.cross_entropy(F.linear(h, w), y), False),
         "ours: cross_entropy": (partial(linear_loss, build_loss("cross_entropy")), False),
         "ours: focal:gamma=3": (partial(linear_loss, build_loss("focal:gamma=3")), True),
     }
     if hasattr(F, "linear_cross_entropy"):
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)  # type: ignore[attr-defined]
         kernels["F.linear_cross_entropy"] = partial(F.linear_cross_entropy, options=options), False
     for name, kernel in token_kernels(device).items():
         kernels[f"focal of the tokens of {name}"] = partial(focal_of_tokens, kernel), True
@@ -232,7 +212,7 @@ def head_kernels(device: str) -> dict[str, tuple[Callable, bool]]:
     return kernels
 
 
-def measure_heads(recorder: Recorder, sizes: dict, device: str) -> None:
+def measure_heads(recorder: Recorder, sizes: Mapping[str, Any], device: str) -> None:
     for tokens, features, classes in sizes["heads"]:
         generator = torch.Generator(device).manual_seed(0)
         draw = partial(torch.randn, generator=generator, device=device, dtype=torch.bfloat16)
@@ -247,30 +227,31 @@ def measure_heads(recorder: Recorder, sizes: dict, device: str) -> None:
             right[focal] = [grad.float() for grad in torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)]
             del wide
         for name, (kernel, focal) in head_kernels(device).items():
-
-            def error(kernel=kernel, exact=right[focal], part=part, labels=labels[:few]) -> float:
-                computed = differentiate(kernel, labels, *(tensor.clone().requires_grad_() for tensor in part))
-                return max(relative_error(*pair) for pair in zip(computed, exact, strict=True))
-
+            error = partial(head_error, kernel, right[focal], part, labels[:few])
             run = partial(differentiate, kernel, labels, hidden, weight)
             size = f"{tokens} x {features} x {classes}"
             recorder.measure("heads", size, name, run, error, GRADIENT_LIMITS[torch.bfloat16], items=tokens)
 
 
-def measure_metrics(recorder: Recorder, sizes: dict, device: str) -> None:
+def head_error(kernel: Kernel, exact: Sequence[Tensor], inputs: Sequence[Tensor], labels: Tensor) -> float:
+    computed = differentiate(kernel, labels, *(tensor.clone().requires_grad_() for tensor in inputs))
+    return max(relative_error(*pair) for pair in zip(computed, exact, strict=True))
+
+
+def measure_metrics(recorder: Recorder, sizes: Mapping[str, Any], device: str) -> None:
     for rows, classes in sizes["metrics"]:
         generator = torch.Generator(device).manual_seed(0)
         logits = torch.randn(rows, classes, generator=generator, device=device) * 2
         labels = torch.randint(classes, (rows,), generator=generator, device=device)
         exact = float(expected_calibration_error(logits.double(), labels))
 
-        def stream(logits: Tensor = logits, labels: Tensor = labels, batch: int = rows) -> dict:
+        def stream(logits: Tensor = logits, labels: Tensor = labels, batch: int = rows) -> dict[str, float]:
             metrics = CalibrationMetrics()
             for start in range(0, len(labels), batch):
                 metrics.update(logits[start : start + batch], labels[start : start + batch])
             return metrics.compute()
 
-        runs: dict[str, tuple[Callable, Callable]] = {
+        runs: dict[str, tuple[Kernel, Callable[[Any], float]]] = {
             "ours: ece": (partial(expected_calibration_error, logits, labels), float),
             "ours: CalibrationMetrics, all": (stream, lambda result: result["ece"]),
             "ours: CalibrationMetrics, 100 batches": (
@@ -283,14 +264,14 @@ def measure_metrics(recorder: Recorder, sizes: dict, device: str) -> None:
             runs["torchmetrics: ece"] = partial(theirs, logits, labels, classes, 15), float
         for name, (run, read) in runs.items():
 
-            def error(run=run, read=read, exact=exact) -> float:
+            def error(run: Kernel = run, read: Callable[[Any], float] = read, exact: float = exact) -> float:
                 return abs(read(run()) - exact) / exact
 
             limit = 1e-3 if "torchmetrics" in name else ECE_LIMIT
             recorder.measure("metrics", f"{rows} x {classes}", name, run, error, limit, items=rows)
 
 
-def measure_stream(recorder: Recorder, sizes: dict, device: str) -> None:
+def measure_stream(recorder: Recorder, sizes: Mapping[str, Any], device: str) -> None:
     tokens, classes = sizes["stream"]
     generator = torch.Generator(device).manual_seed(0)
     logits = torch.randn(tokens, classes, generator=generator, device=device) * 3
@@ -309,16 +290,16 @@ def measure_stream(recorder: Recorder, sizes: dict, device: str) -> None:
     recorder.measure("stream", f"{tokens} x {classes}", "100 temperatures", stream, error, 1e-5, items=tokens)
 
 
-def measure_images(recorder: Recorder, sizes: dict, device: str) -> None:
+def measure_images(recorder: Recorder, sizes: Mapping[str, Any], device: str) -> None:
     """A training step of a ResNet for images of 32 x 32 pixels, under bfloat16 autocast, with each loss."""
     batch, layers, width = sizes["images"]
     torch.manual_seed(0)
-    network = resnet(layers, width).to(device, memory_format=torch.channels_last)
+    network = resnet(layers, width).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     images = torch.randn(batch, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (batch,), device=device)
 
-    def step(loss: Callable) -> Tensor:
+    def step(loss: Kernel) -> Tensor:
         with torch.autocast(torch.device(device).type, torch.bfloat16):
             value = loss(network(images), labels)
         value.backward()
@@ -326,11 +307,11 @@ def measure_images(recorder: Recorder, sizes: dict, device: str) -> None:
         optimizer.zero_grad()
         return value.detach()
 
-    losses = {"F.cross_entropy": F.cross_entropy}
+    losses: dict[str, Kernel] = {"F.cross_entropy": F.cross_entropy}
     losses |= {f"ours: {loss}": build_loss(loss) for loss in ("cross_entropy", "focal:gamma=3", "flsd53", "adafocal")}
     for name, loss in losses.items():
 
-        def error(loss=loss) -> float:
+        def error(loss: Kernel = loss) -> float:
             return 0.0 if torch.isfinite(step(loss)) else float("nan")
 
         size = f"ResNet-{2 + 3 * sum(layers)}, {batch} images"
@@ -346,53 +327,26 @@ SECTIONS = {
 }
 
 
-def table(lines: list[Line], device: dict) -> str:
-    """The lines as Markdown, with times as multiples of the first of their section and size."""
-    rows = [
-        f"Measured on {device['device']}, PyTorch {device['torch']}.",
-        "",
-        "| | size | | ms | relative | peak MiB | error |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    first: dict[tuple, float] = {}
-    for line in lines:
-        cells = [line["section"], line.get("size", ""), line.get("name", "")]
-        if "failure" in line:
-            cells += [line["failure"].replace("|", "/").splitlines()[0], "", "", ""]
-        else:
-            relative = line["milliseconds"] / first.setdefault((line["section"], line["size"]), line["milliseconds"])
-            cells += [f"{line['milliseconds']:.3f}", f"{relative:.2f}"]
-            cells += [f"{line['peak_MiB']:.1f}", f"{line['error']:.1e}"]
-        rows.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(rows) + "\n"
-
-
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", choices=SIZES, default="full")
     parser.add_argument("--sections", choices=SECTIONS, nargs="+", default=list(SECTIONS))
     parser.add_argument("--minutes", type=float, default=8.0, help="no measurement begins later")
-    parser.add_argument("--json", type=Path, help="append a line of JSON for each measurement")
-    parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(argv)
     sizes, deadline = SIZES[options.sizes], time.monotonic() + 60 * options.minutes
     recorder = Recorder(options.device, sizes["seconds"], deadline, options.json)
-    cuda = options.device.startswith("cuda") and torch.cuda.is_available()
-    name = torch.cuda.get_device_name(options.device) if cuda else platform.machine()
-    machine = {"section": "machine", "torch": torch.__version__, "device": name}
-    recorder.write(machine)
+    has_gpu = options.device.startswith("cuda") and torch.cuda.is_available()
+    add_line(options.json, {"section": "machine", **machine(options.device if has_gpu else "cpu")})
     for section in options.sections:
         try:
             SECTIONS[section](recorder, sizes, options.device)
         except OutOfTime:
-            recorder.write({"section": section, "failure": f"no time left of {options.minutes:g} minutes"})
+            add_line(options.json, {"section": section, "failure": f"no time left of {options.minutes:g} minutes"})
         except Exception as failure:  # in drawing the inputs
-            recorder.write({"section": section, "failure": describe(failure)})
-        if cuda:
+            add_line(options.json, {"section": section, "failure": describe(failure)})
+        if has_gpu:
             torch.cuda.empty_cache()
-    if options.markdown:
-        options.markdown.write_text(table(recorder.lines[1:], machine), encoding="utf-8")
 
 
 if __name__ == "__main__":

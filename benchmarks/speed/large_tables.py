@@ -14,65 +14,94 @@ the number of files of ten million rows. It takes reading to be as fast for all 
 """
 
 import argparse
-import json
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import reduce
+from functools import partial, reduce
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.measuring import write_measurements
+from benchmarks.common.figures import script_options, shown, write_figures
+from benchmarks.common.lines import ClusterLine, Merges, Pool, TableLine
+from benchmarks.common.processes import print_run, run_module
+from benchmarks.common.timing import timed
 
 PART = 1_000_000  # rows of a file
 SHARD = 10_000_000  # rows of a file of the cluster
-RUN = """
-import sys, threading, time
-import torch
-import hf_focal.workflow, hf_focal.scores, pyarrow.dataset, scipy.interpolate, matplotlib.pyplot
-torch.set_num_threads(1)
-def memory():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
-start, peak = memory(), [0]
-def watch():
-    while True:
-        peak[0] = max(peak[0], memory() - start)
-        time.sleep(0.005)
-threading.Thread(target=watch, daemon=True).start()
-what, files = sys.argv[1], sys.argv[2:]
-wall, cpu = time.perf_counter(), time.process_time()
-if what == "evaluate":
-    result = hf_focal.workflow.evaluate_scores(files)
-elif what == "measure":
-    result = hf_focal.scores.measure(files)
-else:
-    result = hf_focal.workflow.calibrate_scores(files, method=what)
-print(time.perf_counter() - wall, time.process_time() - cpu, peak[0])
-"""
-POLARS = """
-import sys, time
-import polars as pl
-wall, cpu = time.perf_counter(), time.process_time()
-table = pl.scan_parquet(sys.argv[1:])
-scores = [name for name in table.collect_schema().names() if name.startswith("logit_")]
-top = pl.max_horizontal(scores)
-total = pl.sum_horizontal((pl.col(name).cast(pl.Float64) - top.cast(pl.Float64)).exp() for name in scores)
-named = pl.coalesce(pl.when(pl.col(name) == top).then(pl.lit(name.removeprefix("logit_"))) for name in scores)
-samples = table.select(confidence=1 / total, hit=(named == pl.col("label").cast(pl.String)).cast(pl.Float64))
-bins = samples.group_by((pl.col("confidence") * 15).ceil().clip(1, 15)).agg(pl.len().alias("n"), pl.all().sum())
-sums = bins.collect(engine="streaming")
-ece = (sums["confidence"] - sums["hit"]).abs().sum() / sums["n"].sum()
-print(time.perf_counter() - wall, time.process_time() - cpu, ece)
-"""
+POLARS = "Polars, ECE alone"
+
+
+def prepare() -> None:
+    """Import what a measurement needs, which a long one does once."""
+    import matplotlib.pyplot  # noqa: F401
+    import pyarrow.dataset  # noqa: F401
+    import scipy.interpolate  # noqa: F401
+    import torch
+
+    import hf_focal.scores.sets.measuring
+    import hf_focal.workflow  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def growth_of_memory(run: Callable[[], Any]) -> int:
+    """Return by how much a run lets the memory of this process grow at most, in bytes, looking every 5 ms."""
+
+    def memory() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before, peak = memory(), 0
+
+    def watch() -> None:
+        nonlocal peak
+        while True:
+            peak = max(peak, memory() - before)
+            time.sleep(0.005)
+
+    threading.Thread(target=watch, daemon=True).start()
+    run()
+    return peak
+
+
+def tool(what: str, files: list[str]) -> Callable[[], Any]:
+    """Return what is timed in a process of its own: a measurement, or a fit of a method."""
+    if what == POLARS:
+        import polars  # noqa: F401
+
+        return partial(ece_by_polars, files)
+    prepare()
+    import hf_focal
+
+    runs: dict[str, Callable[[], Any]] = {
+        "evaluate": partial(hf_focal.evaluate_scores, files),
+        "measure": partial(hf_focal.measure, files),
+    }
+    return partial(growth_of_memory, runs.get(what) or partial(hf_focal.calibrate_scores, files, method=what))
+
+
+def ece_by_polars(files: list[str]) -> float:
+    import polars as pl
+
+    table = pl.scan_parquet(files)
+    scores = [name for name in table.collect_schema().names() if name.startswith("logit_")]
+    top = pl.max_horizontal(scores)
+    total = pl.sum_horizontal((pl.col(name).cast(pl.Float64) - top.cast(pl.Float64)).exp() for name in scores)
+    named = pl.coalesce(pl.when(pl.col(name) == top).then(pl.lit(name.removeprefix("logit_"))) for name in scores)
+    samples = table.select(confidence=1 / total, hit=(named == pl.col("label").cast(pl.String)).cast(pl.Float64))
+    bins = samples.group_by((pl.col("confidence") * 15).ceil().clip(1, 15)).agg(pl.len().alias("n"), pl.all().sum())
+    sums = bins.collect(engine="streaming")
+    return float((sums["confidence"] - sums["hit"]).abs().sum() / sums["n"].sum())
 
 
 def write_part(path: Path, classes: int, rows: int, seed: int) -> None:
@@ -90,13 +119,6 @@ def write_part(path: Path, classes: int, rows: int, seed: int) -> None:
         writer.close()
 
 
-def run(code: str, *arguments: object) -> list[float]:
-    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
-    return [
-        float(value) for value in subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    ]
-
-
 def parts_of(folder: Path, rows: int, classes: int) -> list[Path]:
     files = [folder / f"{classes}-{number}.parquet" for number in range(-(-rows // PART))]
     for number, path in enumerate(files):
@@ -105,27 +127,23 @@ def parts_of(folder: Path, rows: int, classes: int) -> list[Path]:
     return files
 
 
-def lines_of(folder: Path, sizes: list[int], classes: int, methods: list[str]) -> list[dict]:
-    lines = []
+def table_lines(folder: Path, sizes: list[int], classes: int, methods: list[str]) -> Iterator[TableLine]:
     for rows in sizes:
         files = parts_of(folder, rows, classes)
-        for what in methods:
-            wall, cpu, peak = run(RUN, what, *files)
-            line = {"what": what, "rows": rows, "classes": classes, "seconds": wall, "cpu_seconds": cpu}
-            lines.append(line | {"peak_mb": peak / 1e6})
-            print(lines[-1], flush=True)
-        try:
-            wall, cpu, _ = run(POLARS, *files)
-        except subprocess.CalledProcessError:
-            continue
-        lines.append(
-            {"what": "Polars, ECE alone", "rows": rows, "classes": classes, "seconds": wall, "cpu_seconds": cpu}
-        )
-        print(lines[-1], flush=True)
-    return lines
+        for what in (*methods, *([POLARS] if find_spec("polars") else [])):
+            arguments = ("--tool", what, "--files", *map(str, files))
+            run = run_module("benchmarks.speed.large_tables", *arguments, PYTHONWARNINGS="ignore")
+            line: TableLine = {
+                "what": what,
+                "rows": rows,
+                "classes": classes,
+                "seconds": run["wall_seconds"],
+                "cpu_seconds": run["seconds"],
+            }
+            yield line if what == POLARS else {**line, "peak_mb": run["result"] / 1e6}
 
 
-def merging(folder: Path, shards: int, classes: int = 10, rows: int = 20_000) -> dict:
+def measure_merging(folder: Path, shards: int, classes: int = 10, rows: int = 20_000) -> Merges:
     """Measure shards, each with a sample as large as that of any table, and merge their pickled statistics."""
     from hf_focal import measure
     from hf_focal.scores import ScoreStatistics
@@ -134,61 +152,67 @@ def merging(folder: Path, shards: int, classes: int = 10, rows: int = 20_000) ->
     for number in range(shards):
         write_part(path, classes, rows if number else 300_000, 1000 + number)
         parts.append(pickle.dumps(measure(path)))
-    cpu = time.process_time()
-    merged = reduce(ScoreStatistics.merge, map(pickle.loads, parts))
-    seconds = (time.process_time() - cpu) / shards
-    return {"shards": shards, "rows": len(merged), "largest_mb": len(parts[0]) / 1e6, "seconds_a_merge": seconds}
-
-
-def prepare() -> None:
-    """Import in a worker what it needs, which a long measurement does once."""
-    import torch
-
-    import hf_focal.scores.sets.measuring  # noqa: F401
-
-    torch.set_num_threads(1)
+    merged, _, cpu = timed(lambda: reduce(ScoreStatistics.merge, map(pickle.loads, parts)))
+    return {"shards": shards, "rows": len(merged), "largest_mb": len(parts[0]) / 1e6, "seconds_a_merge": cpu / shards}
 
 
 def measured_part(path: Path) -> tuple[bytes, int, float]:
     from hf_focal import measure
 
-    cpu = time.process_time()
-    statistics = pickle.dumps(measure(path))
-    return statistics, os.getpid(), time.process_time() - cpu
+    statistics, _, cpu = timed(lambda: pickle.dumps(measure(path)))
+    return statistics, os.getpid(), cpu
 
 
-def with_workers(files: list[Path], number: int) -> dict:
+def with_workers(files: list[Path], number: int) -> Pool:
     """Measure files in a pool of `number` processes, and merge the statistics here."""
     from hf_focal.scores import ScoreStatistics
 
+    worker_seconds: dict[int, float] = defaultdict(float)
     with ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=prepare) as pool:
         [*pool.map(time.sleep, [1.0] * number)]  # starts all workers
-        wall, cpu, worker_seconds = time.perf_counter(), time.process_time(), Counter[int]()
-        merged = None
-        for statistics, process, seconds in pool.map(measured_part, files):
-            worker_seconds[process] += seconds
-            part = pickle.loads(statistics)
-            merged = part if merged is None else ScoreStatistics.merge(merged, part)
-        wall, serial = time.perf_counter() - wall, time.process_time() - cpu
+
+        def measure_and_merge() -> ScoreStatistics:
+            parts = []
+            for statistics, process, seconds in pool.map(measured_part, files):
+                worker_seconds[process] += seconds
+                parts.append(pickle.loads(statistics))
+                if len(parts) == 2:
+                    parts = [ScoreStatistics.merge(*parts)]
+            return parts[0]
+
+        merged, wall, serial = timed(measure_and_merge)
     seconds = sorted(worker_seconds.values())
     return {"workers": number, "rows": len(merged), "seconds": wall, "worker_cpu_seconds": seconds, "serial": serial}
 
 
-def cluster(lines: list[dict], merges: dict) -> list[dict]:
+def pools(files: list[Path], numbers: Sequence[int]) -> Iterator[Pool]:
+    """Measure with each number of workers, and how much faster that is than with the first of the numbers."""
+
+    def busiest(pool: Pool) -> float:
+        return pool["worker_cpu_seconds"][-1] + pool["serial"]
+
+    first: Pool | None = None
+    for number in numbers:
+        pool = with_workers(files, number)
+        first = first or pool
+        speedups = first["seconds"] / pool["seconds"], busiest(first) / busiest(pool)
+        yield {**pool, "speedup_wall": speedups[0], "speedup_cpu": speedups[1]}
+
+
+def cluster(lines: list[TableLine], merges: Merges) -> Iterator[ClusterLine]:
     """Hours of each worker, and gigabytes that are sent, for rows on workers: two rounds, to fit and to measure."""
-    costs = {line["what"]: line["cpu_seconds"] / line["rows"] for line in lines if line["rows"] == lines[-1]["rows"]}
-    needs = []
+    line = [line for line in lines if line["what"] == "measure"][-1]
+    cost = line["cpu_seconds"] / line["rows"]
     for rows in (10**8, 10**9, 10**10):
         for workers in (1, 8, 64):
             shards = rows // SHARD
-            seconds = 2 * costs["measure"] * SHARD * -(-shards // workers) + 2 * shards * merges["seconds_a_merge"]
+            seconds = 2 * cost * SHARD * -(-shards // workers) + 2 * shards * merges["seconds_a_merge"]
             sent = 2 * shards * merges["largest_mb"] / 1e3
-            needs.append({"rows": rows, "workers": workers, "hours": seconds / 3600, "gigabytes_sent": sent})
-    return needs
+            yield {"rows": rows, "workers": workers, "hours": seconds / 3600, "gigabytes_sent": sent}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 2_000_000, 4_000_000])
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--methods", nargs="*", default=["evaluate", "temperature", "auto", "measure"])
@@ -197,28 +221,25 @@ def main() -> None:
         "--workers", type=int, nargs="*", default=[], help="pools for the last of the rows, such as 1 2"
     )
     parser.add_argument("--folder", type=Path, help="keep the tables here")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--tool", help=argparse.SUPPRESS)
+    parser.add_argument("--files", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.tool:
+        return print_run(tool(options.tool, options.files))
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        lines = lines_of(folder, options.rows, options.classes, options.methods)
-        result: dict = {"lines": lines}
+        lines = shown(table_lines(folder, options.rows, options.classes, options.methods))
+        result: dict[str, Any] = {"lines": lines}
         if options.workers:
             files = parts_of(folder, options.rows[-1], options.classes)
-            pools = [with_workers(files, number) for number in options.workers]
-            first = pools[0]["worker_cpu_seconds"][-1] + pools[0]["serial"]
-            for pool in pools:
-                pool["speedup_wall"] = pools[0]["seconds"] / pool["seconds"]
-                pool["speedup_cpu"] = first / (pool["worker_cpu_seconds"][-1] + pool["serial"])
-            result["pools"] = pools
+            result["pools"] = shown(pools(files, options.workers))
         if options.shards:
-            merges = merging(Path(temporary), options.shards, options.classes)
-            result |= {"merges": [merges]}
+            merges = measure_merging(Path(temporary), options.shards, options.classes)
+            result["merges"] = shown([merges])
             if "measure" in options.methods:
-                result["cluster"] = cluster([line for line in lines if line["what"] == "measure"], merges)
-    write_measurements(options.json, result)
-    print(json.dumps(result, indent=1))
+                result["cluster"] = shown(cluster(lines, merges))
+    write_figures(options.json, result)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,10 @@ The peak is then that of the first process. A sharded head's includes the gather
 """
 
 import argparse
-import os
-import socket
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, multiprocessing, nn
@@ -30,37 +27,41 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, median_ratio, peak_bytes, seconds_in_turn, write_measurements
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.lines import HeadError, HeadLine
+from benchmarks.common.memory import peak_bytes
+from benchmarks.common.processes import free_port
+from benchmarks.common.timing import median_ratio, times_in_turn
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 
+HeadLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of hidden states, weight, and labels
 REFERENCE = "F.linear + F.cross_entropy"
-CHUNKS_OF_512 = {"batch_chunk_size": 512, "chunking_method": None}
 ERROR_TOKENS = 512
 NUM_PROCESSES = 2  # with --sharded
 
 
-def unfused(loss: Callable, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+def unfused(loss: Callable[[Tensor, Tensor], Tensor], hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     return loss(F.linear(hidden, weight), labels)
 
 
-def torch_fused(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    options = nn.LinearCrossEntropyOptions(**options)
-    return F.linear_cross_entropy(hidden, weight, labels, reduction=reduction, options=options)
+def torch_fused(hidden: Tensor, weight: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)  # type: ignore[attr-defined]
+    return F.linear_cross_entropy(hidden, weight, labels, reduction=reduction, options=options)  # type: ignore[attr-defined]
 
 
-def torch_fused_focal(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    return focal_from_cross_entropy(torch_fused(options, hidden, weight, labels, reduction="none"), 3.0).mean()
+def torch_fused_focal(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    return focal_from_cross_entropy(torch_fused(hidden, weight, labels, reduction="none"), 3.0).mean()
 
 
-def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
-    peers = {
+def implementations(chunk_sizes: list[int]) -> dict[str, HeadLoss]:
+    peers: dict[str, HeadLoss] = {
         REFERENCE: partial(unfused, F.cross_entropy),
         "F.linear + ours, focal:gamma=3": partial(unfused, build_loss("focal:gamma=3")),
     }
     if hasattr(nn, "LinearCrossEntropyOptions"):  # torch ≥ 2.13, whose own choice of chunks is slower
         peers |= {
-            "F.linear_cross_entropy, chunks of 512": partial(torch_fused, CHUNKS_OF_512),
-            "focal of F.linear_cross_entropy, chunks of 512": partial(torch_fused_focal, CHUNKS_OF_512),
+            "F.linear_cross_entropy, chunks of 512": torch_fused,
+            "focal of F.linear_cross_entropy, chunks of 512": torch_fused_focal,
         }
     if find_spec("cut_cross_entropy") and find_spec("triton"):  # Apple's, on its CPU path
         from cut_cross_entropy import linear_cross_entropy
@@ -87,22 +88,26 @@ def inputs(num_tokens: int, num_classes: int, num_features: int, confident: bool
     return hidden, weight, labels
 
 
-def gradients(implementation: Callable, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+def gradients(implementation: HeadLoss, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(implementation(hidden, weight, labels), (hidden, weight))
 
 
-class Head(nn.Linear):
+def differentiate(implementation: HeadLoss, hidden: Tensor, weight: Tensor, labels: Tensor) -> None:
+    gradients(implementation, hidden, weight, labels)  # which are not kept
+
+
+class Head(nn.Module):
     """A linear head that computes its loss, so that FSDP2 gathers its weight for that."""
 
-    def __init__(self, implementation: Callable, weight: Tensor):
-        super().__init__(*weight.shape[::-1], bias=False, device="meta")
+    def __init__(self, implementation: HeadLoss, weight: Tensor):
+        super().__init__()
         self.weight, self.implementation = nn.Parameter(weight.clone()), implementation
 
     def forward(self, hidden: Tensor, labels: Tensor) -> Tensor:
         return self.implementation(hidden, self.weight, labels)
 
 
-def sharded_step(head: Head, sharded: bool, hidden: Tensor, labels: Tensor) -> None:
+def sharded_step(head: Any, sharded: bool, hidden: Tensor, labels: Tensor) -> None:
     """Compute the gradients for one process's tokens, and reduce that of the weight over all processes."""
     head(hidden, labels).backward()
     if not sharded:
@@ -110,8 +115,9 @@ def sharded_step(head: Head, sharded: bool, hidden: Tensor, labels: Tensor) -> N
     head.weight.grad = hidden.grad = None
 
 
-def sharded_runs(hidden: Tensor, weight: Tensor, labels: Tensor) -> dict[str, Callable]:
-    mesh, runs = init_device_mesh("cpu", (distributed.get_world_size(),)), {}
+def sharded_runs(hidden: Tensor, weight: Tensor, labels: Tensor) -> dict[str, Callable[[], None]]:
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    runs: dict[str, Callable[[], None]] = {}
     for name, step in implementations([]).items():
         if name == REFERENCE or name in ("ours: cross_entropy", "ours: focal:gamma=3"):
             whole, shards = Head(step, weight), fully_shard(Head(step, weight), mesh=mesh)
@@ -120,134 +126,112 @@ def sharded_runs(hidden: Tensor, weight: Tensor, labels: Tensor) -> dict[str, Ca
     return runs
 
 
-def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype: str, args) -> list[dict]:
-    """Return and print a line for each implementation."""
-    hidden, weight, labels = inputs(num_tokens, num_classes, args.hidden)
+def measure(
+    losses: Mapping[str, HeadLoss], num_tokens: int, num_classes: int, dtype: str, options: argparse.Namespace
+) -> list[HeadLine]:
+    """Measure each loss. With --sharded, each process measures, and the first one has the lines."""
+    hidden, weight, labels = inputs(num_tokens, num_classes, options.hidden)
     hidden, weight = (tensor.to(getattr(torch, dtype)).requires_grad_() for tensor in (hidden, weight))
-    if args.sharded:
+    runs: dict[str, Callable[[], None]]
+    if options.sharded:
         runs = sharded_runs(hidden, weight.detach(), labels)
     else:
-        runs = {name: partial(gradients, step, hidden, weight, labels) for name, step in steps.items()}
+        runs = {name: partial(differentiate, loss, hidden, weight, labels) for name, loss in losses.items()}
     peaks = {}
     for name, run in runs.items():
         returned = hidden.nbytes + weight.nbytes // (NUM_PROCESSES if "sharded" in name else 1)
         peaks[name] = (peak_bytes(run) - returned) / 2**20  # also warms up
-    wall, cpu = seconds_in_turn(runs, args.repeats)
-    if args.sharded and distributed.get_rank() > 0:
+    times = times_in_turn(runs, options.rounds, warm_up=False)
+    if options.sharded and distributed.get_rank() > 0:
         return []
-    lines = []
-    for name in runs:
-        line = {
+    return [
+        {
             "tokens": num_tokens,
             "vocabulary": num_classes,
-            "hidden": args.hidden,
+            "hidden": options.hidden,
             "dtype": dtype,
             "name": name,
-            "processes": distributed.get_world_size() if args.sharded else 1,
-            "milliseconds": 1e3 * statistics.median(wall[name]),
-            "time_ratio": median_ratio(wall[name], wall[REFERENCE]),
-            "cpu_milliseconds": 1e3 * statistics.median(cpu[name]),
-            "cpu_time_ratio": median_ratio(cpu[name], cpu[REFERENCE]),
+            "processes": NUM_PROCESSES if options.sharded else 1,
+            "milliseconds": times[name].milliseconds,
+            "time_ratio": median_ratio(times[name].wall, times[REFERENCE].wall),
+            "cpu_milliseconds": times[name].cpu_milliseconds,
+            "cpu_time_ratio": median_ratio(times[name].cpu, times[REFERENCE].cpu),
             "peak_MiB": peaks[name],
             "peak_ratio": peaks[name] / peaks[REFERENCE],
         }
-        lines.append(line)
-        print(
-            f"{num_tokens:>6} x {num_classes:<7} {dtype:9} {name:48}{line['milliseconds']:>9.0f} ms "
-            f"{line['time_ratio']:>6.2f} x, CPU {line['cpu_time_ratio']:.2f} x "
-            f"{line['peak_MiB']:>8.1f} MiB {line['peak_ratio']:>7.4f} x",
-            flush=True,
-        )
-    return lines
+        for name in runs
+    ]
 
 
-def gradient_errors(steps: dict[str, Callable], num_classes: int, confident: bool, args) -> list[dict]:
-    """Return and print the errors of cross-entropy and focal loss in float32."""
-    hidden, weight, labels = inputs(ERROR_TOKENS, num_classes, args.hidden, confident)
+def gradient_errors(
+    losses: Mapping[str, HeadLoss], num_classes: int, confident: bool, num_features: int
+) -> Iterator[HeadError]:
+    """Measure the errors of cross-entropy and focal loss in float32."""
+    hidden, weight, labels = inputs(ERROR_TOKENS, num_classes, num_features, confident)
     exact = {
         kind: gradients(partial(unfused, build_loss(kind)), hidden.requires_grad_(), weight.requires_grad_(), labels)
         for kind in ("cross_entropy", "focal:gamma=3")
     }
-    single = [tensor.detach().float().requires_grad_() for tensor in (hidden, weight)]
-    lines = []
-    for name, step in steps.items():
+    hidden, weight = (tensor.detach().float().requires_grad_() for tensor in (hidden, weight))
+    for name, loss in losses.items():
         if "label_smoothing" in name:
             continue
-        computed = gradients(step, *single, labels)
+        computed = gradients(loss, hidden, weight, labels)
         reference = exact["focal:gamma=3" if "focal" in name else "cross_entropy"]
         hidden_error, weight_error = (
             ((a.double() - b).norm() / b.norm()).item() for a, b in zip(computed, reference, strict=True)
         )
         setting = "confident" if confident else "ordinary"
-        lines.append(
-            {
-                "vocabulary": num_classes,
-                "setting": setting,
-                "name": name,
-                "hidden": hidden_error,
-                "weight": weight_error,
-            }
-        )
-        print(f"errors {setting:9} {num_classes:<7} {name:48} {hidden_error:.1e} {weight_error:.1e}", flush=True)
-    return lines
+        yield {
+            "vocabulary": num_classes,
+            "setting": setting,
+            "name": name,
+            "hidden": hidden_error,
+            "weight": weight_error,
+        }
 
 
-def sharded_process(rank: int, port: int, args: argparse.Namespace, results) -> None:
-    torch.set_num_threads(args.threads)
+def head_lines(losses: Mapping[str, HeadLoss], options: argparse.Namespace) -> Iterator[HeadLine]:
+    for num_classes in options.vocabularies:
+        for num_tokens in options.tokens:
+            for dtype in options.dtypes:
+                yield from measure(losses, num_tokens, num_classes, dtype, options)
+
+
+def sharded_process(rank: int, port: int, options: argparse.Namespace, results: Any) -> None:
+    torch.set_num_threads(options.threads or torch.get_num_threads())
     distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=NUM_PROCESSES)
-    lines = [
-        line
-        for num_classes in args.vocabularies
-        for num_tokens in args.tokens
-        for dtype in args.dtypes
-        for line in measure({}, num_tokens, num_classes, dtype, args)
-    ]
+    lines = list(head_lines({}, options))
     if rank == 0:
         results.put(lines)
     distributed.destroy_process_group()
 
 
-def sharded_lines(args: argparse.Namespace) -> list[dict]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def sharded_lines(options: argparse.Namespace) -> list[HeadLine]:
     results = multiprocessing.get_context("spawn").SimpleQueue()
-    multiprocessing.spawn(sharded_process, (port, args, results), nprocs=NUM_PROCESSES)
+    multiprocessing.spawn(sharded_process, (free_port(), options, results), nprocs=NUM_PROCESSES)
     return results.get()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, rounds=3)
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 4096])
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[32_000, 128_256])
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--dtypes", nargs="+", default=["float32"])
     parser.add_argument("--chunk_sizes", type=int, nargs="*", default=[])
-    parser.add_argument("--repeats", type=int, default=3, help="rounds")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--sharded", action="store_true", help="two processes, heads sharded by FSDP2 and whole ones")
-    parser.add_argument("--json", type=Path, help="write machine and figures to this file")
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
-
-    figures = {"machine": machine(), "errors": [], "losses": []}
-    print(figures["machine"])
-    if args.sharded:
-        figures = {"machine": figures["machine"], "losses": sharded_lines(args)}
+    options = parse_options(parser)
+    measured: dict[str, Any] = {"machine": machine()}
+    if options.sharded:
+        measured["losses"] = shown(sharded_lines(options))
     else:
-        measure_all(args, figures)
-    write_measurements(args.json, figures)
-
-
-def measure_all(args: argparse.Namespace, figures: dict) -> None:
-    steps = implementations(args.chunk_sizes)
-    for confident in (False, True):
-        figures["errors"] += gradient_errors(steps, min(args.vocabularies), confident, args)
-    for num_classes in args.vocabularies:
-        for num_tokens in args.tokens:
-            for dtype in args.dtypes:
-                figures["losses"] += measure(steps, num_tokens, num_classes, dtype, args)
+        losses, smallest = implementations(options.chunk_sizes), min(options.vocabularies)
+        measured["errors"] = []
+        for confident in (False, True):
+            measured["errors"] += shown(gradient_errors(losses, smallest, confident, options.hidden))
+        measured["losses"] = shown(head_lines(losses, options))
+    write_figures(options.json, measured)
 
 
 if __name__ == "__main__":

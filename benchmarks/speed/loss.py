@@ -10,181 +10,94 @@ includes the gradient, one such unit, which every implementation returns. The ch
 alone, against the loop over samples of published code.
 """
 
-import argparse
-import json
 import os
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.measuring import RESULTS, machine, median_ratio, peak_bytes, spread, synchronize, write_measurements
-from benchmarks.speed.peer_losses import (
-    composed_focal,
-    dense_mmce,
-    gamma_by_loop,
-    log_softmax_focal,
-    one_hot_brier,
-    sigmoid_focal,
-    torchvision_focal,
+from benchmarks.common.figures import (
+    RESULTS,
+    machine,
+    parse_options,
+    read_figures,
+    script_options,
+    shown,
+    write_figures,
 )
-from hf_focal.losses import AdaFocalGamma, build_loss, cross_entropy
+from benchmarks.common.lines import GammaLine, LossLine, RatioLine
+from benchmarks.common.loss_functions import (
+    LOSSES,
+    MMCE_LOSSES,
+    REFERENCE,
+    SIGMOID_LOSSES,
+    TORCHVISION,
+    Loss,
+    differentiate,
+    gamma_by_loop,
+    measure_losses,
+    random_batch,
+    random_sigmoid_batch,
+)
+from benchmarks.common.timing import median_ratio, spread, times_in_turn
+from hf_focal.losses import AdaFocalGamma, cross_entropy
 
 DTYPES = (torch.float32, torch.bfloat16)
-REFERENCE = "F.cross_entropy"
-
-IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    REFERENCE: F.cross_entropy,
-    "F.cross_entropy, smoothed": lambda logits, labels: F.cross_entropy(logits, labels, label_smoothing=0.05),
-    "log_softmax + gather focal": log_softmax_focal,
-    "sigmoid focal, one-hot": sigmoid_focal,
-    "focal of F.cross_entropy": composed_focal,
-    "one-hot Brier": one_hot_brier,
-    "ours: cross_entropy": build_loss("cross_entropy"),
-    "ours: focal:gamma=3": build_loss("focal:gamma=3"),
-    "ours: flsd53": build_loss("flsd53"),
-    "ours: adafocal": build_loss("adafocal"),
-    "ours: brier": build_loss("brier"),
-    "ours: label_smoothing": build_loss("label_smoothing:alpha=0.05"),
-    "ours: dual_focal": build_loss("dual_focal"),
-}
-# Labels are (rows, labels), 0 or 1.
-BCE, TORCHVISION = "F.bce_with_logits", "torchvision's sigmoid focal"
 SIGMOID_SHAPES = [(8192, 100), (64, 10000)]
-SIGMOID_IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    BCE: F.binary_cross_entropy_with_logits,
-    TORCHVISION: torchvision_focal,
-    "ours: sigmoid cross_entropy": build_loss("cross_entropy", "sigmoid"),
-    "ours: sigmoid focal": build_loss("focal:gamma=2,alpha=0.25", "sigmoid"),
-    "ours: sigmoid brier": build_loss("brier", "sigmoid"),
-}
-MMCE_IMPLEMENTATIONS = {"dense MMCE": dense_mmce, "ours: mmce": build_loss("mmce:lam=2")}
+MMCE_SHAPE = (4096, 10)
 
 
-def inputs(num_rows: int, num_classes: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(num_rows, num_classes, generator=generator).mul_(2)
-    labels = torch.randint(num_classes, (num_rows,), generator=generator)
-    return logits.to(device, dtype).requires_grad_(), labels.to(device)
+def measure_all(shapes: Sequence[tuple[int, int]], device: str, rounds: int) -> Iterator[LossLine]:
+    """Measure each loss, shape, and dtype, and both implementations of MMCE."""
+    for shape in shapes:
+        for dtype in DTYPES:
+            yield from measure_losses(LOSSES, random_batch(*shape, dtype, device), rounds)
+    yield from measure_losses(MMCE_LOSSES, random_batch(*MMCE_SHAPE, torch.float32, device), rounds)
 
 
-def step(implementation, logits: Tensor, labels: Tensor) -> None:
-    torch.autograd.grad(implementation(logits, labels), logits)
+def measure_sigmoid(device: str, rounds: int) -> Iterator[LossLine]:
+    for shape in SIGMOID_SHAPES:
+        for line in measure_losses(SIGMOID_LOSSES, random_sigmoid_batch(*shape, device), rounds):
+            yield {**line, "threads": torch.get_num_threads()}
 
 
-def seconds_of_rounds(
-    steps: dict[str, Callable], device: torch.device, rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, list[float]]:
-    """Return the seconds of each step in each round, by `clock`. Short steps are repeated for about 20 ms."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    calls = {}
-    for name, run in steps.items():
-        seconds = seconds_of_call(run, device, 1, clock)  # the warm-up
-        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else seconds_of_call(run, device, 1, clock))))
-    for _ in range(rounds):
-        for name, run in steps.items():
-            if not times[name] or times[name][0] < 10:  # one round is enough to see that a peer takes 10 s
-                times[name].append(seconds_of_call(run, device, calls[name], clock))
-    return times
+def measure_cpu_time(shapes: Sequence[tuple[int, int]], runs: int = 5) -> Iterator[RatioLine]:
+    """Measure the CPU time of one thread, relative to `F.cross_entropy` or, of sigmoids, to torchvision's focal loss.
 
-
-def seconds_of_call(run: Callable, device: torch.device, calls: int, clock: Callable[[], float]) -> float:
-    synchronize(device)
-    start = clock()
-    for _ in range(calls):
-        run()
-    synchronize(device)
-    return (clock() - start) / calls
-
-
-def measure(implementations, reference: str, shape, dtype, device: str, repeats: int) -> list[dict]:
-    """Return and print a line for each implementation."""
-    logits, labels = inputs(*shape, dtype, device)
-    if reference == BCE:
-        labels = (torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.1).to(device, dtype)
-    rounds = repeats if logits.numel() > 1 << 26 else 4 * repeats
-    steps = {name: partial(step, implementation, logits, labels) for name, implementation in implementations.items()}
-    times = seconds_of_rounds(steps, logits.device, rounds)
-    lines = []
-    for name, implementation in implementations.items():
-        line = {
-            "rows": shape[0],
-            "classes": shape[1],
-            "dtype": str(dtype).removeprefix("torch."),
-            "name": name,
-            "milliseconds": 1e3 * statistics.median(times[name]),
-            "time_ratio": median_ratio(times[name], times[reference]),
-            "peak_in_logits": peak_bytes(partial(step, implementation, logits, labels), logits.device) / logits.nbytes,
-        }
-        lines.append(line)
-        print(
-            f"{line['rows']:>6} x {line['classes']:<6} {line['dtype']:9} {name:28}"
-            f"{line['milliseconds']:>10.3f} ms {line['time_ratio']:>7.2f} x  {line['peak_in_logits']:>7.2f} logits",
-            flush=True,
-        )
-    return lines
-
-
-def measure_cpu_time(shapes: Sequence[tuple[int, int]], runs: int = 5) -> list[dict]:
-    """Return and print a line for each loss, size, and dtype: CPU time of one thread, relative to the reference.
-
-    A line has the median, the least, and the greatest ratio of the runs. The ratio of a run is the median over rounds.
-    Sigmoid focal loss is relative to torchvision's.
+    The ratio of a run is the median over rounds; a line has the median, the least, and the greatest of the runs.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    names = [REFERENCE, "focal of F.cross_entropy", *(name for name in IMPLEMENTATIONS if name.startswith("ours"))]
-    lines = []
-    for size in shapes:
-        rounds = 60 if size[0] * size[1] < 1 << 20 else 9 if size[0] * size[1] < 1 << 26 else 2
-        for dtype in DTYPES if size[0] > 128 else DTYPES[:1]:
-            steps = {name: IMPLEMENTATIONS[name] for name in names}
-            lines += cpu_time_lines(steps, REFERENCE, inputs(*size, dtype, "cpu"), rounds, runs)
-    for size in SIGMOID_SHAPES:
-        labels = (torch.rand(size, generator=torch.Generator().manual_seed(1)) < 0.1).float()
-        implementations = {name: SIGMOID_IMPLEMENTATIONS[name] for name in (TORCHVISION, "ours: sigmoid focal")}
-        logits, _ = inputs(*size, torch.float32, "cpu")
-        lines += cpu_time_lines(implementations, TORCHVISION, (logits, labels), 9, runs)
+    names = [REFERENCE, "focal of F.cross_entropy", *(name for name in LOSSES if name.startswith("ours"))]
+    losses = {name: LOSSES[name] for name in names}
+    for rows, classes in shapes:
+        rounds = 60 if rows * classes < 1 << 20 else 9 if rows * classes < 1 << 26 else 2
+        for dtype in DTYPES if rows > 128 else DTYPES[:1]:
+            yield from ratio_lines(losses, random_batch(rows, classes, dtype), rounds, runs)
+    sigmoid = {name: SIGMOID_LOSSES[name] for name in (TORCHVISION, "ours: sigmoid focal")}
+    for shape in SIGMOID_SHAPES:
+        yield from ratio_lines(sigmoid, random_sigmoid_batch(*shape), 9, runs)
     torch.set_num_threads(threads)
-    return lines
 
 
-def cpu_time_lines(
-    implementations: dict[str, Callable[[Tensor, Tensor], Tensor]],
-    reference: str,
-    batch: tuple[Tensor, Tensor],
-    rounds: int,
-    runs: int,
-) -> list[dict]:
+def ratio_lines(
+    losses: Mapping[str, Loss], batch: tuple[Tensor, Tensor], rounds: int, runs: int
+) -> Iterator[RatioLine]:
     logits, labels = batch
-    steps = {name: partial(step, implementation, logits, labels) for name, implementation in implementations.items()}
-    times = [seconds_of_rounds(steps, logits.device, rounds, time.process_time) for _ in range(runs)]
-    lines = []
+    steps = {name: partial(differentiate, loss, logits, labels) for name, loss in losses.items()}
+    times = [times_in_turn(steps, rounds, repeat=True, budget=10) for _ in range(runs)]
     for name in steps:
-        ratios = spread([median_ratio(run[name], run[reference]) for run in times])
+        ratios = spread([median_ratio(run[name].cpu, run[next(iter(losses))].cpu) for run in times])
         rows, classes = logits.shape
         dtype = str(logits.dtype).removeprefix("torch.")
-        lines.append({"rows": rows, "classes": classes, "dtype": dtype, "name": name} | ratios)
-        text = f"{ratios['median']:.2f} ({ratios['least']:.2f} to {ratios['most']:.2f})"
-        print(f"{rows:>6} x {classes:<6} {dtype:9} {name:28} {text}", flush=True)
-    return lines
+        yield {"rows": rows, "classes": classes, "dtype": dtype, "name": name, **ratios}
 
 
-def measure_sigmoid(device: str, repeats: int) -> list[dict]:
-    """Return and print a line for each implementation of sigmoid heads and each size."""
-    lines = []
-    for size in SIGMOID_SHAPES:
-        lines += measure(SIGMOID_IMPLEMENTATIONS, BCE, size, torch.float32, device, repeats)
-    return [line | {"threads": torch.get_num_threads()} for line in lines]
-
-
-def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
-    """One line for the loop and one for ours, also printed: the choice of γ for `num_rows` probabilities, no gradient.
+def measure_gamma(num_rows: int, device: str, rounds: int) -> list[GammaLine]:
+    """Measure the choice of γ for `num_rows` probabilities, without a gradient, by the loop and by ours.
 
     The bins are those after an update, whose edges are probabilities of float32: all comparisons agree.
     """
@@ -192,44 +105,28 @@ def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
     policy = AdaFocalGamma(15)
     policy.update(torch.rand(2000, generator=generator), torch.rand(2000, generator=generator) < 0.5)
     p = torch.rand(num_rows, generator=generator).to(device)
-    steps = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: AdaFocalGamma": partial(policy, p)}
-    chosen = [run() for run in steps.values()]
-    if not torch.equal(*chosen) or len(chosen[0].unique()) != len(set(policy.gammas)):
+    runs = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: AdaFocalGamma": partial(policy, p)}
+    by_loop, by_us = (run() for run in runs.values())
+    if not torch.equal(by_loop, by_us) or len(by_loop.unique()) != len(set(policy.gammas)):
         raise AssertionError("the loop and the look-up choose different γ, or the rows do not reach every bin")
-    times = seconds_of_rounds(steps, p.device, 4 * repeats)
-    lines = []
-    for name in steps:
-        line = {
+    times = times_in_turn(runs, 4 * rounds, repeat=True, device=device)
+    return [
+        {
             "rows": num_rows,
             "bins": len(policy.gammas),
             "threads": torch.get_num_threads(),
             "dtype": "float32",
             "name": name,
-            "milliseconds": 1e3 * statistics.median(times[name]),
-            "time_ratio": median_ratio(times[name], times["loop over rows"]),
+            "milliseconds": times[name].milliseconds,
+            "time_ratio": median_ratio(times[name].wall, times["loop over rows"].wall),
         }
-        lines.append(line)
-        print(
-            f"γ of {num_rows} rows, {line['bins']} bins  {name:28}{line['milliseconds']:>10.3f} ms "
-            f"{line['time_ratio']:>8.5f} x",
-            flush=True,
-        )
-    return lines
-
-
-def measure_losses(args: argparse.Namespace) -> list[dict]:
-    """Return and print a line for each implementation, size, and dtype, and for both of MMCE."""
-    lines = []
-    for size in args.shapes:
-        for dtype in DTYPES:
-            lines += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
-    mmce_size = (4096, 10)
-    return lines + measure(MMCE_IMPLEMENTATIONS, "dense MMCE", mmce_size, torch.float32, args.device, args.repeats)
+        for name in runs
+    ]
 
 
 def row_errors(device: str) -> dict[str, float]:
     """Largest relative error of rows of cross-entropy of bfloat16 logits, against float64."""
-    logits, labels = inputs(4096, 1000, torch.bfloat16, device)
+    logits, labels = random_batch(4096, 1000, torch.bfloat16, device)
     exact = F.cross_entropy(logits.detach().double(), labels, reduction="none")
     rows = {REFERENCE: F.cross_entropy(logits, labels, reduction="none"), "ours": cross_entropy(logits, labels)}
     return {name: ((row.double() - exact).abs() / exact).max().item() for name, row in rows.items()}
@@ -241,14 +138,9 @@ def shape(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, rounds=5)
     parser.add_argument("--shapes", type=shape, nargs="+", default=[(32, 2), (128, 10), (4096, 1000), (8192, 32000)])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--repeats", type=int, default=5, help="rounds; four times as many for shapes below 2^26 logits"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     parser.add_argument(
         "--processor",
         help="a name for this processor, such as intel_xeon: the CPU times go to results/processors, too",
@@ -258,29 +150,24 @@ def main() -> None:
         choices=["cpu_time", "gamma", "sigmoid"],
         help="measure only the losses in CPU time, the choice of γ, or sigmoid heads; the file's other figures stay",
     )
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
-
-    figures = {"machine": machine(args.device)}
-    print(figures["machine"])
-    if args.only and args.json and args.json.exists():
-        figures = json.loads(args.json.read_text(encoding="utf-8"))
-    if not args.only:
-        figures["losses"] = measure_losses(args)
-        figures["row_errors_bfloat16"] = row_errors(args.device)
-        print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
-    if args.only in (None, "cpu_time") and args.device == "cpu":
-        figures["cpu_time"] = measure_cpu_time(args.shapes)
-        if args.processor:
-            file = RESULTS / "processors" / f"{args.processor}.json"
-            record = {"machine": machine(args.device), "load": os.getloadavg()[0], "cpu_time": figures["cpu_time"]}
-            write_measurements(file, record)
-    if args.only in (None, "sigmoid"):
-        figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
-    if args.only in (None, "gamma"):
-        figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
-    write_measurements(args.json, figures)
+    options = parse_options(parser)
+    device, rounds = options.device, options.rounds
+    measured: dict[str, Any] = {"machine": machine(device)}
+    if options.only and options.json and options.json.exists():
+        measured = read_figures(options.json)
+    if not options.only:
+        measured["losses"] = shown(measure_all(options.shapes, device, rounds))
+        measured["row_errors_bfloat16"] = row_errors(device)
+    if options.only in (None, "cpu_time") and device == "cpu":
+        measured["cpu_time"] = shown(measure_cpu_time(options.shapes))
+    if options.only in (None, "sigmoid"):
+        measured["sigmoid"] = shown(measure_sigmoid(device, rounds))
+    if options.only in (None, "gamma"):
+        measured["gamma"] = shown(measure_gamma(4096, device, rounds))
+    write_figures(options.json, measured)
+    if options.processor and "cpu_time" in measured:
+        record = {"machine": machine(device), "load": os.getloadavg()[0], "cpu_time": measured["cpu_time"]}
+        write_figures(RESULTS / "processors" / f"{options.processor}.json", record)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,13 @@ slope of the last three points on log-log axes.
 The bytes are those that one process gives to collectives, counted in real processes (gloo), without what DDP sends.
 """
 
-import argparse
 import gc
-import json
 import math
-import os
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +28,12 @@ from torch.nn import functional as F
 from torchmetrics.classification import MulticlassCalibrationError
 from transformers.utils import logging
 
-from benchmarks.measuring import machine, peak_bytes_with_numpy, timed, write_measurements
-from benchmarks.speed.sent_bytes import RepeatedBatch, count_bytes, trainer_of
+from benchmarks.common.figures import machine, parse_options, read_figures, script_options, shown, write_figures
+from benchmarks.common.lines import Exponent, ScalingLine, SentBytes
+from benchmarks.common.memory import peak_bytes_with_numpy
+from benchmarks.common.sent_bytes import count_bytes
+from benchmarks.common.timing import times_in_turn
+from benchmarks.common.trainers import RepeatedBatch, identity_trainer
 from hf_focal import CalibrationMetrics, build_loss, fit_temperature
 from hf_focal.reports.figures.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 from hf_focal.trainer.accumulators import CollectedLogits, TemperatureSums
@@ -59,20 +60,25 @@ def prepared(name: str, data: RepeatedBatch, folder: str) -> Callable[[], Any]:
         loss = F.cross_entropy if name == "F.cross_entropy" else build_loss(name)
         return lambda: torch.autograd.grad(loss(logits, labels), logits)
     if name == EVALUATION:
-        return partial(trainer_of(folder, data, per_device_eval_batch_size=data.batch_size).evaluate, data)
+        return partial(identity_trainer(folder, data, per_device_eval_batch_size=data.batch_size).evaluate, data)
     if name == COMPUTE:
         return updated(CalibrationMetrics(), data).compute
     if name in METRICS:
-        metric = {
+        metrics: dict[str, Callable[[], Any]] = {
             METRICS[0]: CalibrationMetrics,
             METRICS[1]: partial(CalibrationMetrics, keep_samples=False),
             METRICS[2]: partial(MulticlassCalibrationError, data.num_classes),
-        }[name]
-        return lambda: updated(metric(), data).compute()
+        }
+        return lambda: updated(metrics[name](), data).compute()
     # The accumulators of `FocalTrainer.fit_temperature`.
     if name in COLLECTED:
-        return lambda: fit_temperature(*updated(CollectedLogits(), data).gather(), name.rpartition(" ")[-1])
+        return partial(fit_collected, data, name.rpartition(" ")[-1])
     return lambda: updated(TemperatureSums(), data).gather().compute()
+
+
+def fit_collected(data: RepeatedBatch, objective: str) -> Any:
+    logits, labels = updated(CollectedLogits(), data).gather()
+    return fit_temperature(logits, labels, objective)
 
 
 def updated(accumulator: Any, data: RepeatedBatch) -> Any:
@@ -81,43 +87,41 @@ def updated(accumulator: Any, data: RepeatedBatch) -> Any:
     return accumulator
 
 
-def cpu_seconds(run: Callable[[], Any]) -> float:
-    """Return the median of up to nine calls within 0.3 s; if there are several, the first is a warm-up."""
-    times: list[float] = []
-    while not times or (sum(times) < 0.3 and len(times) < 10):
-        times.append(timed(run)[2])
-    return statistics.median(times[1:] or times)
-
-
-def series(name: str, sizes: list[tuple[int, int]], max_logits: int, max_seconds: float, folder: str) -> list[dict]:
-    lines: list[dict] = []
+def series(
+    name: str, against: str, sizes: Sequence[tuple[int, int]], max_logits: int, max_seconds: float, folder: str
+) -> Iterator[ScalingLine]:
+    last: ScalingLine | None = None
     for num_samples, num_classes in sizes:
-        growth = num_samples * num_classes / (lines[-1]["samples"] * lines[-1]["classes"]) if lines else 1
         if name in (*LOSSES, *COLLECTED) and num_samples * num_classes > max_logits:
-            break
-        if lines and lines[-1]["cpu_seconds"] * growth > max_seconds:
-            break
+            return
+        if last:
+            growth = num_samples * num_classes / (last["samples"] * last["classes"])
+            if last["cpu_seconds"] * growth > max_seconds:
+                return
         run = prepared(name, RepeatedBatch(num_samples, num_classes), folder)
-        seconds = cpu_seconds(run)
-        line = {"name": name, "samples": num_samples, "classes": num_classes, "cpu_seconds": seconds}
-        lines.append(line | {"peak_bytes": peak_bytes_with_numpy(run)})
-        print(f"{name:40}{num_samples:>12,} x {num_classes:<9,}{seconds:10.4f} s", end="")
-        print(f"{lines[-1]['peak_bytes'] / 2**20:12.2f} MiB", flush=True)
+        last = {
+            "against": against,
+            "name": name,
+            "samples": num_samples,
+            "classes": num_classes,
+            "cpu_seconds": statistics.median(times_in_turn({name: run}, 9, budget=0.3)[name].cpu),
+            "peak_bytes": peak_bytes_with_numpy(run),
+        }
+        yield last
         del run
         gc.collect()
-    return lines
 
 
-def exponent(lines: list[dict], size: str, value: str) -> float:
+def exponent(lines: Sequence[ScalingLine], size: str, value: str) -> float:
     """Least-squares slope of the last three points, log-log."""
-    x, y = ([math.log(line[key]) for line in lines[-3:]] for key in (size, value))
+    x, y = ([math.log(line[key]) for line in lines[-3:]] for key in (size, value))  # type: ignore[literal-required]
     return statistics.linear_regression(x, y).slope
 
 
 # --- figure --------------------------------------------------------------------------------------------------------
 
 
-def draw(lines: list[dict], fits: list[dict], path: Path) -> None:
+def draw(lines: Sequence[ScalingLine], fits: Sequence[Exponent], path: Path) -> None:
     from matplotlib import pyplot
 
     # One panel below the other, each above its legend, so that they can be read on a phone.
@@ -128,9 +132,9 @@ def draw(lines: list[dict], fits: list[dict], path: Path) -> None:
             for i, entry in enumerate(fitted):
                 points = points_of(lines, entry["name"], size)
                 style = {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
-                name = f"{entry['name']}: {entry[value]:.2f}"
-                values = [line[value] for line in points]
-                axes.loglog([line[size] for line in points], values, LINES[i // len(COLORS)], label=name, **style)
+                name = f"{entry['name']}: {entry[value]:.2f}"  # type: ignore[literal-required]
+                x, y = ([line[key] for line in points] for key in (size, value))  # type: ignore[literal-required]
+                axes.loglog(x, y, LINES[i // len(COLORS)], label=name, **style)
             clean_axes(axes)
             fixed = f"{FIXED_CLASSES} classes" if size == "samples" else f"{FIXED_SAMPLES:,} samples"
             axes.set(xlabel=f"{size} ({fixed})", ylabel=label)
@@ -141,22 +145,26 @@ def draw(lines: list[dict], fits: list[dict], path: Path) -> None:
     pyplot.close(figure)
 
 
-def exponents(lines: list[dict]) -> list[dict]:
+def exponents(lines: Sequence[ScalingLine]) -> list[Exponent]:
     return [
-        {"name": name, "against": size}
-        | {value: exponent(points_of(lines, name, size), size, value) for value in ("cpu_seconds", "peak_bytes")}
+        {
+            "name": name,
+            "against": size,
+            "cpu_seconds": exponent(points, size, "cpu_seconds"),
+            "peak_bytes": exponent(points, size, "peak_bytes"),
+        }
         for name in NAMES
         for size in ("samples", "classes")
-        if points_of(lines, name, size)
+        if (points := points_of(lines, name, size))
     ]
 
 
-def points_of(lines: list[dict], name: str, against: str) -> list[dict]:
+def points_of(lines: Sequence[ScalingLine], name: str, against: str) -> list[ScalingLine]:
     return [line for line in lines if (line["name"], line["against"]) == (name, against)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("--samples", type=int, nargs="+", default=SAMPLES)
     parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
     parser.add_argument("--processes", type=int, nargs="*", default=[2, 4, 8])
@@ -165,19 +173,18 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=[*NAMES, "bytes"], help="the other figures in the file stay as they are"
     )
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
-    options = parser.parse_args()
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
+    options = parse_options(parser)
     only = options.only or [*NAMES, "bytes"]
-    earlier: dict[str, list] = {"lines": [], "sent_bytes": []}
+    lines: list[ScalingLine] = []
+    sent_bytes: list[SentBytes] = []
     if options.only and options.json and options.json.exists():
-        earlier = json.loads(options.json.read_text(encoding="utf-8"))
-    lines = [line for line in earlier["lines"] if line["name"] not in only]
-    sent_bytes = earlier["sent_bytes"]
+        earlier = read_figures(options.json)
+        lines = [line for line in earlier["lines"] if line["name"] not in only]
+        sent_bytes = earlier["sent_bytes"]
     with tempfile.TemporaryDirectory() as folder:
         if "bytes" in only:  # first, because it forks
-            sent_bytes = [line for number in options.processes for line in count_bytes(number, folder)]
+            sent_bytes = shown(line for number in options.processes for line in count_bytes(number, folder))
         torch.set_num_threads(1)
         logging.set_verbosity_error()
         warnings.simplefilter("ignore")
@@ -186,12 +193,11 @@ def main() -> None:
             "classes": [(FIXED_SAMPLES, number) for number in options.classes],
         }
         for name in only:
-            for against, series_sizes in sizes.items() if name != "bytes" else ():
-                measured = series(name, series_sizes, options.max_logits, options.max_seconds, folder)
-                lines += [{"against": against, **line} for line in measured]
+            for against, pairs in sizes.items() if name != "bytes" else ():
+                lines += shown(series(name, against, pairs, options.max_logits, options.max_seconds, folder))
             # After each series, so that an interrupted run keeps its figures.
             result = {"machine": machine(), "lines": lines, "exponents": exponents(lines), "sent_bytes": sent_bytes}
-            write_measurements(options.json, result)
+            write_figures(options.json, result)
     if options.figure:
         draw(lines, exponents(lines), options.figure)
     print(f"{time.process_time():.0f} s of CPU time besides the processes that counted bytes")

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.measuring import print_run, run_module
+from benchmarks.common.figures import script_options, write_figures
+from benchmarks.common.processes import print_run, run_module
 
 NUM_BINS = 15
 GIB_BOUND, TIME_BOUND = 1.5, 1.5
@@ -73,7 +74,7 @@ def torchmetrics(folder: Path) -> Callable[[], dict[str, Any]]:
     def run() -> dict[str, Any]:
         probabilities, labels = map(torch.from_numpy, probabilities_and_labels(folder))
         classes = probabilities.shape[1]
-        names = {"ece": "l1", "rmsce": "l2", "mce": "max"}
+        names: dict[str, Any] = {"ece": "l1", "rmsce": "l2", "mce": "max"}
         errors = {
             name: multiclass_calibration_error(probabilities, labels, classes, NUM_BINS, norm).item()
             for name, norm in names.items()
@@ -100,8 +101,11 @@ def calibrate(folder: Path) -> Callable[[], dict[str, Any]]:
     from hf_focal import calibrate_scores
 
     def run() -> dict[str, Any]:
-        options = {"method": "temperature", "test_scores": folder / "scores.parquet"}
-        return calibrate_scores(folder / "fit.parquet", output=folder / "out", **options).post
+        test = folder / "scores.parquet"
+        result = calibrate_scores(
+            folder / "fit.parquet", output=folder / "out", method="temperature", test_scores=test
+        )
+        return result.post
 
     return run
 
@@ -117,17 +121,18 @@ TOOLS = {tool.__name__: tool for tool in (evaluate, pandas_and_metrics, torchmet
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--tool", choices=TOOLS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.tool:
-        return print_run(TOOLS[args.tool](args.folder))
+    options = parser.parse_args()
+    if options.tool:
+        return print_run(TOOLS[options.tool](options.folder))
     with tempfile.TemporaryDirectory() as folder:
-        write_tables(Path(folder), args.rows, args.classes)
+        write_tables(Path(folder), options.rows, options.classes)
         runs = {tool: run_module("benchmarks.speed.scores", "--tool", tool, "--folder", folder) for tool in TOOLS}
+    write_figures(options.json, runs)
     for tool, run in runs.items():
         ece = f", ECE {100 * run['result']['ece']:.4f}%" if "ece" in run["result"] else ""
         print(f"{tool:20} {run['seconds']:8.2f} s {run['peak_bytes'] / 2**30:6.2f} GiB{ece}")

@@ -9,22 +9,18 @@ measures a training step of a small encoder with each loss. It needs a C++ compi
 for this run only.
 """
 
-import argparse
-import json
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.cpp_extension import load_inline
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.measuring import machine, median_ratio, seconds_in_turn, spread, write_measurements
-from benchmarks.speed.loss import REFERENCE, inputs, seconds_of_rounds, step
-from benchmarks.speed.peer_losses import composed_focal
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.lines import SmallBatchLine, StepLine
+from benchmarks.common.loss_functions import REFERENCE, Loss, composed_focal, differentiate, random_batch
+from benchmarks.common.timing import median_ratio, spread, times_in_turn
 from hf_focal.losses import build_loss
 
 GAMMA = 3.0
@@ -79,7 +75,7 @@ at::Tensor focal(const at::Tensor& logits, const at::Tensor& labels, double gamm
 """
 
 
-def implementations() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+def implementations() -> dict[str, Loss]:
     extension = load_inline("focal_loss_of_small_batches", CPP, functions=["focal"], extra_cflags=["-O3"])
     ours = build_loss(f"focal:gamma={GAMMA:g}")
     return {
@@ -92,7 +88,7 @@ def implementations() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     }
 
 
-def relative_error(loss: Callable[[Tensor, Tensor], Tensor]) -> float:
+def relative_error(loss: Loss) -> float:
     """Return the largest relative error of loss and gradient, against float64, where 1 - p is 1e-3 to 1e-7."""
     worst = 0.0
     for lead in (7.0, 10.0, 13.0, 16.0):
@@ -109,7 +105,19 @@ def relative_error(loss: Callable[[Tensor, Tensor], Tensor]) -> float:
     return worst
 
 
-def training_steps(losses: dict[str, Callable[[Tensor, Tensor], Tensor]], rounds: int) -> list[dict]:
+def measure_losses(losses: dict[str, Loss], runs: int) -> Iterator[SmallBatchLine]:
+    errors = {name: relative_error(loss) for name, loss in losses.items() if name != REFERENCE}
+    for rows, classes in SHAPES:
+        batch = random_batch(rows, classes, torch.float32)
+        steps = {name: partial(differentiate, loss, *batch) for name, loss in losses.items()}
+        times = [times_in_turn(steps, 60, repeat=True) for _ in range(runs)]
+        for name in losses:
+            ratios = spread([median_ratio(run[name].cpu, run[REFERENCE].cpu) for run in times])
+            line: SmallBatchLine = {"rows": rows, "classes": classes, "name": name, **ratios}
+            yield {**line, "relative_error": errors[name]} if name in errors else line
+
+
+def training_steps(losses: dict[str, Loss], rounds: int) -> list[StepLine]:
     """Measure a step of a small encoder (6 layers, 384 wide, 32 texts of 64 tokens, 2 classes) with each loss."""
     torch.manual_seed(0)
     config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
@@ -118,41 +126,24 @@ def training_steps(losses: dict[str, Callable[[Tensor, Tensor], Tensor]], rounds
     tokens = torch.randint(1000, 20000, (32, 64))
     labels = torch.randint(2, (32,))
 
-    def train(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def train(loss: Loss) -> None:
         optimizer.zero_grad()
         loss(model(input_ids=tokens).logits, labels).backward()
         optimizer.step()
 
-    runs = {name: partial(train, loss) for name, loss in losses.items()}
-    for run in runs.values():
-        run()  # the warm-up
-    _, cpu = seconds_in_turn(runs, rounds)
+    times = times_in_turn({name: partial(train, loss) for name, loss in losses.items()}, rounds)
     return [
-        {"name": name, "ratio": median_ratio(times, cpu[REFERENCE]), "milliseconds": 1e3 * min(times)}
-        for name, times in cpu.items()
+        {"name": name, "ratio": median_ratio(of.cpu, times[REFERENCE].cpu), "milliseconds": 1e3 * min(of.cpu)}
+        for name, of in times.items()
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write machine and figures to this file")
-    parser.add_argument("--runs", type=int, default=5)
-    args = parser.parse_args()
+    options = parse_options(script_options(__doc__, rounds=5, threads=False))
     torch.set_num_threads(1)
     losses = implementations()
-    figures: dict = {"machine": machine(), "loss": []}
-    errors = {name: relative_error(loss) for name, loss in losses.items() if name != REFERENCE}
-    for rows, classes in SHAPES:
-        logits, labels = inputs(rows, classes, torch.float32, "cpu")
-        steps = {name: partial(step, loss, logits, labels) for name, loss in losses.items()}
-        times = [seconds_of_rounds(steps, logits.device, 60, time.process_time) for _ in range(args.runs)]
-        for name in losses:
-            ratios = spread([median_ratio(run[name], run[REFERENCE]) for run in times])
-            error = {"relative_error": errors[name]} if name in errors else {}
-            figures["loss"].append({"rows": rows, "classes": classes, "name": name, **ratios} | error)
-    figures["training_step"] = training_steps(losses, rounds=10)
-    print(json.dumps(figures, indent=1))
-    write_measurements(args.json, figures)
+    measured = {"machine": machine(), "loss": shown(measure_losses(losses, options.rounds))}
+    write_figures(options.json, measured | {"training_step": shown(training_steps(losses, rounds=10))})
 
 
 if __name__ == "__main__":

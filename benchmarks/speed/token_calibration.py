@@ -8,17 +8,21 @@ turn. Ratios are medians of the ratios within each round: read these. The loop i
 extrapolated. Peak memory excludes the logits.
 """
 
-import argparse
 import os
 import statistics
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from benchmarks.measuring import machine, peak_bytes, seconds_in_turn, write_measurements
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.lines import TokenErrors, TokenMemory, TokenTimes
+from benchmarks.common.memory import peak_bytes
+from benchmarks.common.timing import times_in_turn
 from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration.temperature_grid import PAPER_GRID
 
@@ -45,7 +49,9 @@ def language_model_rows(num_rows: int) -> tuple[Tensor, Tensor]:
     return 1.5 * logits, labels
 
 
-def loop(logits: Tensor, labels: Tensor, temperatures: np.ndarray, num_bins: int = 15) -> tuple[list, list]:
+def loop(
+    logits: Tensor, labels: Tensor, temperatures: np.ndarray, num_bins: int = 15
+) -> tuple[list[float], list[float]]:
     """ECE and NLL with a log_softmax for each temperature, in the dtype of the logits."""
     eces, nlls = [], []
     for temperature in temperatures.tolist():
@@ -58,7 +64,7 @@ def loop(logits: Tensor, labels: Tensor, temperatures: np.ndarray, num_bins: int
     return eces, nlls
 
 
-def time_results(rounds: int, sentences: int) -> dict:
+def time_results(rounds: int, sentences: int) -> TokenTimes:
     """Measure the milliseconds of forward pass, one pass and loop, and the median ratios of the rounds."""
     model = base_model()
     tokens = torch.randint(2, VOCABULARY, (sentences, LENGTH), generator=torch.Generator().manual_seed(0))
@@ -68,14 +74,12 @@ def time_results(rounds: int, sentences: int) -> dict:
         with torch.no_grad():
             model(input_ids=tokens, decoder_input_ids=tokens)
 
-    runs = {
+    runs: dict[str, Callable[[], Any]] = {
         "forward": forward,
         "one_pass": lambda: TemperatureStream().update(logits, labels),
         "loop": lambda: loop(logits, labels, PAPER_GRID[:: len(PAPER_GRID) // LOOPED]),
     }
-    for run in runs.values():
-        run()  # warm-up
-    times, _ = seconds_in_turn(runs, rounds)
+    times = {name: run.wall for name, run in times_in_turn(runs, rounds).items()}
     times["loop"] = [seconds * len(PAPER_GRID) / LOOPED for seconds in times["loop"]]
     ratios = {
         name: [seconds / one_pass for seconds, one_pass in zip(times[name], times["one_pass"], strict=True)]
@@ -84,7 +88,9 @@ def time_results(rounds: int, sentences: int) -> dict:
     return {
         "sentences": sentences,
         "tokens": sentences * LENGTH,
-        **{f"{name}_ms": 1000 * statistics.median(times[name]) for name in runs},
+        "forward_ms": 1000 * statistics.median(times["forward"]),
+        "one_pass_ms": 1000 * statistics.median(times["one_pass"]),
+        "loop_ms": 1000 * statistics.median(times["loop"]),
         "one_pass_of_forward": 1 / statistics.median(ratios["forward"]),
         "one_pass_of_forward_rounds": sorted(1 / ratio for ratio in ratios["forward"]),
         "loop_of_one_pass": statistics.median(ratios["loop"]),
@@ -93,26 +99,26 @@ def time_results(rounds: int, sentences: int) -> dict:
     }
 
 
-def memory_results() -> list[dict]:
+def memory_results() -> Iterator[TokenMemory]:
     """Measure the peak memory in MiB for increasing numbers of tokens, in batches and as one batch."""
     logits, labels = language_model_rows(2048)
     TemperatureStream().update(logits[:64], labels[:64])  # allocates the table of bins, 6 MiB, once
-    results = []
     for num_tokens in (128, 512, 2048):
-        batches = list(zip(logits[:num_tokens].split(128), labels[:num_tokens].split(128), strict=True))
-        in_batches, at_once = TemperatureStream(), TemperatureStream()
-        results.append(
-            {
-                "tokens": num_tokens,
-                "logits_mib": num_tokens * VOCABULARY * 4 / 2**20,
-                "batches_mib": peak_bytes(lambda: [in_batches.update(*batch) for batch in batches]) / 2**20,  # noqa: B023
-                "at_once_mib": peak_bytes(lambda: at_once.update(logits[:num_tokens], labels[:num_tokens])) / 2**20,  # noqa: B023
-            }
-        )
-    return results
+        some = logits[:num_tokens], labels[:num_tokens]
+        yield {
+            "tokens": num_tokens,
+            "logits_mib": num_tokens * VOCABULARY * 4 / 2**20,
+            "batches_mib": peak_bytes(partial(update, TemperatureStream(), *some, 128)) / 2**20,
+            "at_once_mib": peak_bytes(partial(update, TemperatureStream(), *some, num_tokens)) / 2**20,
+        }
 
 
-def accuracy_results(num_rows: int = 200) -> dict:
+def update(stream: TemperatureStream, logits: Tensor, labels: Tensor, size: int) -> None:
+    for batch in zip(logits.split(size), labels.split(size), strict=True):
+        stream.update(*batch)
+
+
+def accuracy_results(num_rows: int = 200) -> TokenErrors:
     """Return the largest differences from the loop in float64, and both optima."""
     logits, labels = language_model_rows(num_rows)
     stream = TemperatureStream()
@@ -129,33 +135,11 @@ def accuracy_results(num_rows: int = 200) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-
-    load = os.getloadavg()[0]
-    times = [time_results(arguments.rounds, sentences) for sentences in (4, 16)]
-    for r in times:
-        print(
-            f"{r['tokens']:>4} tokens: forward {r['forward_ms']:.0f} ms, one pass {r['one_pass_ms']:.0f} ms "
-            f"({r['tokens_per_second']:.0f} tokens/s), {r['one_pass_of_forward']:.2f} of the forward, "
-            f"loop {r['loop_ms']:.0f} ms, {r['loop_of_one_pass']:.0f} times the one pass"
-        )
-    memory, accuracy = memory_results(), accuracy_results()
-    for r in memory:
-        print(
-            f"{r['tokens']:>4} tokens, logits {r['logits_mib']:.0f} MiB: peak {r['batches_mib']:.1f} MiB in batches "
-            f"of 128, {r['at_once_mib']:.1f} MiB at once"
-        )
-    print(
-        f"{accuracy['tokens']} tokens against float64: ECE within {accuracy['ece_difference']:.1e}, NLL within "
-        f"{accuracy['nll_difference']:.1e}, T {accuracy['ours_T']:.1f} and {accuracy['loop_T']:.1f}"
-    )
-    facts = machine() | {"load_average_at_start": load}
-    write_measurements(arguments.json, {"machine": facts, "times": times, "memory": memory, "accuracy": accuracy})
+    options = parse_options(script_options(__doc__, rounds=5))
+    facts = machine() | {"load_average_at_start": os.getloadavg()[0]}
+    times = shown(time_results(options.rounds, sentences) for sentences in (4, 16))
+    memory, (accuracy,) = shown(memory_results()), shown([accuracy_results()])
+    write_figures(options.json, {"machine": facts, "times": times, "memory": memory, "accuracy": accuracy})
 
 
 if __name__ == "__main__":

@@ -11,70 +11,38 @@ evaluation has 20,000 samples of 100 classes, whose logits are the model's input
 and `FocalTrainer` all its calibration metrics.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
-    EvalPrediction,
     GPT2Config,
     GPT2LMHeadModel,
     PreTrainedConfig,
     PreTrainedModel,
-    PrinterCallback,
     Trainer,
     TrainerCallback,
-    TrainingArguments,
     ViTConfig,
     ViTForImageClassification,
     set_seed,
 )
-from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import logging
 
-from benchmarks.measuring import machine, median_ratio, peak_bytes, seconds_in_turn, write_measurements
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.lines import TrainerLine
+from benchmarks.common.memory import peak_bytes
+from benchmarks.common.timing import Times, median_ratio, times_in_turn
+from benchmarks.common.trainers import Identity, Samples, new_trainer
 
 STOCK = "Trainer"
 LOSSES = ("cross_entropy", "flsd53")
-
-
-class Samples(Dataset):
-    def __init__(self, **columns: Tensor):
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(self.columns["labels"])
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {name: column[index] for name, column in self.columns.items()}
-
-
-class Identity(PreTrainedModel):
-    """Returns its input as logits."""
-
-    config_class = PreTrainedConfig
-    main_input_name = "logits"
-
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__(config)
-        self.scale = nn.Parameter(torch.ones(()))
-        self.post_init()
-
-    def forward(self, logits: Tensor, labels: Tensor | None = None) -> SequenceClassifierOutput:
-        logits = logits * self.scale
-        return SequenceClassifierOutput(
-            None if labels is None else nn.functional.cross_entropy(logits, labels), logits
-        )
 
 
 def bert() -> tuple[PreTrainedModel, Samples, int]:
@@ -111,15 +79,16 @@ MODELS = {"bert": bert, "vit": vit, "gpt2": gpt2}
 class StepTimes(TrainerCallback):
     """Wall and CPU seconds from one optimizer step to the next."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ends: list[tuple[float, float]] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.ends.append((time.perf_counter(), time.process_time()))
 
-    def medians(self) -> tuple[float, float]:
-        pairs = list(zip(self.ends, self.ends[1:], strict=False))
-        return tuple(statistics.median(after[i] - before[i] for before, after in pairs) for i in (0, 1))  # type: ignore[return-value]
+    def median(self, clock: int) -> float:
+        """Return the median of the wall clock, 0, or of the CPU time, 1."""
+        ends = [end[clock] for end in self.ends]
+        return statistics.median(after - before for before, after in pairwise(ends))
 
 
 def trainers(model: str, steps: int, folder: str) -> dict[str, Trainer]:
@@ -128,21 +97,14 @@ def trainers(model: str, steps: int, folder: str) -> dict[str, Trainer]:
     for name in (STOCK, *LOSSES):
         set_seed(0)
         network, samples, batch_size = MODELS[model]()
-        options: dict[str, Any] = {
-            "output_dir": folder,
+        arguments: dict[str, Any] = {
+            "train_dataset": samples,
             "max_steps": steps,
             "per_device_train_batch_size": batch_size,
-            "report_to": "none",
-            "save_strategy": "no",
             "logging_strategy": "no",
-            "disable_tqdm": True,
             "use_cpu": not torch.cuda.is_available(),
-        }
-        if name == STOCK:
-            made[name] = Trainer(network, TrainingArguments(**options), train_dataset=samples)
-        else:
-            made[name] = FocalTrainer(network, FocalTrainingArguments(loss=name, **options), train_dataset=samples)
-        made[name].remove_callback(PrinterCallback)
+        } | ({} if name == STOCK else {"loss": name})
+        made[name] = new_trainer(folder, network, name == STOCK, **arguments)
     return made
 
 
@@ -152,92 +114,64 @@ def peak_of_step(trainer: Trainer) -> int:
     return peak_bytes(lambda: trainer.training_step(trainer.model, batch), trainer.args.device)
 
 
-def measure_training(model: str, steps: int, rounds: int) -> list[dict]:
-    """Return and print a line for each trainer."""
-    wall: dict[str, list[float]] = {}
-    cpu: dict[str, list[float]] = {}
+def measure_training(model: str, steps: int, rounds: int) -> Iterator[TrainerLine]:
     with tempfile.TemporaryDirectory() as folder:
         compared = trainers(model, steps + 1, folder)
+        times = {name: Times() for name in compared}
         for round_ in range(rounds + 1):
             for name, trainer in compared.items():
-                times = StepTimes()
-                trainer.add_callback(times)
+                step_times = StepTimes()
+                trainer.add_callback(step_times)
                 trainer.train()
-                trainer.remove_callback(times)
+                trainer.remove_callback(step_times)
                 if round_:  # the first warms up
-                    wall_seconds, cpu_seconds = times.medians()
-                    wall.setdefault(name, []).append(wall_seconds)
-                    cpu.setdefault(name, []).append(cpu_seconds)
+                    times[name].wall.append(step_times.median(0))
+                    times[name].cpu.append(step_times.median(1))
         peaks = {name: peak_of_step(trainer) for name, trainer in compared.items()}
-    return [line(model, name, wall, cpu, peaks) for name in compared]
+    yield from trainer_lines(model, times, peaks)
 
 
-def accuracy(result: EvalPrediction) -> dict[str, float]:
-    return {"accuracy": float((result.predictions.argmax(-1) == result.label_ids).mean())}
-
-
-def measure_evaluation(rounds: int) -> list[dict]:
+def measure_evaluation(rounds: int) -> Iterator[TrainerLine]:
     set_seed(0)
     samples = Samples(logits=torch.randn(20_000, 100) * 3, labels=torch.randint(100, (20_000,)))
-    options: dict[str, Any] = {"per_device_eval_batch_size": 256, "report_to": "none", "disable_tqdm": True}
-    options["use_cpu"] = not torch.cuda.is_available()
+    arguments: dict[str, Any] = {"per_device_eval_batch_size": 256, "use_cpu": not torch.cuda.is_available()}
     with tempfile.TemporaryDirectory() as folder:
-        stock = Trainer(
-            Identity(PreTrainedConfig(num_labels=100)), TrainingArguments(folder, **options), compute_metrics=accuracy
-        )
-        ours = FocalTrainer(
-            Identity(PreTrainedConfig(num_labels=100)), FocalTrainingArguments(folder, loss="cross_entropy", **options)
-        )
-        compared = {STOCK: stock, "cross_entropy": ours}
-        for trainer in compared.values():
-            trainer.remove_callback(PrinterCallback)
-        runs = {name: partial(trainer.evaluate, samples) for name, trainer in compared.items()}
-        seconds_in_turn(runs, 1)  # warm-up
-        wall, cpu = seconds_in_turn(runs, rounds)
-        peaks = {
-            name: peak_bytes(lambda trainer=trainer: trainer.evaluate(samples), trainer.args.device)
-            for name, trainer in compared.items()
+        network = partial(Identity, PreTrainedConfig(num_labels=100))
+        stock = new_trainer(folder, network(), True, **arguments)
+        ours = new_trainer(folder, network(), loss="cross_entropy", **arguments)
+        runs = {STOCK: partial(stock.evaluate, samples), "cross_entropy": partial(ours.evaluate, samples)}
+        times = times_in_turn(runs, rounds)
+        peaks = {name: peak_bytes(run, stock.args.device) for name, run in runs.items()}
+    yield from trainer_lines("evaluation", times, peaks)
+
+
+def trainer_lines(model: str, times: Mapping[str, Times], peaks: Mapping[str, int]) -> Iterator[TrainerLine]:
+    for name in times:
+        yield {
+            "model": model,
+            "trainer": name if name == STOCK else f"FocalTrainer, {name}",
+            "seconds": statistics.median(times[name].wall),
+            "ratio": median_ratio(times[name].wall, times[STOCK].wall),
+            "cpu_ratio": median_ratio(times[name].cpu, times[STOCK].cpu),
+            "peak_bytes": peaks[name],
+            "peak_ratio": peaks[name] / peaks[STOCK],
         }
-    return [line("evaluation", name, wall, cpu, peaks) for name in compared]
-
-
-def line(model: str, name: str, wall: dict, cpu: dict, peaks: dict[str, int]) -> dict:
-    result = {
-        "model": model,
-        "trainer": name if name == STOCK else f"FocalTrainer, {name}",
-        "seconds": statistics.median(wall[name]),
-        "ratio": median_ratio(wall[name], wall[STOCK]),
-        "cpu_ratio": median_ratio(cpu[name], cpu[STOCK]),
-        "peak_bytes": peaks[name],
-        "peak_ratio": peaks[name] / peaks[STOCK],
-    }
-    print(
-        f"{model:10} {result['trainer']:28} {1000 * result['seconds']:9.1f} ms {result['ratio']:6.3f}  "
-        f"CPU {result['cpu_ratio']:6.3f}  {result['peak_bytes'] / 2**20:8.1f} MiB {result['peak_ratio']:5.2f}",
-        flush=True,
-    )
-    return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, rounds=7)
     parser.add_argument("--models", nargs="+", choices=[*MODELS, "evaluation"], default=[*MODELS, "evaluation"])
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = parse_options(parser)
     logging.set_verbosity_error()
     lines = []
     for model in options.models:
-        if model == "evaluation":
-            lines += measure_evaluation(options.rounds)
-        else:
-            lines += measure_training(model, options.steps, options.rounds)
+        evaluates = model == "evaluation"
+        lines += shown(
+            measure_evaluation(options.rounds) if evaluates else measure_training(model, options.steps, options.rounds)
+        )
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    write_measurements(options.json, {"machine": machine(device), "lines": lines})
+    write_figures(options.json, {"machine": machine(device), "lines": lines})
 
 
 if __name__ == "__main__":

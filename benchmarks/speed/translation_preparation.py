@@ -8,20 +8,21 @@ average. WMT 2014 English to German has 4.5 million pairs, and about 25 words in
 all pairs. Peak memory is that of the process so far.
 """
 
-import argparse
-import json
 import multiprocessing
 import os
 import tempfile
-import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.measuring import process_peak_bytes, write_measurements
+from benchmarks.common.figures import script_options, shown, write_figures
+from benchmarks.common.memory import process_peak_bytes
+from benchmarks.common.timing import timed
 
 WORDS, LETTERS = 800_000, "etaoinshrdlucmfwypvbgkjqxz"
 PART = 100_000  # pairs that are generated at once
@@ -57,29 +58,7 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=4_500_000)
-    parser.add_argument("--folder", type=Path, help="where to write the corpus and the cache [a temporary folder]")
-    parser.add_argument("--json", type=Path, help="file for the measurements")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        files = Path(folder, "files")
-        files.mkdir()
-        for seed, (name, pairs) in enumerate({"train": args.pairs, "validation": 3000, "test": 3003}.items()):
-            # In a process of its own, so that its memory is not counted.
-            process = multiprocessing.get_context("spawn").Process(
-                target=write, args=(files / f"{name}.parquet", pairs, seed)
-            )
-            process.start()
-            process.join()
-        measurements = measured(files, Path(folder, "cache"))
-    measurements = {"pairs": args.pairs, **measurements}
-    print(json.dumps(measurements, indent=2))
-    write_measurements(args.json, measurements)
-
-
-def measured(files: Path, cache: Path) -> dict[str, dict[str, float]]:
+def measure(files: Path, cache: Path) -> dict[str, Any]:
     # Before the imports that read them: the cache of the data, and one thread in each library.
     os.environ |= {"HF_DATASETS_CACHE": str(cache), "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     import torch
@@ -88,31 +67,45 @@ def measured(files: Path, cache: Path) -> dict[str, dict[str, float]]:
 
     torch.set_num_threads(1)
     pa.set_cpu_count(1)
-    results = {"files": {"disk_gb": size(files) / 1e9}}
-    wall, cpu = time.perf_counter(), time.process_time()
+    results: dict[str, Any] = {"files": {"disk_gb": size(files) / 1e9}}
 
-    def done(step: str) -> None:
-        nonlocal wall, cpu
-        seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-        results[step] = seconds | {"peak_gb": process_peak_bytes() / 1e9, "cache_gb": size(cache) / 1e9}
-        print(step, {name: round(value, 2) for name, value in results[step].items()}, flush=True)
-        wall, cpu = time.perf_counter(), time.process_time()
+    def step(name: str, run: Callable[[], Any]) -> Any:
+        result, wall, cpu = timed(run)
+        sizes = {"peak_gb": process_peak_bytes() / 1e9, "cache_gb": size(cache) / 1e9}
+        results[name] = {"wall_s": wall, "cpu_s": cpu, **sizes}
+        return result
 
     names = {f"{name}_file": str(files / f"{name}.parquet") for name in ("train", "validation", "test")}
-    splits = load_parallel(source_lang="en", target_lang="de", **names)
-    done("load")
+    splits = step("load", lambda: load_parallel(source_lang="en", target_lang="de", **names))
 
-    def texts():
+    def texts() -> Iterator[str]:
         for batch in splits["train"].iter(batch_size=10_000):
             yield from (*batch["source"], *batch["target"])
 
-    tokenizer = train_bpe_tokenizer(texts(), 37_000, 128)
-    done("train the encoding")
-    encoded = encode_pairs(splits["train"], tokenizer, 128, cut=False)
-    done("encode")
+    tokenizer = step("train the encoding", lambda: train_bpe_tokenizer(texts(), 37_000, 128))
+    encoded = step("encode", lambda: encode_pairs(splits["train"], tokenizer, 128, cut=False))
     tokens = [len(ids) for column in ("input_ids", "labels") for ids in encoded[:10_000][column]]
     results["encoded"] = {"pairs": len(encoded), "vocabulary": len(tokenizer), "tokens": float(np.mean(tokens))}
     return results
+
+
+def main() -> None:
+    parser = script_options(__doc__, threads=False)
+    parser.add_argument("--pairs", type=int, default=4_500_000)
+    parser.add_argument("--folder", type=Path, help="where to write the corpus and the cache [a temporary folder]")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        files = Path(folder, "files")
+        files.mkdir()
+        for seed, (name, pairs) in enumerate({"train": options.pairs, "validation": 3000, "test": 3003}.items()):
+            # In a process of its own, so that its memory is not counted.
+            process = multiprocessing.get_context("spawn").Process(
+                target=write, args=(files / f"{name}.parquet", pairs, seed)
+            )
+            process.start()
+            process.join()
+        (measured,) = shown([{"pairs": options.pairs, **measure(files, Path(folder, "cache"))}])
+    write_figures(options.json, measured)
 
 
 if __name__ == "__main__":

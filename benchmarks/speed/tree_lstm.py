@@ -17,12 +17,12 @@ Without a file, trees are generated: with random shapes, and sizes and words lik
 Treebank. A file is parquet with a column `tree`.
 """
 
-import argparse
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import load_dataset
@@ -31,7 +31,9 @@ from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.measuring import machine, median_ratio, seconds_in_turn, synchronize, write_measurements
+from benchmarks.common.figures import machine, parse_options, script_options, shown, write_figures
+from benchmarks.common.lines import TreeLine
+from benchmarks.common.timing import Times, median_ratio, times_in_turn, wait_for
 
 BATCH_SIZE = 25
 Row = Mapping[str, Sequence[int]]
@@ -64,14 +66,11 @@ class LayerPerGate(nn.Module):
         self.leaf = nn.ModuleList(nn.Linear(model.config.embedding_size, size) for _ in range(2))
         self.left = nn.ModuleList(nn.Linear(size, size) for _ in range(5))
         self.right = nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(5))
-        with torch.no_grad():
-            for layer, weight, bias in zip(self.leaf, *chunks(model.leaf, 2), strict=True):
-                layer.weight.copy_(weight)
-                layer.bias.copy_(bias)
-            for left, right, weight, bias in zip(self.left, self.right, *chunks(model.composer, 5), strict=True):
-                left.weight.copy_(weight[:, :size])
-                right.weight.copy_(weight[:, size:])
-                left.bias.copy_(bias)
+        for layer, weight, bias in zip(self.leaf, *chunks(model.leaf, 2), strict=True):
+            layer.load_state_dict({"weight": weight, "bias": bias})
+        for left, right, weight, bias in zip(self.left, self.right, *chunks(model.composer, 5), strict=True):
+            left.load_state_dict({"weight": weight[:, :size], "bias": bias})
+            right.load_state_dict({"weight": weight[:, size:]})
 
     def leaf_gates(self, word: Tensor) -> list[Tensor]:
         return [layer(word) for layer in self.leaf]
@@ -133,16 +132,21 @@ def batched_logits(model: TreeLSTMForSequenceClassification, rows: Sequence[Row]
 
 
 REFERENCE = "layer a gate"
-IMPLEMENTATIONS = {
+LogitsOf = Callable[[Any, Sequence[Row]], tuple[Tensor, Tensor]]
+IMPLEMENTATIONS: dict[str, tuple[Callable[..., nn.Module], LogitsOf]] = {
     REFERENCE: (LayerPerGate, recursive_logits),
     "fused gates": (FusedGates, recursive_logits),
     "ours": (nn.Identity(), batched_logits),
 }
 # Name -> whether word vectors are trained, and the options of AdaGrad.
-TASKS = {"AdaGrad": (True, {}), "fused AdaGrad": (True, {"fused": True}), "words frozen": (False, {})}
+TASKS: dict[str, tuple[bool, dict[str, Any]]] = {
+    "AdaGrad": (True, {}),
+    "fused AdaGrad": (True, {"fused": True}),
+    "words frozen": (False, {}),
+}
 
 
-def train_step(logits_of: Callable, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Sequence[Row]) -> Tensor:
+def train_step(logits_of: LogitsOf, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Sequence[Row]) -> Tensor:
     loss = F.cross_entropy(*logits_of(model, rows))
     optimizer.zero_grad()
     loss.backward()
@@ -162,76 +166,59 @@ def train_steps(task: str, name: str, batches: list[list[Row]], vocab_size: int,
     optimizer = torch.optim.Adagrad(learned, lr=0.05, **options)
     for rows in batches:
         loss = train_step(logits_of, model, optimizer, rows)
-        synchronize(torch.device(device))
+        wait_for(device)
         yield loss
 
 
-def measure(task: str, batches: list[list[Row]], vocab_size: int, device: str) -> list[dict]:
-    """Return and print a line for each implementation. Each batch is a round, except the first, which warms up."""
+def measure(task: str, batches: list[list[Row]], vocab_size: int, device: str) -> Iterator[TreeLine]:
+    """Measure each implementation. Each batch is a round, except the first, which warms up."""
     steps = {name: train_steps(task, name, batches, vocab_size, device) for name in IMPLEMENTATIONS}
-    losses = {name: [next(step)] for name, step in steps.items()}
+    losses: dict[str, list[Tensor]] = {name: [] for name in steps}
     runs = {name: partial(take_step, steps[name], losses[name]) for name in steps}
-    seconds, cpu_seconds = seconds_in_turn(runs, len(batches) - 1)
+    times = times_in_turn(runs, len(batches) - 1)
     for name in steps:
         torch.testing.assert_close(torch.stack(losses[name]), torch.stack(losses[REFERENCE]), rtol=2e-2, atol=1e-3)
-    return [task_line(task, name, seconds, cpu_seconds) for name in steps]
+        yield tree_line(task, name, times)
 
 
 def take_step(steps: Iterator[Tensor], losses: list[Tensor]) -> None:
     losses.append(next(steps))
 
 
-def task_line(task: str, name: str, seconds: dict[str, list[float]], cpu_seconds: dict[str, list[float]]) -> dict:
-    """Return and print the medians of an implementation, and how much faster it is than each peer."""
-    peers = [peer for peer in seconds if peer != "ours"]
-    line = {
+def tree_line(task: str, name: str, times: Mapping[str, Times]) -> TreeLine:
+    peers = [peer for peer in times if peer != "ours"]
+    return {
         "task": task,
         "name": name,
-        "rounds": len(seconds[name]),
-        "milliseconds": 1e3 * statistics.median(seconds[name]),
-        "cpu_milliseconds": 1e3 * statistics.median(cpu_seconds[name]),
-        "trees_per_second": BATCH_SIZE / statistics.median(seconds[name]),
-        "faster": {peer: median_ratio(seconds[peer], seconds[name]) for peer in peers},
-        "faster_in_cpu": {peer: median_ratio(cpu_seconds[peer], cpu_seconds[name]) for peer in peers},
+        "rounds": len(times[name].wall),
+        "milliseconds": times[name].milliseconds,
+        "cpu_milliseconds": times[name].cpu_milliseconds,
+        "trees_per_second": 1e3 * BATCH_SIZE / times[name].milliseconds,
+        "faster": {peer: median_ratio(times[peer].wall, times[name].wall) for peer in peers},
+        "faster_in_cpu": {peer: median_ratio(times[peer].cpu, times[name].cpu) for peer in peers},
     }
-    ratios = (f"{line['faster'][peer]:6.1f} x ({line['faster_in_cpu'][peer]:.1f} x CPU)" for peer in peers)
-    print(
-        f"{task:14} {name:13}{line['milliseconds']:>8.1f} ms ({line['cpu_milliseconds']:.1f} CPU) a step "
-        f"{line['trees_per_second']:>7.0f} trees/s   {'  '.join(ratios)}",
-        flush=True,
-    )
-    return line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, rounds=20)
     parser.add_argument("--file", type=Path, help="training trees; generated if not given")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, default=20, help="batches measured")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--json", type=Path, help="write machine and figures to this file")
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-
-    trees = training_trees(args.file)
+    options = parse_options(parser)
+    trees = training_trees(options.file)
     tokenizer = train_leaf_tokenizer(trees)
     random.Random(0).shuffle(trees)
-    rows = list(encode_trees(trees[: BATCH_SIZE * (args.rounds + 1)], tokenizer, num_labels=5))
+    rows = list(encode_trees(trees[: BATCH_SIZE * (options.rounds + 1)], tokenizer, num_labels=5))
     batches = [rows[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
-    figures = {
-        "machine": machine(args.device),
-        "trees": "generated" if args.file is None else args.file.name,
+    data = {
+        "trees": "generated" if options.file is None else options.file.name,
         "batch_size": BATCH_SIZE,
         "nodes_a_batch": statistics.mean(sum(len(row["left"]) for row in batch) for batch in batches),
         "heights_a_batch": statistics.mean(1 + max(max(row["height"]) for row in batch) for batch in batches),
         "vocab_size": len(tokenizer),
-        "steps": [],
     }
-    print({name: value for name, value in figures.items() if name != "steps"})
-    print(f"faster than {' and '.join(list(IMPLEMENTATIONS)[:-1])}:")
-    for task in TASKS:
-        figures["steps"] += measure(task, batches, len(tokenizer), args.device)
-    write_measurements(args.json, figures)
+    shown([data])
+    steps = shown(line for task in TASKS for line in measure(task, batches, len(tokenizer), options.device))
+    write_figures(options.json, {"machine": machine(options.device), **data, "steps": steps})
 
 
 if __name__ == "__main__":

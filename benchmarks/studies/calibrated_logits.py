@@ -1,6 +1,6 @@
 """Simulate `auto` on logits that are calibrated: how often it leaves them alone, and what NLL it adds if it does not.
 
-    python -m benchmarks.studies.calibrated_logits --output benchmarks/results/text_corrections/simulation.csv
+    python -m benchmarks.studies.calibrated_logits --csv benchmarks/results/text_corrections/simulation.csv
 
 Labels are drawn from the softmax of the logits, which are normal with a standard deviation of 1 or, in every other
 draw, 3. The NLL added is that of a corrected softmax on 1,000 other logits, exact in their labels.
@@ -9,6 +9,7 @@ draw, 3. The NLL added is that of a corrected softmax on 1,000 other logits, exa
 import argparse
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -35,7 +36,7 @@ def simulate(num_classes: int, size: int, draws: int) -> dict[str, float]:
     generator = torch.Generator().manual_seed(num_classes * 10_000 + size)
     alone, by_auto, by_temperature = 0, [], []
     for draw in range(draws):
-        options: dict = {"generator": generator, "dtype": torch.float64}
+        options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
         logits = (1 + 2 * (draw % 2)) * torch.randn(size + 1000, num_classes, **options)
         labels = torch.multinomial(logits[:size].softmax(1), 1, generator=generator).squeeze(1)
         fit = fit_correction(logits[:size], labels)
@@ -57,7 +58,7 @@ def simulate(num_classes: int, size: int, draws: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="a CSV file")
+    parser.add_argument("--csv", type=Path, required=True, help="write the figures to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of temperatures at the end of their range
@@ -65,7 +66,7 @@ def main() -> None:
     for case in CASES:
         rows.append(simulate(*case))
         print(rows[-1], flush=True)
-        pd.DataFrame(rows).to_csv(options.output, index=False, float_format="%.5f")
+        pd.DataFrame(rows).to_csv(options.csv, index=False, float_format="%.5f")
 
 
 if __name__ == "__main__":

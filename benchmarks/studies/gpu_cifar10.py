@@ -11,12 +11,10 @@ appended to `--json` at once; a failure is a line, too, and the next loss follow
 PyArrow, and Pillow.
 """
 
-import argparse
 import io
-import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,45 +23,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.common.figures import add_line, script_options
+from benchmarks.common.image_networks import resnet
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration import fit_temperature
 from hf_focal.losses import AdaFocalGamma, build_loss
 
+Images = tuple[Tensor, Tensor]  # and their labels
+Write = Callable[[Mapping[str, Any]], None]
 LOSSES = ("cross_entropy", "focal:gamma=3", "flsd53", "adafocal")
 
 
-class Bottleneck(nn.Module):
-    """Convolutions of 1x1, 3x3, and 1x1, the last with four times as many channels (He et al., CVPR 2016)."""
-
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        sizes = ((channels, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1))
-        self.layers = nn.ModuleList(convolution(*size) for size in sizes)
-        same = channels == 4 * width and stride == 1
-        self.shortcut = nn.Identity() if same else convolution(channels, 4 * width, 1, stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        first, second, third = self.layers
-        return F.relu(third(F.relu(second(F.relu(first(x))))) + self.shortcut(x))
-
-
-def convolution(channels: int, width: int, kernel: int, stride: int) -> nn.Module:
-    layer = nn.Conv2d(channels, width, kernel, stride, kernel // 2, bias=False)
-    return nn.Sequential(layer, nn.BatchNorm2d(width))
-
-
-def resnet(layers: tuple[int, ...] = (3, 4, 6, 3), width: int = 64, num_labels: int = 10) -> nn.Module:
-    """Return a ResNet of bottlenecks for images (N, 3, 32, 32); the defaults are those of ResNet-50."""
-    blocks: list[nn.Module] = [convolution(3, width, 3, 1), nn.ReLU()]
-    channels = width
-    for stage, count in enumerate(layers):
-        for block in range(count):
-            blocks.append(Bottleneck(channels, width << stage, 2 if stage and not block else 1))
-            channels = 4 * (width << stage)
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_labels))
-
-
-def read_images(path: Path, device: str, limit: int | None = None) -> tuple[Tensor, Tensor]:
+def read_images(path: Path, device: str, limit: int | None = None) -> Images:
     """Return the images, uint8 (N, 3, H, W), and the labels, int64 (N,), of a Parquet file."""
     import numpy as np
     import pyarrow.parquet as parquet
@@ -108,7 +79,7 @@ def measured(logits: Tensor, labels: Tensor) -> dict[str, float]:
     return {name: values[name] for name in ("error", "nll", "ece", "adaece", "classwise_ece", "brier")}
 
 
-def train(name: str, data: dict[str, tuple[Tensor, Tensor]], network: nn.Module, seconds: float, batch: int, write):
+def train(name: str, data: dict[str, Images], network: nn.Module, seconds: float, batch: int, write: Write) -> None:
     """Train with one loss until the time is up, and write a line for each epoch and one for the test set."""
     loss, device = build_loss(name), data["train"][0].device
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
@@ -154,7 +125,7 @@ def train(name: str, data: dict[str, tuple[Tensor, Tensor]], network: nn.Module,
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=8.0, help="of all losses together, with reading the images")
@@ -164,15 +135,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch_size", type=int, default=256)
     parser.add_argument("--held_out", type=int, default=5000)
     parser.add_argument("--limit", type=int, help="images of each file")
-    parser.add_argument("--json", type=Path, help="append a line of JSON for each epoch and result")
     options = parser.parse_args(argv)
     deadline = time.monotonic() + 60 * options.minutes
 
-    def write(line: dict[str, Any]) -> None:
-        print(json.dumps(line), flush=True)
-        if options.json:
-            with options.json.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+    write = partial(add_line, options.json)
 
     def attempt(name: str, run: Callable[[], Any]) -> Any:
         try:
@@ -181,7 +147,7 @@ def main(argv: list[str] | None = None) -> None:
             write({"loss": name, "failure": f"{type(failure).__name__}: {failure}"[:500]})
             return None
 
-    def read() -> dict[str, tuple[Tensor, Tensor]]:
+    def read() -> dict[str, Images]:
         images, labels = read_images(options.folder / "train.parquet", options.device, options.limit)
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(options.device)
         parts = {"train": order[: -options.held_out], "held_out": order[-options.held_out :]}
@@ -191,7 +157,7 @@ def main(argv: list[str] | None = None) -> None:
     data = attempt("reading the images", read)
     for done, name in enumerate(options.losses if data else ()):
         torch.manual_seed(0)
-        network = resnet(tuple(options.layers), options.width).to(options.device, memory_format=torch.channels_last)
+        network = resnet(tuple(options.layers), options.width).to(options.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         # The rest of the time, less a few seconds for the test set.
         seconds = 0.95 * (deadline - time.monotonic()) / (len(options.losses) - done)
         attempt(name, partial(train, name, data, network, seconds, options.batch_size, write))

@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.studies.text_corrections
 
 Each set is corrected by fits on 50 to 1,000 of its validation samples, in 3 random draws or, for 100, 10, and measured
-on its test samples. The figures are in a Parquet file, from which the page docs/results/text_corrections.md and its
-figure are then written. By default, those of the corrections of hf_focal with 100 samples are measured again;
+on its test samples. `python -m benchmarks.tables` writes docs/results/text_corrections.md and its figure from the file
+of the figures. By default, those of the corrections of hf_focal with 100 samples are measured again;
 `--samples` and `--methods` choose others. Those of probmetrics and Venn-Abers, `PEERS`, take long.
 """
 
@@ -13,7 +13,6 @@ import fnmatch
 import math
 import multiprocessing
 import os
-import time
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -25,18 +24,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from benchmarks.measuring import RESULTS
-from benchmarks.text_logits.load import load, sets
-from hf_focal import fit_correction, fit_temperature
+from benchmarks.common.correction_draws import MAIN_SIZE, Map, Split, read_splits
+from benchmarks.common.figures import RESULTS
+from benchmarks.common.timing import timed
+from benchmarks.text_logits.load import sets
+from hf_focal import InputError, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import AffineFits, fit_bias_correction, fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.temperature_grid import CalibrationSamples
 
-SIZES, MAIN_SIZE = (50, 100, 200, 500, 1000), 100
+SIZES = (50, 100, 200, 500, 1000)
 DRAWS = {size: 10 if size == MAIN_SIZE else 3 for size in SIZES}
 CELLS = RESULTS / "text_corrections" / "cells.parquet"
 ZERO = 1e-4  # what a probability of 0 counts as: isotonic regression and quadratic scaling give it
 
-Map = Callable[[Tensor], Tensor]  # from logits to corrected ones, both (N, K)
 Fit = Callable[[Tensor, Tensor], Map]  # from logits and labels of calibration samples
 
 
@@ -106,6 +106,8 @@ PEERS = {
     "venn_abers": "ivap-ovr",
 }
 METHODS |= {name: probmetrics(calibrator) for name, calibrator in PEERS.items()}
+# What a method raises that refuses samples: of other libraries, anything.
+REFUSALS: dict[bool, type[Exception]] = {True: InputError, False: Exception}
 ONLY_TWO_CLASSES = {"quadratic"}
 MOST_CLASSES = {"matrix": 100}  # beyond them, K² parameters would need as many samples
 
@@ -125,42 +127,42 @@ def measure(name: str, sizes: list[int], methods: list[str]) -> pd.DataFrame:
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # such as "no better than a temperature", which the tables show
-    logits, rows = load(name), []
-    held_out, labels = torch.from_numpy(logits.validation_logits).double(), torch.from_numpy(logits.validation_labels)
-    test = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
-    num_classes = held_out.shape[1]
-    for size in (size for size in sizes if size <= len(labels)):
+    (validation, test), rows = read_splits(name), []
+    for size in (size for size in sizes if size <= len(validation.labels)):
         for draw in range(DRAWS[size]):
-            chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
-            samples = held_out[chosen], labels[chosen]
-            fitted = earlier_auto(*samples) if draw and "auto_0.2" in methods else {}
-            for method in methods_of(num_classes, methods):
+            samples = validation.draw(size, draw)
+            with_rule = draw and "auto_0.2" in methods
+            fitted = earlier_auto(samples.logits, samples.labels) if with_rule else {}
+            for method in methods_of(test.logits.shape[1], methods):
                 if method in fitted:
-                    figures = scores(fitted[method](test[0]), *test)
+                    figures = scores(fitted[method](test.logits), test)
                 else:
-                    figures = measure_draw(method, *samples, *test)
+                    figures = measure_draw(method, samples, test)
                 rows.append({"set": name, "samples": size, "draw": draw, "method": method, "failed": False} | figures)
     return pd.DataFrame(rows)
 
 
-def measure_draw(method: str, logits: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor) -> dict[str, float]:
-    started, failed = time.process_time(), False
-    try:
-        correct = METHODS[method](logits, labels)
-        corrected = correct(test)
-    except Exception:  # counted; the method has no correction then
-        failed, corrected = True, test
-    seconds = time.process_time() - started
-    return scores(corrected, test, test_labels) | {"seconds": seconds, "failed": failed}
+def measure_draw(method: str, samples: Split, test: Split) -> dict[str, float]:
+    """Fit a method and measure it; where it refuses the samples, there is no correction."""
+
+    def corrected() -> Tensor | None:
+        try:
+            return METHODS[method](samples.logits, samples.labels)(test.logits)
+        except REFUSALS[method in OWN]:
+            return None
+
+    logits, _, seconds = timed(corrected)
+    failed = logits is None
+    return scores(test.logits if logits is None else logits, test) | {"seconds": seconds, "failed": failed}
 
 
-def scores(corrected: Tensor, test: Tensor, test_labels: Tensor) -> dict[str, float]:
-    nll = cross_entropy(corrected, test_labels, reduction="none").nan_to_num(posinf=-math.log(ZERO))
-    above = nll - cross_entropy(test, test_labels, reduction="none")
+def scores(corrected: Tensor, test: Split) -> dict[str, float]:
+    nll = cross_entropy(corrected, test.labels, reduction="none").nan_to_num(posinf=-math.log(ZERO))
+    above = nll - cross_entropy(test.logits, test.labels, reduction="none")
     return {
         "above_none": float(above.mean()),
         "standard_error": float(above.std() / len(above) ** 0.5),
-        "wrong": float((corrected.argmax(1) != test_labels).double().mean()),
+        "wrong": float((corrected.argmax(1) != test.labels).double().mean()),
     }
 
 
@@ -179,7 +181,7 @@ def main() -> None:
     parser.add_argument("--sets", default="*", help="a pattern of names of sets, such as 'zero_shot-*'")
     parser.add_argument("--samples", nargs="+", type=int, choices=SIZES, default=[MAIN_SIZE])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=OWN)
-    parser.add_argument("--cells", type=Path, default=CELLS, help="the Parquet file of the figures")
+    parser.add_argument("--parquet", type=Path, default=CELLS, help="the file of the figures")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     if not find_spec("probmetrics") and not {*options.methods} <= {*OWN}:
@@ -188,15 +190,11 @@ def main() -> None:
     work = [(name, options.samples, options.methods) for name in reversed(names)]  # the longest first
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         measured = pd.concat(pool.starmap(measure, work, chunksize=1))
-    if options.cells.exists():
-        rows = pd.read_parquet(options.cells).astype({"set": str, "method": str})
+    if options.parquet.exists():
+        rows = pd.read_parquet(options.parquet).astype({"set": str, "method": str})
         cell = ["set", "samples", "draw", "method"]
         measured = pd.concat([rows, measured]).drop_duplicates(cell, keep="last")
-    compact(measured).to_parquet(options.cells, index=False, compression="zstd")
-    if options.cells == CELLS:
-        from benchmarks.studies import text_corrections_page  # each process would import its Matplotlib
-
-        text_corrections_page.write_page()
+    compact(measured).to_parquet(options.parquet, index=False, compression="zstd")
 
 
 if __name__ == "__main__":

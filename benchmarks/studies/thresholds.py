@@ -1,31 +1,28 @@
 """How often thresholds miss what they promise: simulations of `fit_thresholds` with known distributions.
 
-    python -m benchmarks.studies.thresholds [--draws 2000] [--settings NAME ...] [--output FILE]
-    python -m benchmarks.studies.thresholds --tables FILE
+    python -m benchmarks.studies.thresholds [--draws 2000] [--settings NAME ...] [--json FILE]
 
 Each setting draws calibration sets, chooses thresholds on them with a confidence of 95%, and compares these with the
 true precision or recall, which is known up to the noise of a large population. One JSON line is appended per row, from
-which `--tables` makes the tables of docs/research/thresholds.md.
+which `python -m benchmarks.tables` makes the tables of docs/research/thresholds.md.
 """
 
-import argparse
-import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import expit, softmax
 
+from benchmarks.common.figures import add_line, parse_options, script_options
 from hf_focal import fit_temperature, fit_thresholds
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from hf_focal.calibration.clusters import random_folds
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
-from hf_focal.reports.wording.markdown_tables import rows_table
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 POPULATION = 1_000_000  # rows that give the true precision and recall
@@ -101,7 +98,7 @@ class Truth:
         return float(np.searchsorted(self._descending, -threshold, "right") / len(self._descending))
 
 
-def simulate_one_label(draw: Draw, size: int, goal: dict[str, float], clustered: bool, draws: int) -> dict[str, Any]:
+def simulate_one_label(draw: Draw, size: int, goal: dict[str, Any], clustered: bool, draws: int) -> dict[str, Any]:
     """Draw samples of one label; `clustered` says whether `fit_thresholds` is told the clusters."""
     rng, truth, missed, covered = np.random.default_rng(1), Truth(draw), 0, []
     ((target, least),) = goal.items()
@@ -122,7 +119,8 @@ def simulate_one_label(draw: Draw, size: int, goal: dict[str, float], clustered:
 
 def simulate_advice(draw: Draw, size: int, goal: float, draws: int) -> dict[str, Any]:
     """How often a threshold is found with the number of positives that the reason for having none names."""
-    rng, without, enough, sizes = np.random.default_rng(1), 0, 0, []
+    rng, without, enough = np.random.default_rng(1), 0, 0
+    sizes: list[int] = []
 
     def reason(size: int) -> str:
         z, y, _ = draw(rng, size)
@@ -229,23 +227,23 @@ def simulate_correction(method: str, classes: int, size: int, goal: float, draws
 
 def rows(draws: int) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]]:
     """Yield the name of a setting, its options, and the function that simulates it."""
-    goals = ({"precision": 0.8}, {"precision": 0.9}, {"recall": 0.9})
+    goals: tuple[dict[str, float], ...] = ({"precision": 0.8}, {"precision": 0.9}, {"recall": 0.9})
     for draw in (independent, rounded):
         for size in (300, 1000):
             for goal in goals:
-                options = {"draw": draw.__name__, "size": size, **goal}
-                yield draw.__name__, options, lambda d=draw, s=size, g=goal: simulate_one_label(d, s, g, False, draws)
+                options: dict[str, Any] = {"draw": draw.__name__, "size": size, **goal}
+                yield draw.__name__, options, partial(simulate_one_label, draw, size, goal, False, draws)
     for draw in (alike, shared_noise, similar_logits, failing):
         for size in (300, 1000):
             for goal in goals:
                 for told in (False, True):
                     options = {"draw": draw.__name__, "size": size, **goal, "clusters": told}
                     name = "clusters" if told else "clusters_untold"
-                    yield name, options, lambda d=draw, s=size, g=goal, t=told: simulate_one_label(d, s, g, t, draws)
+                    yield name, options, partial(simulate_one_label, draw, size, goal, told, draws)
     for draw, size, least in ((independent, 500, 0.9), (independent, 300, 0.8), (flipped, 1000, 0.9)):
         options = {"draw": draw.__name__, "size": size, "precision": least}
-        yield "advice", options, lambda d=draw, s=size, g=least: simulate_advice(d, s, g, draws)
-    yield "labels", {"size": 1000, "precision": 0.8}, lambda: simulate_28_labels(1000, draws)
+        yield "advice", options, partial(simulate_advice, draw, size, least, draws)
+    yield "labels", {"size": 1000, "precision": 0.8}, partial(simulate_28_labels, 1000, draws)
     for method, classes, size, least in (
         ("platt", 1, 300, 0.8),
         ("temperature", 10, 200, 0.6),
@@ -255,59 +253,26 @@ def rows(draws: int) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[st
         ("matrix", 20, 200, 0.4),
     ):
         options = {"method": method, "classes": classes, "size": size, "precision": least}
-        yield method, options, lambda m=method, k=classes, s=size, g=least: simulate_correction(m, k, s, g, draws)
-
-
-def tables(lines: list[dict[str, Any]]) -> str:
-    """Return the tables of the page: one for each set of columns, in the order of the lines."""
-    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for line in lines:
-        parts.setdefault(tuple(key for key in line if key not in ("precision", "recall", "seconds")), []).append(line)
-    return "\n".join(_table(columns, part) for columns, part in parts.items())
-
-
-def _table(columns: tuple[str, ...], lines: list[dict[str, Any]]) -> str:
-    titles = ["goal", *(column.replace("_", " ") for column in columns)]
-    rows = []
-    for line in lines:
-        goal = next(f"{name} {100 * line[name]:g}%" for name in ("precision", "recall") if name in line)
-        rows.append([goal, *(_cell(line[column]) for column in columns)])
-    return rows_table(titles, rows, titles)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{100 * value:.1f}%"
-    if isinstance(value, bool):
-        return "given" if value else "ignored"
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value).replace("_", " ")
+        yield method, options, partial(simulate_correction, method, classes, size, least, draws)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_options(__doc__, threads=False)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--settings", nargs="+", metavar="NAME", help="only these, such as clusters or matrix")
-    parser.add_argument("--output", type=Path, help="a file to which a JSON line is appended for each row")
-    parser.add_argument("--tables", type=Path, metavar="FILE", help="only print the tables of such a file")
-    arguments = parser.parse_args()
-    if arguments.tables is not None:
-        print(tables([json.loads(line) for line in arguments.tables.read_text(encoding="utf-8").splitlines()]))
-        return
+    options = parse_options(parser)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    settings = [*rows(arguments.draws)]
-    if arguments.settings:
+    settings = [*rows(options.draws)]
+    if options.settings:
         known = {name for name, *_ in settings}
-        if unknown := {*arguments.settings} - known:
+        if unknown := {*options.settings} - known:
             parser.error(f"--settings must be of {', '.join(sorted(known))}, got {', '.join(sorted(unknown))}")
-        settings = [row for name in arguments.settings for row in settings if row[0] == name]
-    for _, options, simulate in settings:
+        settings = [row for name in options.settings for row in settings if row[0] == name]
+    for _, setting, simulate in settings:
         start = time.perf_counter()
-        row = {**options, "draws": arguments.draws, **simulate(), "seconds": round(time.perf_counter() - start)}
-        print(json.dumps(row), flush=True)
-        if arguments.output is not None:
-            with arguments.output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        line = {**setting, "draws": options.draws, **simulate(), "seconds": round(time.perf_counter() - start)}
+        add_line(options.json, line)
 
 
 if __name__ == "__main__":

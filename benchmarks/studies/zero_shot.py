@@ -7,42 +7,31 @@ measured on its test samples. `prior` is batch calibration [Zhou et al. 2023]: t
 each class over texts without labels is subtracted. `shares` is `match_shares` with the shares of all held-out labels.
 `contextual` is contextual calibration [Zhao et al. 2021]: as `prior`, with the mean over three texts without content.
 These need the model: `--data DATA --models MODELS`, the folders that text_logits/make.py takes, computes their logits.
-Figures that the JSON file already has are not measured again. `zero_shot_page.py` writes them into the page.
+Figures that the JSON file already has are not measured again. `python -m benchmarks.tables` writes them into the page.
 """
 
-import argparse
 import json
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from benchmarks.measuring import RESULTS
-from benchmarks.text_logits.load import FOLDER, load, sets
-from hf_focal import CalibrationMetrics, fit_correction, fit_temperature
+from benchmarks.common.correction_draws import HARM, Map, Split, read_splits
+from benchmarks.common.figures import read_figures, script_options
+from benchmarks.common.zero_shot_figures import FIGURES, SIZES, TITLES
+from benchmarks.text_logits.language_model import label_sums, language_model
+from benchmarks.text_logits.load import sets
+from benchmarks.text_logits.prompts import SUM_PROMPTS, filled, label_prompt
+from hf_focal import CalibrationMetrics, InputError, fit_correction, fit_temperature
 from hf_focal.calibration import match_shares
 from hf_focal.calibration.affine_scaling import fit_bias_correction
 
-FIGURES = RESULTS / "zero_shot.json"
-SIZES, DRAWS, MAIN_SIZE = (20, 50, 100, 200, 500), 10, 100
+DRAWS = 10
 CONTENT_FREE = ("", "N/A", "[MASK]")
-MEASURED = ("nll", "error", "ece", "harm")
-HARM = 0.001  # nats; and more than one standard error over the test samples
-TITLES = {
-    "none": "no correction",
-    "temperature": "T",
-    "bias": "T and offsets (`bias`)",
-    "auto": "`auto`",
-    "prior": "batch calibration, no labels",
-    "shares": "`match_shares` with the true shares, no labels",
-    "contextual": "contextual calibration, no labels",
-}
 
 # After the zero-shot start: what is compared on the same texts, and the names of the sets.
 TUNED = {
@@ -54,8 +43,6 @@ TUNED = {
 }
 ROWS_TUNED = 500  # of each split at most
 
-Map = Callable[[Tensor], Tensor]
-
 
 def batch_calibration(logits: Tensor) -> Map:
     """Subtract the logarithm of the mean probabilities, so that the classes are about equally frequent."""
@@ -63,75 +50,71 @@ def batch_calibration(logits: Tensor) -> Map:
     return lambda others: others - offsets
 
 
-def fitted(method: str, logits: Tensor, labels: Tensor, shares: Tensor, content_free: Tensor | None) -> Map:
-    if method == "temperature":
-        return fit_temperature(logits, labels, "nll").correction.apply
-    if method == "bias":
-        return fit_bias_correction(logits, labels).apply
-    if method == "auto":
-        return fit_correction(logits, labels, "auto").correction.apply
-    if method == "prior":
-        return batch_calibration(logits)
-    if method == "shares":
-        return match_shares(logits, shares).apply
-    if method == "contextual":
-        assert content_free is not None
-        return batch_calibration(content_free)
-    return lambda others: others
+def contextual_calibration(content_free: Tensor | None) -> Map:
+    assert content_free is not None
+    return batch_calibration(content_free)
+
+
+# Of calibration samples, the shares of the labels, and the logits of texts without content.
+METHODS: dict[str, Callable[[Split, Tensor, Tensor | None], Map]] = {
+    "none": lambda samples, shares, content_free: lambda others: others,
+    "temperature": lambda samples, shares, content_free: (
+        fit_temperature(samples.logits, samples.labels, "nll").correction.apply
+    ),
+    "bias": lambda samples, shares, content_free: fit_bias_correction(samples.logits, samples.labels).apply,
+    "auto": lambda samples, shares, content_free: (
+        fit_correction(samples.logits, samples.labels, "auto").correction.apply
+    ),
+    "prior": lambda samples, shares, content_free: batch_calibration(samples.logits),
+    "shares": lambda samples, shares, content_free: match_shares(samples.logits, shares).apply,
+    "contextual": lambda samples, shares, content_free: contextual_calibration(content_free),
+}
 
 
 def measure(name: str, content_free: Tensor | None) -> list[dict[str, Any]]:
     """Return a row for each size, draw, and method."""
-    logits = load(name)
-    held_out, labels = torch.from_numpy(logits.validation_logits).double(), torch.from_numpy(logits.validation_labels)
-    test, test_labels = torch.from_numpy(logits.test_logits).double(), torch.from_numpy(logits.test_labels)
-    plain = cross_entropy(test, test_labels, reduction="none")
-    size_of_classes = test.shape[1]
-    shares = torch.bincount(labels, minlength=size_of_classes).double().clamp(min=0.5)
+    validation, test = read_splits(name)
+    plain = cross_entropy(test.logits, test.labels, reduction="none")
+    shares = torch.bincount(validation.labels, minlength=test.logits.shape[1]).double().clamp(min=0.5)
     shares /= shares.sum()
+    cases = [
+        (size, draw, method)
+        for size in SIZES
+        if size <= len(validation.labels)
+        for draw in range(DRAWS)
+        for method in TITLES
+        if method != "contextual" or content_free is not None
+    ]
     rows = []
-    for size in (size for size in SIZES if size <= len(labels)):
-        for draw in range(DRAWS):
-            chosen = torch.from_numpy(np.random.default_rng(draw).permutation(len(labels))[:size])
-            for method in TITLES:
-                if method == "contextual" and content_free is None:
-                    continue
-                failed = False
-                try:
-                    corrected = fitted(method, held_out[chosen], labels[chosen], shares, content_free)(test)
-                except Exception:  # such as a head that ranks backwards in these samples; there is no correction then
-                    failed, corrected = True, test
-                nll = cross_entropy(corrected, test_labels, reduction="none")
-                above = nll - plain
-                metrics = CalibrationMetrics()
-                metrics.update(corrected, test_labels)
-                row = {"samples": size, "draw": draw, "method": method, "failed": failed}
-                row |= {"nll": float(nll.mean()), "error": float((corrected.argmax(1) != test_labels).double().mean())}
-                row |= {"ece": metrics.compute()["ece"]}
-                row["harm"] = bool(above.mean() > max(HARM, float(above.std()) / len(above) ** 0.5))
-                rows.append(row)
+    for size, draw, method in cases:
+        failed, corrected = False, test.logits
+        try:
+            corrected = METHODS[method](validation.draw(size, draw), shares, content_free)(test.logits)
+        except InputError:  # such as a head that ranks backwards in these samples; there is no correction then
+            failed = True
+        nll = cross_entropy(corrected, test.labels, reduction="none")
+        above = nll - plain
+        metrics = CalibrationMetrics()
+        metrics.update(corrected, test.labels)
+        row = {"samples": size, "draw": draw, "method": method, "failed": failed}
+        row |= {"nll": float(nll.mean()), "error": float((corrected.argmax(1) != test.labels).double().mean())}
+        row |= {"ece": metrics.compute()["ece"]}
+        row["harm"] = bool(above.mean() > max(HARM, float(above.std()) / len(above) ** 0.5))
+        rows.append(row)
     return rows
 
 
 def content_free_logits(name: str, data: Path, models: Path) -> Tensor:
     """Return the labels' logits after the prompt of a set with texts without content, (3, K)."""
-    sys.path.insert(0, str(FOLDER))
-    from make import PROMPTS, SUM_PROMPTS, label_sums, language_model
-
     run = sets().loc[name]
+    file = models / f"{run['model']}.gguf"
     if run["task"] in SUM_PROMPTS:
-        return label_sums(models / f"{run['model']}.gguf", data, run["task"], [*CONTENT_FREE]).double()
-    words, plain, turn = PROMPTS[run["task"]]
-    model, tokenizer = language_model(models / f"{run['model']}.gguf")
-    if run["prompt"] == "chat":
-        turns = [{"role": "user", "content": turn}]
-        prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    else:
-        prompt, words = plain, [f" {word}" for word in words]
-    first = [ids[0] for ids in tokenizer(list(words), add_special_tokens=False)["input_ids"]]
+        return label_sums(file, data, run["task"], [*CONTENT_FREE]).double()
+    model, tokenizer = language_model(file)
+    prompt, first = label_prompt(tokenizer, run["task"], run["prompt"])
     rows = []
     for text in CONTENT_FREE:
-        ids = tokenizer(prompt.replace("{text}", text).replace("{pair}", text), add_special_tokens=False)["input_ids"]
+        ids = tokenizer(filled(prompt, text, text), add_special_tokens=False)["input_ids"]
         with torch.no_grad():
             rows.append(model(torch.tensor([ids], device=model.device)).logits[0, -1, first].double().cpu())
     return torch.stack(rows)
@@ -144,14 +127,11 @@ def measure_tuned() -> list[dict[str, Any]]:
         for title, pattern in TUNED.items():
             if (name := pattern.format(task)) not in table.index:
                 continue
-            loaded = load(name)
-            held_out, labels = loaded.validation_logits[:ROWS_TUNED], loaded.validation_labels[:ROWS_TUNED]
-            test, test_labels = loaded.test_logits[:ROWS_TUNED], loaded.test_labels[:ROWS_TUNED]
-            held_out, test = (torch.from_numpy(logits).double() for logits in (held_out, test))
-            labels, test_labels = map(torch.from_numpy, (labels, test_labels))
+            held_out, test = (split.first(ROWS_TUNED) for split in read_splits(name))
             for method in ("none", "temperature", "auto"):
                 metrics = CalibrationMetrics()
-                metrics.update(fitted(method, held_out, labels, torch.empty(0), None)(test), test_labels)
+                corrected = METHODS[method](held_out, torch.empty(0), None)(test.logits)
+                metrics.update(corrected, test.labels)
                 values = metrics.compute()
                 row = {"task": task, "classifier": title, "method": method, "error": 1 - values["accuracy"]}
                 rows.append(row | {key: values[key] for key in ("ece", "nll")})
@@ -160,14 +140,17 @@ def measure_tuned() -> list[dict[str, Any]]:
 
 def compact(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return the columns of rows, with rounded figures."""
-    return {
-        name: [round(row[name], 5) if isinstance(row[name], float) else row[name] for row in rows] for name in rows[0]
-    }
+    rows = [rounded(row) for row in rows]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=FIGURES, help="the file of the figures")
+    parser = script_options(__doc__, threads=False)
+    parser.set_defaults(json=FIGURES)
     parser.add_argument("--data", type=Path, help="the folder of the datasets, for contextual calibration")
     parser.add_argument("--models", type=Path, help="the folder of the language model, for contextual calibration")
     options = parser.parse_args()
@@ -175,7 +158,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # such as "no better than a temperature", which the tables show
     figures: dict[str, Any] = {"sets": {}, "content_free": {}, "columns": {}}
     if options.json.exists():
-        figures = json.loads(options.json.read_text(encoding="utf-8"))
+        figures = read_figures(options.json)
     table = sets()
     table = table[table["kind"] == "zero_shot"].sort_values("classes", kind="stable")
     for name in table.index:
@@ -188,13 +171,14 @@ def main() -> None:
             figures["columns"][name] = compact(rows)
             row = table.loc[name]
             figures["sets"][name] = {"task": row["task"], "prompt": row["prompt"], "classes": int(row["classes"])}
-            options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+            write_compact(options.json, figures)
             print(name, flush=True)
-    figures["tuned"] = [
-        {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
-        for row in measure_tuned()
-    ]
-    options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    figures["tuned"] = [rounded(row) for row in measure_tuned()]
+    write_compact(options.json, figures)
+
+
+def write_compact(file: Path, figures: dict[str, Any]) -> None:
+    file.write_text(json.dumps(figures) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

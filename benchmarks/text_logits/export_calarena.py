@@ -1,7 +1,7 @@
 """Write the sets in the format of CalArena (arXiv 2605.30188), so that its scripts can run on them.
 
     pip install h5py
-    python benchmarks/text_logits/export_calarena.py out/calarena
+    python -m benchmarks.text_logits.export_calarena out/calarena
 
 writes `text-binary.h5` and `text-multiclass.h5`: groups dataset/model with the arrays probas_cal, labels_cal,
 probas_test, and labels_test (two classes: the probability of label 1), and for each a table `…-experiments.csv`. A
@@ -15,7 +15,8 @@ import h5py
 import numpy as np
 import pandas as pd
 import torch
-from load import load, sets
+
+from benchmarks.text_logits.load import load, sets
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

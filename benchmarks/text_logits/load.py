@@ -1,6 +1,6 @@
 """Load the logits of text classifiers: `sets()` lists them, `load(name)` reads one.
 
-from load import load, sets
+from benchmarks.text_logits.load import load, sets
 table = sets()
 logits = load(table.index[0])
 logits.validation_logits, logits.validation_labels, logits.test_logits, logits.test_labels

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ..errors import InputError
+from ..errors import AfterMeasurementError, InputError
 from ..scores.table_options import TableOptions
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
@@ -34,7 +34,7 @@ examples:
 _OPTIONS: dict[str, Any] = {"argument_default": argparse.SUPPRESS, "add_help": False, "usage": _USAGE}
 _OPTIONS |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
 # What `main` must know to run them: an OSError is a bug where errors of the user's files are InputErrors.
-_RUNNING = {"uses_torch": True, "user_errors": (InputError,)}
+_RUNNING = {"uses_torch": True, "user_errors": (InputError, AfterMeasurementError)}
 _MODEL_OPTIONS = {field.name for field in fields(InputOptions)}
 _TABLE_ONLY = TableOptions.names() - _MODEL_OPTIONS | {"test_scores", "threshold_scores"}
 

@@ -12,6 +12,7 @@ from ..scores.new_files import check_new_file
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import check_has_classes
 from ..sources.source import Data, Samples, Source
+from .settings import CalibrationSettings, EvaluationSettings
 
 
 def read_samples(source: Source, data: Data, goal: ThresholdGoal | None = None) -> Samples:
@@ -22,33 +23,32 @@ def read_samples(source: Source, data: Data, goal: ThresholdGoal | None = None) 
 
 
 def samples_of_evaluation(
-    source: Source, data: Data, threshold_data: Data, goal: ThresholdGoal | None
+    source: Source, data: Data, settings: EvaluationSettings
 ) -> tuple[Samples, Samples, list[str]]:
     """Return the samples to measure, those to choose thresholds on, and notes on what both have in common.
 
     They are the same ones without a goal.
     """
-    measured_on = read_samples(source, data, goal)
-    if goal is None:
+    measured_on = read_samples(source, data, settings.goal)
+    if settings.goal is None:
         return measured_on, measured_on, []
-    chosen_on = read_samples(source, threshold_data._replace(groups=False))
+    chosen_on = read_samples(source, settings.threshold_data._replace(groups=False))
     return measured_on, chosen_on, overlap_notes(measured_on, chosen_on, "threshold", "test")
 
 
-def samples_of_fit(
-    source: Source, data: Data, test: Data, goal: ThresholdGoal | None
-) -> tuple[Samples, Samples, list[str]]:
+def samples_of_fit(source: Source, data: Data, settings: CalibrationSettings) -> tuple[Samples, Samples, list[str]]:
     """Return the samples to fit a correction to, those to measure it on, and notes on what both have in common.
 
-    They are the same ones without `test`. Groups are measured, not fitted.
+    They are the same ones without data for a test. Groups are measured, not fitted.
     """
+    test = settings.test
     fitted_on = read_samples(source, data._replace(groups=not test.is_given))
     check_has_classes(data.argument, fitted_on.scores)
     measured_on, notes = fitted_on, []
     if test.is_given:
         measured_on = read_samples(source, test._replace(clusters=False))
         notes = overlap_notes(fitted_on, measured_on, "test", "calibration")
-    _check_goal(source, fitted_on, goal)
+    _check_goal(source, fitted_on, settings.goal)
     return fitted_on, measured_on, notes
 
 

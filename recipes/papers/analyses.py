@@ -222,8 +222,8 @@ def two_logits(logit: Tensor) -> Tensor:
 
 
 def linear_model(folder: Path) -> None:
-    table = []
-    for draw in reversed(range(NUM_DRAWS)):  # the last of the loop, draw 0, is plotted
+    table, first = [], None
+    for draw in range(NUM_DRAWS):
         generator = np.random.default_rng(draw)
         mixing = generator.uniform(-1, 1, (4, 2, 2))
         train, test = (two_clusters_a_class(size, generator, mixing) for size in (4000, 1000))
@@ -231,11 +231,14 @@ def linear_model(folder: Path) -> None:
         measured = [measure_mistakes(weights, *test) for weights, *_ in trained]
         norms = [weight_norms[-1] for _, weight_norms, _ in trained]
         table.append([draw, norms[0], *measured[0], norms[1], *measured[1]])
+        first = first or (trained, test, measured)
+    assert first is not None
+    trained, test, measured = first  # which is plotted
     figure_7(folder, trained)
     figure_8(folder, [weights for weights, *_ in trained], *test)
     names = ("weight_norm", "error", "nll", "ece", "mistakes_confidence", "mistakes_above_0.9")
     header = ["draw", *(f"{loss}_{name}" for loss in ("ce", "fl1") for name in names)]
-    write_table(folder / "linear_model.csv", header, zip(*reversed(table), strict=True))
+    write_table(folder / "linear_model.csv", header, zip(*table, strict=True))
     for name, found in zip(LINEAR_LOSSES, measured, strict=True):
         print(
             "  {}: test error {:.1%}, NLL {:.3f}, ECE {:.1%}; confidence of the mistakes {:.3f}, of {:.0%} of them "

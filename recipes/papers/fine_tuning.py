@@ -25,10 +25,12 @@ from transformers import TrainerCallback
 from hf_focal import FocalTrainer
 from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
-from hf_focal.utils.folder_lock import lock_folder, unlock_folder
-from papers.data.fine_tuning_tasks import TASKS, task_splits
+from papers.data.text_tasks import FINE_TUNING_TASKS, in_held_out_questions, multi_hot, read_shift, read_task
 from papers.runs.fine_tuned_encoders import new_trainer
+from papers.runs.output_folders import unfinished_run
 
+SPLIT_SEED = 0  # of the test subset, which is the same for all runs
+POOL, TEST = 1000, 2000  # samples: held out, and measured at most
 ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
 LOSSES = [
     *("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "focal:gamma=2", "flsd53", "dual_focal"),
@@ -50,14 +52,14 @@ def plan(block: str) -> Iterator[dict]:
     def runs(tasks: Iterable[str], losses: list[str], seed: int, **settings: object) -> Iterator[dict]:
         for task in tasks:
             for loss in losses:
-                if not (task == "goemotions" and loss.startswith("dual_focal")):  # has no sigmoid form
+                if FINE_TUNING_TASKS[task].labels == "one" or not loss.startswith("dual_focal"):  # no sigmoid form
                     yield {"task": task, "loss": loss, "seed": seed, "size": "few", "encoder": "minilm", "epochs": 3,
                            "noise": 0.0} | settings  # fmt: skip
 
     if block == "main":
         for seed in (1, 2, 3):
-            yield from runs(TASKS, MAIN_LOSSES, seed)
-            yield from runs(TASKS, MORE_LOSSES, seed)
+            yield from runs(FINE_TUNING_TASKS, MAIN_LOSSES, seed)
+            yield from runs(FINE_TUNING_TASKS, MORE_LOSSES, seed)
     elif block in ("more_samples", "mpnet"):
         settings = {"size": "5000"} if block == "more_samples" else {"encoder": "mpnet"}
         for seed in (1, 2):
@@ -68,6 +70,35 @@ def plan(block: str) -> Iterator[dict]:
             for losses in LOSS_PAIRS:
                 yield from runs(LONG, losses, seed, epochs=10)
                 yield from runs(NOISY, losses, seed, noise=0.2)
+
+
+def task_splits(data: Path, run: dict) -> dict[str, Dataset]:
+    """Return the splits "train", "pool" (held out), "test", and, if the task has it, "shift"."""
+    task, rng = FINE_TUNING_TASKS[run["task"]], np.random.default_rng(run["seed"])
+    tables = read_task(data, task, ("train", "test"))
+    rows = tables.pop("train")
+    if run["task"] == "trec_qa":
+        is_pooled = in_held_out_questions(rows, rng, one_in=5)
+        pool, train = (part.sample(frac=1, random_state=run["seed"]) for part in (rows[is_pooled], rows[~is_pooled]))
+        pool = pool[:POOL]
+    else:
+        rows = rows.iloc[rng.permutation(len(rows))]
+        pool, train = rows[:POOL], rows[POOL:]
+    tables = {"train": train[: task.few if run["size"] == "few" else int(run["size"])], "pool": pool, **tables}
+    if task.shift:
+        tables["shift"] = read_shift(data, task)
+    splits = {}
+    for name, part in tables.items():
+        if name in ("test", "shift") and len(part) > TEST:
+            part = part.sample(TEST, random_state=SPLIT_SEED)
+        several = task.labels == "several"
+        labels = multi_hot(part["label"], task.num_classes) if several else part["label"].to_numpy(copy=True)
+        if name == "train" and run["noise"]:
+            wrong = rng.random(len(labels)) < run["noise"]
+            labels[wrong] = (labels[wrong] + rng.integers(1, task.num_classes, wrong.sum())) % task.num_classes
+        columns = {"text": part["text"].tolist(), "labels": labels.tolist()}
+        splits[name] = Dataset.from_dict(columns | ({"pair": part["pair"].tolist()} if "pair" in part else {}))
+    return splits
 
 
 class LogitsOfEpochs(TrainerCallback):
@@ -88,15 +119,14 @@ def logits_of(trainer: FocalTrainer, samples: Dataset) -> np.ndarray:
 
 def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -> None:
     path, learning_rate = encoders / ENCODERS[run["encoder"]][0], ENCODERS[run["encoder"]][1]
-    splits, num_classes = task_splits(data, run)
-    several = run["task"] == "goemotions"
+    task, splits = FINE_TUNING_TASKS[run["task"]], task_splits(data, run)
     loss, _, interval = run["loss"].partition("@")
     trainer, encoded = new_trainer(
         path,
         splits,
         folder,
-        num_labels=num_classes,
-        problem_type="multi_label_classification" if several else "single_label_classification",
+        num_labels=task.num_classes,
+        problem_type=f"{'multi' if task.labels == 'several' else 'single'}_label_classification",
         max_length=128,
         seed=run["seed"],
         held_out="pool",
@@ -113,7 +143,10 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
     started = time.time()
     trainer.train()
     seconds = time.time() - started
-    arrays, record = epochs.arrays, {**run, "num_classes": num_classes, "learning_rate": learning_rate, "bf16": bf16}
+    arrays, record = (
+        epochs.arrays,
+        {**run, "num_classes": task.num_classes, "learning_rate": learning_rate, "bf16": bf16},
+    )
     record |= {f"{name}_samples": len(part) for name, part in encoded.items()}
     for name in ("pool", "test", "shift"):
         if name in encoded:
@@ -139,19 +172,13 @@ def main() -> None:
         for run in plan(block):
             name = f"{block}_{run['task']}_{run['loss']}_s{run['seed']}{'_noise' if run['noise'] else ''}"
             folder = loss_folder(options.output_dir, name)
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                lock_folder(folder)
-            except ValueError:  # another process trains this run
-                continue
-            try:
-                if not (folder / "run.json").exists():
-                    train_one(run, options.data, options.encoders, folder, options.bf16)
-            except Exception as error:
-                print(f"{folder.name} failed: {error!r}", flush=True)
-                failed.append(folder.name)
-            finally:
-                unlock_folder(folder)
+            with unfinished_run(folder, "run.json") as is_unfinished:
+                try:
+                    if is_unfinished:
+                        train_one(run, options.data, options.encoders, folder, options.bf16)
+                except Exception as error:
+                    print(f"{folder.name} failed: {error!r}", flush=True)
+                    failed.append(folder.name)
     if failed:
         sys.exit(f"failed runs: {', '.join(failed)}")
 

@@ -18,9 +18,9 @@ import torch
 from datasets import Dataset
 
 from hf_focal.cli.recipe_arguments import loss_folder
+from papers.data.text_tasks import FINE_TUNING_TASKS, in_held_out_questions, multi_hot, read_task
 from papers.runs.fine_tuned_encoders import new_trainer
 
-NUM_EMOTIONS = 28
 GOEMOTIONS_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9", "focal:gamma=2", "class_balanced"]
 TREC_QA_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9"]
 # The order in which the runs are made: a command that is stopped early leaves complete comparisons.
@@ -37,26 +37,23 @@ TRAIN, POOL, MEASURED = 4000, 1000, 3000
 
 def read(data: Path, task: str, seed: int) -> dict[str, pd.DataFrame]:
     """Return the tables "train", "pool", "validation", and "test" with the columns text, labels, and maybe pair."""
-    tables = {name: pd.read_parquet(data / task / f"{name}.parquet") for name in ("train", "validation", "test")}
-    rng, train = np.random.default_rng(seed), tables.pop("train")
-    if task == "trec_qa":  # the answers of a question stay together
-        questions = rng.permutation(train["question"].unique())
-        held_out = train["question"].isin(questions[: len(questions) // 4])
-        tables |= {"train": train[~held_out].sample(frac=1, random_state=seed), "pool": train[held_out]}
+    tables, rng = read_task(data, FINE_TUNING_TASKS[task]), np.random.default_rng(seed)
+    train = tables.pop("train")
+    if task == "trec_qa":
+        is_pooled = in_held_out_questions(train, rng, one_in=4)
+        tables |= {"train": train[~is_pooled].sample(frac=1, random_state=seed), "pool": train[is_pooled]}
         return {
-            name: pd.DataFrame({"text": part["question"], "pair": part["answer"]}).assign(
-                labels=[[float(label)] for label in part["label"]], question=pd.factorize(part["question"])[0]
+            name: part[["text", "pair"]].assign(
+                labels=[[float(label)] for label in part["label"]], question=pd.factorize(part["text"])[0]
             )
             for name, part in tables.items()
         }
     train = train.iloc[rng.permutation(len(train))]
     tables = {name: part.sample(min(MEASURED, len(part)), random_state=0) for name, part in tables.items()}
     tables |= {"train": train[:TRAIN], "pool": train[TRAIN : TRAIN + POOL]}
-    hot = np.arange(NUM_EMOTIONS)
+    emotions = FINE_TUNING_TASKS[task].num_classes
     return {
-        name: pd.DataFrame(
-            {"text": part["text"], "labels": [np.isin(hot, ids).astype(float) for ids in part["labels"]]}
-        )
+        name: part[["text"]].assign(labels=list(multi_hot(part["label"], emotions).astype(float)))
         for name, part in tables.items()
     }
 

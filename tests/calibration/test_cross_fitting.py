@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import chdtrc
 
-from benchmarks.measuring import peak_bytes
+from benchmarks.common.memory import peak_bytes
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature
 from hf_focal.calibration.clusters import cluster_keys, random_folds
 from hf_focal.calibration.correction_methods import METHODS, METHODS_OF_LINK

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.measuring import peak_bytes
+from benchmarks.common.memory import peak_bytes
 from hf_focal import fit_temperature
 from hf_focal.calibration import TemperatureStream
 from hf_focal.calibration import temperature_grid as grid_sums

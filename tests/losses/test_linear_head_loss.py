@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.measuring import peak_bytes
+from benchmarks.common.memory import peak_bytes
 from hf_focal.losses import MMCE, build_loss, linear_loss
 
 CONFIGS = ["focal:gamma=0.5", "adafocal:bins=4", "label_smoothing:alpha=0.1", "brier"]  # one of each mechanism

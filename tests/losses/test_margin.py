@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.measuring import peak_bytes
+from benchmarks.common.memory import peak_bytes
 from hf_focal.losses import build_loss, cross_entropy, focal, focal_from_cross_entropy
 from hf_focal.losses.loss_modules import Focal
 

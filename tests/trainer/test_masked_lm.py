@@ -7,7 +7,7 @@ import torch
 from metrics import reference
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, MobileBertConfig, MobileBertForMaskedLM
 
-from benchmarks.measuring import peak_bytes
+from benchmarks.common.memory import peak_bytes
 from hf_focal import fit_temperature
 
 VOCABULARY = 30_522  # of BERT

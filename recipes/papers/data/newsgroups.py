@@ -42,7 +42,7 @@ def strip_quotes(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not _QUOTE.search(line))
 
 
-_STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
+STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
 
 
 def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
@@ -55,11 +55,11 @@ def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
         return splits
     names = [part.strip() for part in parts.split(",")]
     for name in names:
-        if name not in _STRIPPERS:
-            raise ValueError(f"strip must name some of {', '.join(_STRIPPERS)}, or be 'none', got {name!r}")
+        if name not in STRIPPERS:
+            raise ValueError(f"strip must name some of {', '.join(STRIPPERS)}, or be 'none', got {name!r}")
 
     def strip(sample: dict) -> dict:
-        for name, stripper in _STRIPPERS.items():
+        for name, stripper in STRIPPERS.items():
             if name in names:
                 sample["text"] = stripper(sample["text"])
         return sample

@@ -98,7 +98,10 @@ def task_rows(runs: list[dict], path: str, digits: int, factor: float) -> tuple[
     }
     table = pd.DataFrame(columns).dropna(how="all").dropna(axis=1, how="all")
     rows = [
-        [f"{TASKS[task][0]} ({TASKS[task][1]})", *(f"{factor * v:.{digits}f}" if v == v else "–" for v in values)]
+        [
+            f"{TASKS[task].title} ({TASKS[task].num_classes})",
+            *(f"{factor * v:.{digits}f}" if v == v else "–" for v in values),
+        ]
         for task, *values in table.itertuples(name=None)
     ]
     return ["Task (classes)", *(NAMES.get(loss, loss) for loss in table)], rows
@@ -176,7 +179,7 @@ def selection_rows(runs: list[dict]) -> Iterator[list[str]]:
             best = best_epoch(run, position)
             error, _, refined = run["epochs_figures"][best]["test"]
             cells.append(f"{best + 1}: {100 * error:.1f}, {refined:.3f}")
-        yield [f"{TASKS[run['task']][0]}, {run['loss']}", *cells]
+        yield [f"{TASKS[run['task']].title}, {run['loss']}", *cells]
 
 
 def selection_differences(runs: list[dict]) -> str:
@@ -200,7 +203,7 @@ def setting_rows(runs: list[dict]) -> Iterator[list[str]]:
         ]
         cells += [f"{100 * run[c]['ece']:.1f}" for c in ("none", "temperature")]
         samples = f"{run['train_samples']:,}"
-        yield [f"{TASKS[run['task']][0]}, {run['loss']}, seed {run['seed']}", samples, *cells]
+        yield [f"{TASKS[run['task']].title}, {run['loss']}, seed {run['seed']}", samples, *cells]
 
 
 def gain_row(title: str, runs: list[dict]) -> list[str]:
@@ -251,7 +254,8 @@ def main_page(evidence: Evidence) -> dict[str, str]:
     auto_gain = with_auto.loc[alternative] - with_auto.loc[reference]
     both_auto = with_auto.loc["flsd53", "auto"] - with_auto.loc[alternative]
     auto_two = among(auto_gain, "two")
-    auto_more = among(auto_gain, "more").drop("goemotions", errors="ignore")  # has several labels, so "auto" is T
+    with_several_labels = [name for name, task in TASKS.items() if task.labels == "several"]  # where "auto" is T
+    auto_more = among(auto_gain, "more").drop(with_several_labels, errors="ignore")
     trained = regret.drop(columns=["banking77", "clinc150"])  # which 3 epochs leave undertrained
     focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
     longer = uncorrected_after_long_training(evidence.records)

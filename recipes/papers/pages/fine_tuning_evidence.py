@@ -10,7 +10,7 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 
-from ..data.fine_tuning_tasks import TASKS
+from ..data.text_tasks import FINE_TUNING_TASKS as TASKS
 from ..fine_tuning import LOSSES
 from .fine_tuning_records import RUNS
 from .records import read_records
@@ -106,7 +106,7 @@ def among(values: pd.Series, group: str) -> pd.Series:
 
 
 def class_group(task: str) -> str:
-    return "two" if TASKS[task][1] == 2 else "more"
+    return "two" if TASKS[task].num_classes == 2 else "more"
 
 
 def best_strategy(regret: pd.DataFrame, tasks: Iterable[str]) -> tuple:
@@ -166,7 +166,7 @@ def flsd_minus_cross_entropy(runs: list[dict], value: Callable[[dict], float]) -
 def uncorrected_after_long_training(records: list[dict]) -> pd.Series:
     """Return the NLL of FLSD-53 minus that of cross-entropy, without a correction, on tasks of up to four classes."""
     gain = flsd_gain(other_settings(records)["longer"], "none")
-    return gain[[classes <= 4 for _, classes in TASKS.values()]].dropna()
+    return gain[[task.num_classes <= 4 for task in TASKS.values()]].dropna()
 
 
 def best_epoch(run: dict, position: int | None) -> int:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from hf_focal.utils.atomic_write import write_whole
-from hf_focal.utils.folder_lock import lock_folder
+from hf_focal.utils.folder_lock import lock_folder, unlock_folder
 
 # Prefixes of arguments that do not change a result, such as where a run is kept, what it logs and saves, and its
 # hardware.
@@ -39,6 +40,24 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         refuse_other_settings(folder, settings)
     elif write:
         write_whole(folder / "run.json", json.dumps(settings, indent=2) + "\n")
+
+
+@contextmanager
+def unfinished_run(folder: Path, last_file: str) -> Iterator[bool]:
+    """Lock the folder of a run, and yield whether it is to be made: `last_file`, which is written last, is not there.
+
+    Yields False if another process has locked the folder, and makes the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock_folder(folder)
+    except ValueError:
+        yield False
+        return
+    try:
+        yield not (folder / last_file).exists()
+    finally:
+        unlock_folder(folder)
 
 
 def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from checkpoints import WORDS, save_encoder
-from papers.data import fine_tuning_tasks
 from recipe_modules import flags, import_recipe
 
 
@@ -35,7 +34,7 @@ def test_runs_of_fine_tuning_leave_logits_and_are_not_repeated(tmp_path, encoder
     setting = {"task": "tweet_irony", "seed": 1, "size": "20", "encoder": "minilm", "noise": 0.2}
     plan = [setting | {"loss": "adafocal@2", "epochs": 4}, setting | {"loss": "focal:gamma=2", "epochs": 1}]
     monkeypatch.setattr(recipe, "plan", lambda block: plan)
-    monkeypatch.setattr(fine_tuning_tasks, "POOL", 30)
+    monkeypatch.setattr(recipe, "POOL", 30)
     options = {"data": tmp_path / "data", "encoders": encoders, "output_dir": tmp_path / "out", "blocks": "mpnet"}
     monkeypatch.setattr("sys.argv", ["fine_tuning.py", *flags(options)])
     recipe.main()

@@ -1,9 +1,5 @@
-"""Write the numbers of docs/results/zero_shot.md from the figures that `zero_shot.py` measured, in seconds.
+"""The numbers of docs/results/zero_shot.md, from the figures of `studies/zero_shot.py`."""
 
-python -m benchmarks.studies.zero_shot_page
-"""
-
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +7,13 @@ import numpy as np
 import pandas as pd
 from papers.pages.page import DOCS, fill_page
 
-from benchmarks.studies.zero_shot import FIGURES, MAIN_SIZE, MEASURED, SIZES, TITLES
+from benchmarks.common.correction_draws import MAIN_SIZE
+from benchmarks.common.figures import read_figures
+from benchmarks.common.zero_shot_figures import FIGURES, SIZES, TITLES
 from hf_focal.reports.wording.markdown_tables import rows_table
 
 PAGE = DOCS / "zero_shot.md"
+MEASURED = ("nll", "error", "ece", "harm")
 # What the page tells of each method: its means beside those without a correction.
 COMPARED = {
     "auto": ("error", "ece", "nll"),
@@ -81,7 +80,7 @@ def tuned_rows(tuned: pd.DataFrame) -> Iterator[list[str]]:
         yield [*names, *cells]
 
 
-def page_numbers(figures: dict[str, Any]) -> dict[str, str]:
+def page_texts(figures: dict[str, Any]) -> dict[str, str]:
     """Return the numbers and tables of the page by the names that it has for them in comments."""
     draws, tuned = read_draws(figures), pd.DataFrame(figures["tuned"])
     set_means = means_by(draws, "samples", "method", "set", "task")
@@ -118,13 +117,9 @@ def page_numbers(figures: dict[str, Any]) -> dict[str, str]:
             ["Task", "prompt", "classes", *TITLES.values()], set_rows(figures, set_means), ["prompt"]
         ),
         "tuned": rows_table(["Task", "classifier", "no correction", "T", "`auto`"], tuned_rows(tuned), ["classifier"]),
-        "failed": f"{len(failed)} of {len(draws):,}, all of {', '.join(map(TITLES.get, failed.unique()))}",
+        "failed": f"{len(failed)} of {len(draws):,}, all of {', '.join(TITLES[name] for name in failed.unique())}",
     }
 
 
 def write_page() -> None:
-    fill_page(PAGE, page_numbers(json.loads(FIGURES.read_text(encoding="utf-8"))))
-
-
-if __name__ == "__main__":
-    write_page()
+    fill_page(PAGE, page_texts(read_figures(FIGURES)))

@@ -1,27 +1,22 @@
-"""Write the page docs/results/text_corrections.md and its figure from the committed figures, in seconds.
+"""The page docs/results/text_corrections.md and its figure, from figures of `studies/text_corrections.py`.
 
-    python -m benchmarks.studies.text_corrections_page
-
-`text_corrections.py` measures the figures, and then writes the page, too; `calibrated_logits.py` simulates.
+Those of the simulation are from `studies/calibrated_logits.py`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from papers.pages.page import DOCS, fill_page
 
-from benchmarks.measuring import RESULTS
+from benchmarks.common.correction_draws import HARM, MAIN_SIZE
+from benchmarks.common.figures import RESULTS
 from benchmarks.text_logits.load import sets
 from hf_focal.reports.wording.markdown_tables import rows_table
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 FIGURES, PAGE = RESULTS / "text_corrections", DOCS / "text_corrections.md"
-MAIN_SIZE = 100
-HARM = 1e-3  # nats above the NLL without a correction
 TIE = 1e-4  # nats: a smaller difference is half a win
 # The sets on which the rule of "auto" was chosen. The others were made later.
 RULE_SETS = (FIGURES / "rule_sets.txt").read_text(encoding="utf-8").split()
@@ -180,7 +175,8 @@ def table_of_simulation(simulation: pd.DataFrame) -> str:
 
 
 def draw_figure(rows: pd.DataFrame, file: Path) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), constrained_layout=True)
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
     all_sizes = sorted(rows["samples"].unique())
     for number, (method, color) in enumerate(LINES.items()):
         sizes = sorted(rows["samples"][rows["method"] == method].unique())
@@ -203,7 +199,6 @@ def draw_figure(rows: pd.DataFrame, file: Path) -> None:
         axes.grid(alpha=0.3)
     left.legend(fontsize=8)
     figure.savefig(file, dpi=130)
-    plt.close(figure)
 
 
 def harm(rows: pd.DataFrame, method: str = "auto", size: int = MAIN_SIZE) -> str:
@@ -279,7 +274,7 @@ def numbers_of_simulation(simulation: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def page_numbers(rows: pd.DataFrame, simulation: pd.DataFrame) -> dict[str, str]:
+def page_texts(rows: pd.DataFrame, simulation: pd.DataFrame) -> Mapping[str, str]:
     """Return the numbers and tables of the page by the names that it has for them in comments."""
     tables = {
         "methods": table_of_methods(rows, MAIN_SIZE),
@@ -292,9 +287,5 @@ def page_numbers(rows: pd.DataFrame, simulation: pd.DataFrame) -> dict[str, str]
 
 def write_page() -> None:
     rows, simulation = read_cells(), pd.read_csv(FIGURES / "simulation.csv")
-    fill_page(PAGE, page_numbers(rows, simulation))
+    fill_page(PAGE, page_texts(rows, simulation))
     draw_figure(rows, PAGE.with_suffix(".png"))
-
-
-if __name__ == "__main__":
-    write_page()

@@ -1,11 +1,12 @@
-"""Our functions and those of the peers, called as documented, under one signature for each kind of input.
+"""Our functions and those of peers.py's libraries, called as documented, under one signature for each kind of input.
 
 torchmetrics takes logits; torch-uncertainty and netcal take probabilities. The "papers' loop" is the code of
-calibration papers: one mask per bin, (l, u]. `COLUMNS[library][kind]` has no entry for what a library lacks.
+calibration papers: one mask per bin, (l, u]. `..._COLUMNS[library][kind]` has no entry for what a library lacks.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import netcal.metrics
 import netcal.scaling
@@ -15,32 +16,39 @@ from torch import Tensor, nn
 from torch_uncertainty.losses import FocalLoss
 from torch_uncertainty.metrics.classification import (
     AdaptiveCalibrationError,
+    BrierScore,
     CalibrationError,
+    CategoricalNLL,
     ClasswiseCalibrationError,
 )
 from torch_uncertainty.post_processing import TemperatureScaler
-from torchmetrics.classification import MulticlassCalibrationError
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from benchmarks.speed.metrics import (
+from benchmarks.common.loss_functions import composed_focal, log_softmax_focal
+from benchmarks.common.metric_functions import (
     NUM_BINS,
+    OURS,
+    Batches,
     loop_adaece,
     loop_classwise,
-    masked_error,
+    loop_ece,
+    our_stream,
     top_label,
     torchmetrics_classwise,
+    torchmetrics_stream,
 )
-from benchmarks.speed.peer_losses import composed_focal, log_softmax_focal
-from benchmarks.speed.temperature import lbfgs
+from benchmarks.common.temperature_fits import lbfgs, our_fit
 from hf_focal import metrics
-from hf_focal.calibration import fit_temperature
 from hf_focal.losses import build_loss
 
-OURS = "ours"
+PEERS = ("torchmetrics", "torch-uncertainty", "netcal")
+Columns = dict[str, dict[str, Callable[..., Any]]]
 GRADIENT_SCALE = 2.0**12  # as a gradient scaler does, to keep small gradients in float16
 
 
-def updated(metric, scores: Tensor, labels: Tensor, batch_size: int | None = None):
+def updated(metric: Any, scores: Tensor, labels: Tensor, batch_size: int | None = None) -> Any:
     """Compute a metric of samples, given at once or in batches."""
     size = batch_size or max(1, len(scores))
     for batch in zip(scores.split(size), labels.split(size), strict=True):
@@ -48,7 +56,7 @@ def updated(metric, scores: Tensor, labels: Tensor, batch_size: int | None = Non
     return metric.compute()
 
 
-def uncertainty_ece(logits: Tensor, labels: Tensor, batch_size: int | None = None, **options):
+def uncertainty_ece(logits: Tensor, labels: Tensor, batch_size: int | None = None, **options: Any) -> Tensor:
     metric = CalibrationError("multiclass", num_bins=NUM_BINS, num_classes=logits.shape[-1], **options)
     return updated(metric, logits.softmax(-1), labels, batch_size)
 
@@ -59,11 +67,7 @@ def netcal_ece(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS, 
     return measure(probabilities.numpy(), labels.long().numpy())
 
 
-def loop(confidence: Tensor, hits: Tensor, num_bins: int = NUM_BINS) -> float:
-    return masked_error(confidence, hits, torch.linspace(0, 1, num_bins + 1))
-
-
-ECE_COLUMNS = {
+ECE_COLUMNS: Columns = {
     OURS: {
         "logits": metrics.expected_calibration_error,
         "ignore": metrics.expected_calibration_error,
@@ -83,17 +87,17 @@ ECE_COLUMNS = {
         "stream": partial(uncertainty_ece, batch_size=16),
     },
     "netcal": {"logits": lambda z, y: netcal_ece(z.softmax(-1), y), "confidences": netcal_ece},
-    "papers' loop": {"logits": lambda z, y: loop(*top_label(z, y)), "confidences": loop},
+    "papers' loop": {"logits": lambda z, y: loop_ece(*top_label(z, y)), "confidences": loop_ece},
 }
 
 
-def uncertainty_adaece(confidence: Tensor, hits: Tensor, num_bins: int):
+def uncertainty_adaece(confidence: Tensor, hits: Tensor, num_bins: int) -> Tensor:
     # Its binary form reads a probability below one half as the other class; a single column is used unchanged.
     metric = AdaptiveCalibrationError("multiclass", num_bins, num_classes=2)
     return updated(metric, confidence[:, None], (~hits).long())
 
 
-ADAECE_COLUMNS = {
+ADAECE_COLUMNS: Columns = {
     OURS: {
         "logits": metrics.adaptive_calibration_error,
         "ignore": metrics.adaptive_calibration_error,
@@ -115,7 +119,7 @@ ADAECE_COLUMNS = {
 }
 
 
-CLASSWISE_COLUMNS = {
+CLASSWISE_COLUMNS: Columns = {
     OURS: {"probabilities": partial(metrics.classwise_calibration_error, inputs="probabilities")},
     "torchmetrics": {"probabilities": lambda p, y: torchmetrics_classwise(p, y, p.shape[1])},
     "torch-uncertainty": {"probabilities": lambda p, y: ClasswiseCalibrationError(p.shape[1], NUM_BINS)(p, y)},
@@ -137,8 +141,8 @@ def netcal_temperature(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> fl
     return 1 / float(scaling.temperature[0])
 
 
-TEMPERATURE_COLUMNS = {
-    OURS: {"logits": lambda z, y: fit_temperature(z, y, "nll").value},
+TEMPERATURE_COLUMNS: Columns = {
+    OURS: {"logits": partial(our_fit, "nll")},
     "torch-uncertainty": {"logits": uncertainty_temperature},
     "netcal, float32": {"logits": partial(netcal_temperature, dtype=torch.float32)},
     "netcal, float64": {"logits": partial(netcal_temperature, dtype=torch.float64)},
@@ -146,16 +150,41 @@ TEMPERATURE_COLUMNS = {
 }
 
 
-def focal_column(focal: Callable[[Tensor, Tensor, float], Tensor]) -> dict[str, Callable]:
+def torch_uncertainty_stream(batches: Batches) -> float:
+    """The ECE, with four other metrics."""
+    k = batches[0][0].shape[1]
+    collection = MetricCollection(
+        {
+            "ece": CalibrationError("multiclass", num_bins=NUM_BINS, num_classes=k),
+            "adaece": AdaptiveCalibrationError("multiclass", num_bins=NUM_BINS, num_classes=k),
+            "nll": CategoricalNLL(),
+            "brier": BrierScore(k),
+            "accuracy": MulticlassAccuracy(k, average="micro"),
+        }
+    )
+    for logits, labels in batches:
+        collection.update(logits.softmax(1), labels)
+    return float(collection.compute()["ece"])
+
+
+STREAM_COLUMNS: Columns = {
+    OURS: {"batches": our_stream},
+    "torchmetrics": {"batches": torchmetrics_stream},
+    "torch-uncertainty": {"batches": torch_uncertainty_stream},
+}
+
+
+def focal_column(focal: Callable[[Tensor, Tensor, float], Tensor]) -> dict[str, Callable[..., Any]]:
     def gradient(logits: Tensor, labels: Tensor, gamma: float) -> float:
         leaf = logits.clone().requires_grad_()
         (focal(leaf, labels, gamma) * GRADIENT_SCALE).backward()
+        assert leaf.grad is not None
         return leaf.grad[0, labels[0]].double().item() / GRADIENT_SCALE
 
     return {"mean": focal, "gradient": gradient}
 
 
-FOCAL_COLUMNS = {
+FOCAL_COLUMNS: Columns = {
     OURS: focal_column(lambda z, y, gamma: build_loss(f"focal:gamma={gamma}")(z, y)),
     "torch-uncertainty": focal_column(lambda z, y, gamma: FocalLoss(gamma)(z, y)),
     "log_softmax + gather": focal_column(log_softmax_focal),

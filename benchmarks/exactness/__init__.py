@@ -1,0 +1,1 @@
+"""How exact results are, beside other implementations."""

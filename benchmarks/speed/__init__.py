@@ -1,0 +1,1 @@
+"""Times and memory, beside other implementations."""

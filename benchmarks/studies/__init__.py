@@ -1,0 +1,1 @@
+"""What methods are worth, by simulation and on real logits."""

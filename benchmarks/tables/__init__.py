@@ -1,0 +1,1 @@
+"""The tables of the pages, from the files of figures in `results`."""
