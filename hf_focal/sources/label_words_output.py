@@ -28,8 +28,6 @@ class LabelWordsOutput(ModelOutput):
         saves_classifier: whether to save a classifier.
     """
 
-    has_temperature_file = False
-
     def __init__(self, model: LabelWordsModel, processor: Any, name: str, saves_classifier: bool) -> None:
         super().__init__(model, processor)
         self.public_name, self.saves_classifier = public_name(name), saves_classifier

@@ -38,12 +38,11 @@ from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
 from .content_key import hash_contents
 from .model_data import EncodedSamples, LoadedSamples, encode_samples
-from .model_folding import earlier_correction
 from .model_loading import load_model, match_padding, set_problem_type
 from .model_names import loss_of, public_name
-from .model_output import ModelOutput, WeightsOutput
+from .model_output import ModelOutput, WeightsOutput, earlier_correction
 from .model_scores import ModelScores, ScoredModel
-from .source import Data, FoldOutcome, Samples, Source
+from .source import BaseSource, Data, FoldOutcome, Samples
 from .tokenizer_loading import load_tokenizer
 
 # Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
@@ -52,28 +51,18 @@ _LANGUAGE_MODEL_LENGTH = 1024
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What a model is opened with.
+    """What a model is opened with."""
 
-    Attributes:
-        name: its Hub id or folder.
-        config: its config, in which the source sets the labels and the problem type.
-        task: what it is used for.
-        options: those of its data.
-        batch_size: samples that each process takes at once.
-        num_bins: bins of the calibration errors.
-        onnx: the file of a graph that computes the logits in place of the model; None without one.
-    """
-
-    name: str
-    config: PreTrainedConfig
+    name: str  # its Hub id or folder
+    config: PreTrainedConfig  # in which the source sets the labels and the problem type
     task: Task
     options: InputOptions
-    batch_size: int = 16
-    num_bins: int = 15
-    onnx: str | Path | None = None
+    batch_size: int = 16  # samples that each process takes at once
+    num_bins: int = 15  # of the calibration errors
+    onnx: str | Path | None = None  # the file of a graph that computes the logits in place of the model
 
 
-class ModelSource(Source):
+class ModelSource(BaseSource):
     """A trained model with its tokenizer or other processor, and a trainer that measures the model.
 
     The model and its processor are loaded when they are first used. What another kind of scores changes is how the
@@ -186,7 +175,7 @@ class ModelSource(Source):
         """What keeps a correction."""
         return WeightsOutput(self.model, self.processor, self.task.generates)
 
-    def read(self, data: Data) -> ModelScores:
+    def read(self, data: Data, like: ScoreSet | None = None) -> ModelScores:
         loaded = self.load(data)
         return self.scores_of(loaded, self.encode(loaded))
 
@@ -324,18 +313,6 @@ class ModelSource(Source):
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         return self.output.fold(fit, config_entries, result)
-
-    def save(
-        self,
-        folder: Path,
-        fit: CalibrationFit,
-        fitted_on: Samples,
-        config_entries: dict[str, Any],
-        outcome: FoldOutcome,
-    ) -> None:
-        super().save(folder, fit, fitted_on, config_entries, outcome)
-        if self.output.has_temperature_file and fit.temperature is not None and fit.temperature.is_fitted:
-            fit.temperature.save(folder / "temperature.json")
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         if self.task.name == "text-classification":

@@ -1,14 +1,17 @@
 """What keeps a correction of a model, for whoever loads what is saved."""
 
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from ..calibration import CalibrationFit, fold_correction
+from ..calibration import CalibrationFit, Correction, Temperature, apply_calibrated_generation, fold_correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.folding import has_bias
-from ..errors import NotPublishedError
+from ..calibration.calibration_record import calibration_record, is_folded
+from ..calibration.folding import RoundingWarning, fold, has_bias
+from ..errors import InputError, NotPublishedError, one_line
 from ..reports import RunResult
-from .model_folding import check_foldable, keep_in_config, rounding_notes
 from .model_scores import ModelScores
 from .source import FoldOutcome
 
@@ -18,10 +21,7 @@ class ModelOutput(ABC):
 
     Attributes:
         model, processor: the model, and the tokenizer or other processor that is saved with it.
-        has_temperature_file: whether a fitted temperature is saved as ``temperature.json``, too.
     """
-
-    has_temperature_file = True
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor
@@ -40,7 +40,7 @@ class ModelOutput(ABC):
 
     @abstractmethod
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
-        """Keep the correction; as `Source.fold`."""
+        """Keep the correction; as `BaseSource.fold`."""
 
 
 class WeightsOutput(ModelOutput):
@@ -72,8 +72,70 @@ class WeightsOutput(ModelOutput):
                 note = keep_in_config(self.model, fit.correction, result.temperature, self.generates, error)
                 config_notes.append(note)
         vars(self.model.config).update(config_entries)
-        return FoldOutcome(not config_notes, (*config_notes, *rounded), (self.model, self.processor))
+        notes, saved = (*config_notes, *rounded), (self.model, self.processor)
+        return FoldOutcome(not config_notes, notes, saved, temperature=fit.temperature)
 
 
 def cannot_be_folded(error: ValueError, result: RunResult) -> NotPublishedError:
     return NotPublishedError(f"the temperature cannot be folded into this model: {error}", result)
+
+
+def check_foldable(model: Any) -> None:
+    """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
+    try:
+        fold(model, Correction())
+    except (TypeError, ValueError) as error:
+        raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
+
+
+def earlier_correction(record: Mapping[str, Any], generates: bool, if_folded: str, if_not_folded: str) -> list[str]:
+    """Return a list with a note on the correction that a model's config already has; empty if there is none.
+
+    The note ends in `if_folded` if that correction is in the model's weights, or else in `if_not_folded`. `record` is
+    what `recorded_calibration` returned, and `generates` says whether the model is a language model.
+    """
+    if not record:
+        return []
+    try:
+        value = str(Correction.from_dict(record))
+    except ValueError:  # version 0.2 did not record A and b of vector and matrix scaling
+        value = f"{record['method']} scaling"
+    if is_folded(record, generates):
+        return [f"the model is already calibrated: its weights have {value}{if_folded}"]
+    return [f"the model's config has {value}, which its weights lack{if_not_folded}"]
+
+
+@contextmanager
+def rounding_notes() -> Iterator[list[str]]:
+    """Turn warnings of a fold that rounding changes predictions into notes, and drop others.
+
+    The list of these notes is complete after the block.
+    """
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield notes
+    notes += [str(warning.message) for warning in caught if issubclass(warning.category, RoundingWarning)]
+
+
+def keep_in_config(
+    model: Any, correction: Correction, temperature: Temperature, generates: bool, error: TypeError
+) -> str:
+    """Keep in a model's config what its weights cannot take for the reason `error`, and return a note.
+
+    This is possible for a slope and an intercept, and for the `temperature` of a model that generates. Otherwise,
+    `error` is raised.
+    """
+    if correction.method == "platt":
+        model.config.calibration = calibration_record(correction, folded=False)
+        return (
+            f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): apply them to "
+            "the logits, as the model card shows"
+        )
+    if generates:
+        apply_calibrated_generation(model, temperature)
+        return (
+            f"T is in the config, not in the weights ({one_line(error)}): call "
+            "hf_focal.calibration.apply_calibrated_generation(model) after loading the model"
+        )
+    raise error

@@ -43,33 +43,19 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """What scores must know of the model that computes them.
+    """What scores must know of the model that computes them; the functions load it when they are first called."""
 
-    Attributes:
-        name: the model's Hub id or folder.
-        task: what its samples and labels are.
-        link: "softmax" or "sigmoid".
-        classes: the names of the classes or labels; () if they have none.
-        num_logits: the logits of a sample.
-        options: the names of the data's columns.
-        batch_size: samples that each process takes at once.
-        should_log: whether this process logs warnings.
-        trainer: returns what runs the model, which is loaded in the first call.
-        keeps_offsets: returns whether the model can keep the offsets of a correction; this may load it, too.
-        content_key: returns a hash of the model and of data, as loaded and as encoded; this loads it, too.
-    """
-
-    name: str
+    name: str  # its Hub id or folder
     task: Task
     link: str
-    classes: tuple[str, ...]
-    num_logits: int
+    classes: tuple[str, ...]  # names of the classes or labels; () if they have none
+    num_logits: int  # of a sample
     options: InputOptions
-    batch_size: int
-    should_log: bool
-    trainer: Callable[[], FocalTrainer]
-    keeps_offsets: Callable[[], bool]
-    content_key: Callable[[Dataset, Dataset], str]
+    batch_size: int  # samples that each process takes at once
+    should_log: bool  # whether this process logs warnings
+    trainer: Callable[[], FocalTrainer]  # what runs the model
+    keeps_offsets: Callable[[], bool]  # whether it can keep the offsets of a correction
+    content_key: Callable[[Dataset, Dataset], str]  # a hash of the model and of data, as loaded and as encoded
 
 
 class ModelScores:

@@ -53,7 +53,7 @@ class OptionOutput(ModelOutput):
             "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
             "the text that the model generates, do not change"
         )
-        return FoldOutcome(is_in_weights=False, notes=(note,), pretrained=(self.model, self.processor))
+        return FoldOutcome(False, (note,), (self.model, self.processor), temperature=fit.temperature)
 
 
 class OptionScores(ModelScores):

@@ -32,7 +32,7 @@ class GraphOutput(ModelOutput):
             raise cannot_be_folded(error, result) from error
         record_fold(config, fit.correction, generates=False)
         vars(config).update(config_entries)
-        return FoldOutcome(pretrained=(self.model, self.processor))
+        return FoldOutcome(pretrained=(self.model, self.processor), temperature=fit.temperature)
 
 
 class OnnxSource(ModelSource):

@@ -5,11 +5,13 @@ from typing import Any
 
 from ..errors import InputError
 from ..scores.sets.scores_in_memory import Scores
-from .source import Data, Source
+from .source import BaseSource, Data, Source
 from .table import TableSource
 
 
-def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dict[str, Any]) -> tuple[Source, Data]:
+def open_source(
+    source: Any, data: Any, scores: Any, num_bins: int, options: dict[str, Any]
+) -> tuple[BaseSource, Data]:
     """Return the source, and the data that it is measured on or fitted to.
 
     Args:
@@ -47,13 +49,13 @@ class _WrappedSource(Source):
         return self.wrapped.scores(data)
 
 
-def as_source(source: Any) -> Source:
+def as_source(source: Any) -> BaseSource:
     """Return a `Source`, or wrap an object that has its `link`, `classes`, and `scores(data)`.
 
     Raises:
         InputError: the object lacks one of these, or its link is neither "softmax" nor "sigmoid".
     """
-    if isinstance(source, Source):
+    if isinstance(source, BaseSource):
         return source
     if missing := [name for name in ("link", "classes", "scores") if not hasattr(source, name)]:
         kind = type(source).__name__

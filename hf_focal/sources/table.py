@@ -24,7 +24,7 @@ from ..scores.sets.table_scores import read_table
 from ..scores.table_options import TableOptions
 from ..utils.arrow_values import is_text_type
 from ..utils.shown_names import listed
-from .source import Data, Samples, Source
+from .source import BaseSource, Data, Samples
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class TableScores(Scores):
         return selected if self.texts is None else replace(selected, texts=self.texts.take(np.arange(len(self))[rows]))
 
 
-class TableSource(Source):
+class TableSource(BaseSource):
     """Tables of scores.
 
-    `columns` are the `TableOptions` for the first table, whose schema others follow. The column `text_column` has the
+    `columns` are the `TableOptions` for a table that is like no other. The column `text_column` has the
     texts that the page shows, and `num_bins` are the bins of the calibration errors.
 
     Raises:
@@ -66,21 +66,15 @@ class TableSource(Source):
         self.options, self.text_column = TableOptions.from_arguments(columns), text_column
         self.arguments = columns if text_column is None else {**columns, "text_column": text_column}
         self.num_bins = num_bins
-        self.schema: Schema | None = None
 
-    def read(self, data: Data) -> ScoreSet:
+    def read(self, data: Data, like: ScoreSet | None = None) -> ScoreSet:
         """Return the `Scores` of a table; of a large one, `StreamedScores`; statistics are returned as they are."""
-        scores = self._read(data, self.options if self.schema is None else TableOptions())
-        if self.schema is None:
-            self.schema, self.link, self.classes = scores.schema, scores.link, scores.classes
-        return scores
-
-    def _read(self, data: Data, options: TableOptions) -> ScoreSet:
+        schema, options = (None, self.options) if like is None else (like.schema, TableOptions())
         if isinstance(data.value, ScoreStatistics):
             if used := [name for name in self.arguments if getattr(options, name, None)]:
                 raise InputError(used[0], "must be given to measure, not with its statistics")
-            if self.schema is not None:
-                check_same_schema(data.argument, self.schema, data.value.schema)
+            if schema is not None:
+                check_same_schema(data.argument, schema, data.value.schema)
             return data.value
         options = replace(
             options,
@@ -93,12 +87,12 @@ class TableSource(Source):
             text = (self.options.label_column, self.options.correct_column, options.group, options.cluster_column)
             rows = load(data.argument, data.value, (*text, self.text_column))
         if isinstance(rows, TableBatches):
-            return StreamedScores(rows, self.schema, options, self.num_bins)
+            return StreamedScores(rows, schema, options, self.num_bins)
         texts = None
         # What is measured, as its groups are, must have the texts.
         if self.text_column is not None and (data.groups or self.text_column in rows.table.column_names):
             texts = rows.column("text_column", self.text_column)
-        scores = read_table(data.argument, rows, options, self.schema)
+        scores = read_table(data.argument, rows, options, schema)
         unread = () if self.text_column is not None else _unread_texts(rows.table, scores.schema, options)
         return TableScores(**vars(scores), texts=texts, text_columns=unread)
 
