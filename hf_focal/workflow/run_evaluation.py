@@ -5,7 +5,7 @@ from ..errors import GoalNotReachedError
 from ..reports import RunResult
 from ..reports.output_folder import check_room, new_folder, write_results
 from ..scores.sets.score_set import names_of
-from ..sources.source import Samples, Source
+from ..sources.source import BaseSource, Samples
 from .page_examples import can_show_examples, page_examples
 from .recorded_call import run_commands
 from .results import Sections, choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
@@ -39,7 +39,7 @@ def run_evaluation(arguments: SourceArguments, settings: EvaluationSettings) -> 
 
 
 def _measure(
-    source: Source, measured_on: Samples, chosen_on: Samples, settings: EvaluationSettings, notes: list[str]
+    source: BaseSource, measured_on: Samples, chosen_on: Samples, settings: EvaluationSettings, notes: list[str]
 ) -> tuple[RunResult, RunResult | None]:
     """Measure samples, and choose thresholds on `chosen_on`. Return the result, and that of earlier data, if given."""
     measured, num_bins = measured_on.scores, settings.num_bins
@@ -52,7 +52,7 @@ def _measure(
         metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
         _, thresholds, threshold_notes = choose_thresholds(settings.goal, samples, chosen_on, names, metrics)
         notes = [*notes, *chosen_on.scores.notes, *threshold_notes]
-    notes = [*measured.notes, *source.notes(None, {}), *notes]
+    notes = [*measured.notes, *(earlier.notes if earlier else []), *source.notes(None, {}), *notes]
     sections = Sections(subsets=groups, drift=drift, thresholds=thresholds)
     return run_result(source, measured, None, (before, None), sections, notes), earlier
 
