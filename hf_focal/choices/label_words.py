@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .continuation_tokens import ContinuationTokenizer, WordsInPlace
 from .prompts import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class LabelWords:
@@ -36,7 +39,7 @@ class LabelWords:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: "PreTrainedTokenizerBase",
         labels: Sequence[str],
         prompt: str,
         *,
