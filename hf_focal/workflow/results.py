@@ -20,7 +20,7 @@ from ..reports.results.result_sections import (
 )
 from ..scores.analysis.comparisons import drift, group_metrics
 from ..scores.sets.score_set import ScoreSet
-from ..sources.source import Data, Samples, Source
+from ..sources.source import BaseSource, Data, Samples
 from ..utils.json_values import from_json
 
 
@@ -41,9 +41,11 @@ def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None
     return SubsetSection(groups=Groups(**groups)) if groups else SubsetSection()
 
 
-def compared_with(reference: Data, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:
+def compared_with(
+    reference: Data, source: BaseSource, scores: ScoreSet, num_bins: int
+) -> tuple[RunResult, DriftSection]:
     """Return the result of earlier data, and how the calibration has changed since."""
-    earlier = source.read(reference._replace(groups=False, clusters=False))
+    earlier = source.read(reference._replace(groups=False, clusters=False), scores)
     changes = drift(scores.collected(), earlier.collected())
     metrics = earlier.measure(num_bins)[0], None
     result = run_result(source, earlier, None, metrics, Sections(subsets=SubsetSection()), earlier.notes)
@@ -84,7 +86,7 @@ def choose_thresholds(
 
 
 def run_result(
-    source: Source,
+    source: BaseSource,
     scores: ScoreSet,
     temperature: Temperature | None,
     metrics: tuple[CalibrationMetrics, CalibrationMetrics | None],

@@ -14,10 +14,10 @@ from ..reports import RunResult
 from ..reports.output_folder import check_room, new_folder, write_results, writing
 from ..reports.results.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.sets.score_set import ScoreSet, names_of
-from ..sources.source import FoldOutcome, Samples, Source
+from ..sources.source import BaseSource, FoldOutcome, Samples
 from .page_examples import can_show_examples, page_examples
 from .publishing import folder_to_save, new_repository, publish_folder
-from .recorded_call import recorded_call
+from .recorded_call import run_commands
 from .results import Sections, choose_thresholds, group_section, metrics_with_samples, run_result
 from .samples import check_new_scores, labeled_shares, samples_of_fit, write_rows_or_shards
 from .settings import CalibrationSettings
@@ -34,7 +34,7 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
         fitted_on, measured_on, notes = samples_of_fit(source, data, settings)
         train_prior = None if new_prior is None else labeled_shares(source, fitted_on, new_prior)
         if saves:
-            source.check_saving(new_prior)
+            source.check_saving(new_prior, fitted_on)
         if output is not None and source.is_main:
             check_room(output, source.saved_bytes())
         repository = None
@@ -62,8 +62,8 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
                 with writing(folder, result):
                     source.save(folder, fit, fitted_on, config_entries, outcome)
                     examples = page_examples(source, measured_on, fit.correction) if shows_examples else None
-                    call, publishes = recorded_call(arguments, settings), settings.publish_examples
-                    write_results(folder, result, None, call, examples, publish_examples=publishes)
+                    commands, publishes = run_commands(arguments, settings), settings.publish_examples
+                    write_results(folder, result, None, commands, examples, publish_examples=publishes)
                     source.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
                     result = publish_folder(folder, repository, settings.private, result)
@@ -71,7 +71,7 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
 
 
 def _fit(
-    source: Source, scores: ScoreSet, settings: CalibrationSettings, train_prior: np.ndarray | None
+    source: BaseSource, scores: ScoreSet, settings: CalibrationSettings, train_prior: np.ndarray | None
 ) -> tuple[CalibrationFit, PriorSection | None]:
     """Fit the correction and, if a new prior is given, shift it from `train_prior`, that of the scores' labels."""
     objective, per_label = settings.objective, settings.per_label
@@ -101,7 +101,7 @@ class FitRun:
         num_bins: bins of the calibration errors.
     """
 
-    source: Source
+    source: BaseSource
     fitted_on: Samples
     measured_on: Samples
     fit: CalibrationFit

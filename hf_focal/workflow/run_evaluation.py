@@ -5,9 +5,9 @@ from ..errors import GoalNotReachedError
 from ..reports import RunResult
 from ..reports.output_folder import check_room, new_folder, write_results
 from ..scores.sets.score_set import names_of
-from ..sources.source import Samples, Source
+from ..sources.source import BaseSource, Samples
 from .page_examples import can_show_examples, page_examples
-from .recorded_call import recorded_call
+from .recorded_call import run_commands
 from .results import Sections, choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
 from .samples import check_new_scores, samples_of_evaluation, write_rows_or_shards
 from .settings import EvaluationSettings
@@ -33,13 +33,13 @@ def run_evaluation(arguments: SourceArguments, settings: EvaluationSettings) -> 
             settings.on_result(result)
         if output is not None and source.is_main:
             examples = page_examples(source, measured_on) if shows_examples else None
-            write_results(output, result, earlier, recorded_call(arguments, settings), examples, pictures=False)
+            write_results(output, result, earlier, run_commands(arguments, settings), examples, pictures=False)
         _check_reached(settings.goal, result)
     return result
 
 
 def _measure(
-    source: Source, measured_on: Samples, chosen_on: Samples, settings: EvaluationSettings, notes: list[str]
+    source: BaseSource, measured_on: Samples, chosen_on: Samples, settings: EvaluationSettings, notes: list[str]
 ) -> tuple[RunResult, RunResult | None]:
     """Measure samples, and choose thresholds on `chosen_on`. Return the result, and that of earlier data, if given."""
     measured, num_bins = measured_on.scores, settings.num_bins
@@ -52,7 +52,7 @@ def _measure(
         metrics, _ = metrics_with_samples(measured, (before, None), num_bins)
         _, thresholds, threshold_notes = choose_thresholds(settings.goal, samples, chosen_on, names, metrics)
         notes = [*notes, *chosen_on.scores.notes, *threshold_notes]
-    notes = [*measured.notes, *source.notes(None, {}), *notes]
+    notes = [*measured.notes, *(earlier.notes if earlier else []), *source.notes(None, {}), *notes]
     sections = Sections(subsets=groups, drift=drift, thresholds=thresholds)
     return run_result(source, measured, None, (before, None), sections, notes), earlier
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..scores.table_options import TableOptions
 from ..sources.opening import open_source
-from ..sources.source import Data, Source
+from ..sources.source import BaseSource, Data
 from ..sources.table import TableSource
 from ..tasks.input_options import InputOptions
 
@@ -26,7 +26,7 @@ class SourceArguments(ABC):
     """A source and its data, as a user named them."""
 
     @abstractmethod
-    def open(self, num_bins: int) -> tuple[Source, Data]:
+    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
         """Return the source, whose calibration errors have `num_bins` bins, and its data."""
 
 
@@ -41,7 +41,7 @@ class ModelArguments(SourceArguments):
     batch_size: int = 16
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def open(self, num_bins: int) -> tuple[Source, Data]:
+    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
         options = {"onnx": self.onnx, "task": self.task, "batch_size": self.batch_size, **self.options}
         return open_source(self.model, self.data, None, num_bins, options)
 
@@ -53,7 +53,7 @@ class TableArguments(SourceArguments):
     data: Data
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def open(self, num_bins: int) -> tuple[Source, Data]:
+    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
         return TableSource(num_bins=num_bins, **self.options), self.data
 
 
@@ -67,7 +67,7 @@ class AnySource(SourceArguments):
     scores: Any
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def open(self, num_bins: int) -> tuple[Source, Data]:
+    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
         if self.scores is not None:
             check_keywords(self.function, self.options, TABLE_OPTIONS | {"text_column"})
         elif isinstance(self.source, str | Path):
