@@ -101,7 +101,8 @@ class LabelWordsSource(ModelSource):
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), notes
+        selected = select_inputs(self.task, NamedSplit(data_name, split), self.config, options)
+        return selected.samples, notes + selected.notes
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         rows, data_name = loaded.samples["fields"][:], loaded.data_name
