@@ -32,13 +32,13 @@ LAYERS = [
     "utils", "errors", "validation",
     "losses", "metrics",
     "calibration",
-    "choices",
     "tasks", "recommendation",
+    "choices",
     "reports",
     "hub", "scores",
     "trainer",
     "sources",
-    "workflow",
+    "workflow", "demo",
     "cli",
 ]  # fmt: skip
 

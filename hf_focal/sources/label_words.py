@@ -21,13 +21,12 @@ from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns
 from ..tasks.label_numbers import ModelLabels, class_numbers
 from ..tasks.named_split import NamedSplit
+from ..tasks.task import PROMPT_VALUES
 from ..utils.constants import MULTI_LABEL
 from .label_words_output import LabelWordsOutput
 from .model import ModelSettings, ModelSource
 from .model_data import EncodedSamples, LoadedSamples
 from .model_names import public_name
-
-_FIELDS = "hf_focal fields"  # a column of lists of the values for the prompt
 
 
 def read_prompt(prompt: str) -> str:
@@ -94,7 +93,7 @@ class LabelWordsSource(ModelSource):
             values.append(texts)
             if empty:
                 notes.append(f"{empty:,} missing texts in {field!r} of {data_name} are taken as empty")
-        split = split.add_column(_FIELDS, [list(row) for row in zip(*values, strict=True)])
+        split = split.add_column(PROMPT_VALUES, [list(row) for row in zip(*values, strict=True)])
         options = with_known_columns(NamedSplit(data_name, split), options, "label_column")
         if self.one_logit and _names_labels(split, options):
             two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
@@ -102,7 +101,6 @@ class LabelWordsSource(ModelSource):
             split = split.remove_columns(options.label_column)
             split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        options = replace(options, prompt=_FIELDS)
         return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), notes
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:

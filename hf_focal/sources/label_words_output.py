@@ -70,8 +70,8 @@ class LabelWordsOutput(ModelOutput):
     def _requests(self, correction: Correction) -> tuple[dict[str, Any], str]:
         """Return ``openai.json``, if servers can score these labels, and a note on it."""
         try:
-            requests = openai_requests(self.model.words, correction, self.public_name)
-            requests["vllm_classifier"] = self._vllm_classifier(correction)
+            classifier = self._vllm_classifier(correction)
+            requests = openai_requests(self.model.words, correction, self.public_name, classifier)
         except ValueError as error:
             return {}, f"there is no openai.json: {error}"
         note = "openai.json has requests for OpenAI-compatible servers, and how to correct replies"

@@ -221,7 +221,7 @@ class ModelSource(BaseSource):
             samples, notes = self.select(data_name, loaded, options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         labels = ModelLabels.of(self.config, self.options)
-        if several and column_order(labels, self.options.label_column) is None:
+        if several and column_order(labels, self.options.label_column.split(",")) is None:
             order = some_of(labels.names)
             notes = [*notes, f"no column of {data_name} has a label's name: they are taken in the order {order}"]
         return LoadedSamples(data_name, samples, tuple(notes))

@@ -1,7 +1,6 @@
 """Language models that answer multiple-choice questions: their scores are those of the options."""
 
-import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from json import JSONDecodeError
@@ -12,9 +11,10 @@ import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import calibration_record
-from ..choices.option_encoding import SCORES, EncodedQuestions, encode_choices
-from ..choices.option_scores import option_settings, option_temperature, score_encoded
+from ..choices.option_calibration import option_record, option_temperature
+from ..choices.option_encoding import EncodedQuestions, encode_choices
+from ..choices.option_scores import score_encoded
+from ..choices.option_scoring import SCORES, OptionScoring
 from ..errors import InputError, one_line
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
@@ -31,12 +31,12 @@ from .source import FoldOutcome
 class OptionOutput(ModelOutput):
     """The model's config, which stores any T: text that is sampled with a T for options makes no sense.
 
-    `recorded` is the temperature that the config already has for options scored with `settings`, or None.
+    `recorded` is the temperature that the config already has for options with this `scoring`, or None.
     """
 
-    def __init__(self, model: Any, processor: Any, recorded: Correction | None, settings: dict[str, Any]) -> None:
+    def __init__(self, model: Any, processor: Any, recorded: Correction | None, scoring: OptionScoring) -> None:
         super().__init__(model, processor)
-        self.recorded, self.settings = recorded, settings
+        self.recorded, self.scoring = recorded, scoring
 
     def check(self, fitted_on: ModelScores) -> None:
         """The config takes any T."""
@@ -48,7 +48,7 @@ class OptionOutput(ModelOutput):
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         config = self.model.config
         drop_calibration_entries(config, quiet=True)
-        config.option_calibration = calibration_record(self.total(fit)) | self.settings
+        config.option_calibration = option_record(self.total(fit), self.scoring)
         note = (
             "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
             "the text that the model generates, do not change"
@@ -111,17 +111,14 @@ class MultipleChoiceSource(ModelSource):
         return self.processor
 
     @cached_property
-    def scoring(self) -> tuple[str, Sequence[str], str | None, bool]:
-        """The arguments `score`, `letters`, `template`, and `chat` of `score_choices`."""
+    def scoring(self) -> OptionScoring:
         options = self.options
-        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
-        template = None if options.template is None else options.template.replace("\\n", "\n")
-        return options.score, letters, template, options.chat
+        return OptionScoring(options.score, options.option_letters, options.template, options.chat)
 
     @cached_property
     def recorded(self) -> tuple[Correction | None, str]:
         """What `option_temperature` finds in the model's config."""
-        return option_temperature(self.config, option_settings(*self.scoring))
+        return option_temperature(self.config, self.scoring)
 
     @property
     def was_calibrated(self) -> bool:
@@ -133,7 +130,7 @@ class MultipleChoiceSource(ModelSource):
 
     @cached_property
     def output(self) -> OptionOutput:
-        return OptionOutput(self.model, self.processor, self.recorded[0], option_settings(*self.scoring))
+        return OptionOutput(self.model, self.processor, self.recorded[0], self.scoring)
 
     def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         temperature, problem = self.recorded
@@ -159,5 +156,5 @@ class MultipleChoiceSource(ModelSource):
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         samples, model = loaded.samples, self.model.to(self.args.device)
-        questions = encode_choices(model, self.encoder, samples["question"][:], samples["choices"][:], *self.scoring)
+        questions = encode_choices(model, self.encoder, samples["question"][:], samples["choices"][:], self.scoring)
         return EncodedSamples(questions, np.arange(len(samples)))

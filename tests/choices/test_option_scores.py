@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -257,7 +258,13 @@ def test_scores_of_another_model_are_not_taken(model, tokenizer, tmp_path):
         ({"letters": ["A", "zebra"]}, "letters must each be one token of their own after the prompt, got 'zebra'"),
         ({"letters": ["A", "A"]}, "letters must each be one token of their own after the prompt, got 'A'"),
         ({"template": "{question} "}, "must not end in a space"),
-        ({"template": "{query}"}, "template must have no fields but {question} and {options}, got '{query}'"),
+        *(
+            ({"template": template}, re.escape(f"no fields but {{question}} and {{options}}, got {template!r}") + "$")
+            for template in ("{query}", "{}", "{0}", "{question.upper}", "{question[0]}")
+        ),
+        ({"template": "{question.__class__}!{options!r}"}, "no fields but .*, got '{question.__class__}!{options!r}'"),
+        ({"template": "{options:>9}"}, "no fields but .*, got '{options:>9}'"),
+        ({"template": "{question"}, "no fields but .*, got '{question'"),
         ({"questions": ["", "sea? " * 70]}, r"model's 64 positions, got [\d,]+ tokens for question 1, the longest"),
         ({"score": "text", "template": "", "questions": ["", ""]}, "must have tokens of their own, got none"),
     ],

@@ -20,7 +20,8 @@ from hf_focal import (
     fold_correction,
 )
 from hf_focal.choices import score_choices
-from hf_focal.choices.option_scores import option_settings, option_temperature
+from hf_focal.choices.option_calibration import option_temperature
+from hf_focal.choices.option_scoring import OptionScoring
 from hf_focal.cli.main import main
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
@@ -147,7 +148,7 @@ def test_a_second_fit_comes_on_top_and_a_fold_removes_it(case, tmp_path):
 def test_a_record_that_cannot_be_is_ignored(record):
     config = GPT2Config()
     config.option_calibration = record
-    temperature, problem = option_temperature(config, option_settings("letters", "AB", None, False))
+    temperature, problem = option_temperature(config, OptionScoring(letters="AB"))
     assert temperature is None and problem.startswith("config.option_calibration is ignored")
 
 
@@ -173,7 +174,7 @@ def test_texts_of_options_and_templates(case):
     lettered = evaluate_model(case / "model", data, **COLUMNS)
     text = evaluate_model(case / "model", data, score="text", **COLUMNS)
     assert text.pre["nll"] != lettered.pre["nll"]
-    template = r"{question}\n{options}\nAnswer:"
+    template = "{question}\n{options}\nAnswer:"
     assert evaluate_model(case / "model", data, template=template, **COLUMNS).pre == lettered.pre
     other = evaluate_model(case / "model", data, template="{options} {question} answer", **COLUMNS)
     assert other.pre["nll"] != lettered.pre["nll"]
