@@ -218,7 +218,7 @@ class ModelSource(BaseSource):
         with self.args.main_process_first(desc="loading the data"):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
-            samples, notes = self.select(data_name, loaded, options)
+            samples, notes = self.select(NamedSplit(data_name, loaded), options)
         several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
         labels = ModelLabels.of(self.config, self.options)
         if several and column_order(labels, self.options.label_column.split(",")) is None:
@@ -226,9 +226,9 @@ class ModelSource(BaseSource):
             notes = [*notes, f"no column of {data_name} has a label's name: they are taken in the order {order}"]
         return LoadedSamples(data_name, samples, tuple(notes))
 
-    def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
+    def select(self, split: NamedSplit, options: InputOptions) -> tuple[Dataset, list[str]]:
         """Return the columns that the task takes, and notes on them."""
-        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), []
+        return select_inputs(self.task, split, self.config, options), []
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
