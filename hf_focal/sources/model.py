@@ -200,7 +200,7 @@ class ModelSource(BaseSource):
 
     def content_key(self, samples: Dataset, encoded: Dataset) -> str:
         """Return a hash of the model, of its settings, and of all that it takes, whatever the names of files are."""
-        model = self.model  # loading it may change the config
+        model = self.trainer.model  # loading it, and making its trainer, may change the config
         settings = [{**self.config.to_dict(), "_name_or_path": "", "transformers_version": ""}, self.options.to_dict()]
         if self.task.takes_texts:
             return hash_contents(settings, model, self.onnx, (samples, encoded))
