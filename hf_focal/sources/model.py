@@ -199,7 +199,7 @@ class ModelSource(BaseSource):
 
     def content_key(self, samples: Dataset, encoded: Dataset) -> str:
         """Return a hash of the model, of its settings, and of all that it takes, whatever the names of files are."""
-        model = self.model  # loading it may change the config
+        model = self.trainer.model  # loading it, and making its trainer, may change the config
         settings = [{**self.config.to_dict(), "_name_or_path": "", "transformers_version": ""}, self.options.to_dict()]
         if self.task.takes_texts:
             return hash_contents(settings, model, self.onnx, (samples, encoded))
@@ -217,12 +217,12 @@ class ModelSource(BaseSource):
         with self.args.main_process_first(desc="loading the data"):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
-            samples, notes = self.select(data_name, loaded, options)
+            samples, notes = self.select(NamedSplit(data_name, loaded), options)
         return LoadedSamples(data_name, samples, tuple(notes))
 
-    def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
+    def select(self, split: NamedSplit, options: InputOptions) -> tuple[Dataset, list[str]]:
         """Return the columns that the task takes, and notes on them."""
-        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options)
+        return select_inputs(self.task, split, self.config, options)
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
