@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check "$(T
 QUIET := OMP_NUM_THREADS=1 TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 HF_DATASETS_DISABLE_PROGRESS_BARS=1
 demo: $(VENV)/.installed
 	@echo "1. Generate messages to a support desk, and a small encoder with random weights"
-	@$(QUIET) $(BIN)/python -m hf_focal.cli.demo_data out/demo
+	@$(QUIET) $(BIN)/python -m hf_focal.demo.data out/demo
 	@echo; echo "2. Fine-tune it with five losses, fit a correction to the validation messages, and fold it in"
 	@$(QUIET) $(BIN)/python recipes/text_classification.py --config recipes/configs/demo.yaml \
 		--losses cross_entropy,label_smoothing,focal:gamma=3,flsd53,adafocal --output_dir out/demo/models

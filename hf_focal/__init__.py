@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # type checkers, for which this is true, read these imports i
     from .calibration import fit_thresholds as fit_thresholds
     from .calibration import fold_correction as fold_correction
     from .calibration import shift_prior as shift_prior
-    from .cli.recipe_arguments import parse_recipe as parse_recipe
+    from .errors import AfterMeasurementError as AfterMeasurementError
     from .errors import GoalNotReachedError as GoalNotReachedError
     from .errors import InputError as InputError
     from .errors import NotPublishedError as NotPublishedError
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # type checkers, for which this is true, read these imports i
     from .trainer import FocalTrainer as FocalTrainer
     from .trainer import FocalTrainingArguments as FocalTrainingArguments
     from .trainer import loss_func as loss_func
+    from .trainer.recipe_arguments import parse_recipe as parse_recipe
     from .trainer.sft_trainer import FocalSFTConfig as FocalSFTConfig
     from .trainer.sft_trainer import FocalSFTTrainer as FocalSFTTrainer
     from .workflow import calibrate as calibrate
@@ -60,7 +61,8 @@ _MODULES = {
     "fit_thresholds": "calibration",
     "fold_correction": "calibration",
     "shift_prior": "calibration",
-    "parse_recipe": "cli.recipe_arguments",
+    "parse_recipe": "trainer.recipe_arguments",
+    "AfterMeasurementError": "errors",
     "InputError": "errors",
     "GoalNotReachedError": "errors",
     "NotPublishedError": "errors",

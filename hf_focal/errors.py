@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .reports import RunResult
 
 
 class InputError(ValueError):
@@ -30,28 +33,46 @@ class InputError(ValueError):
         return " ".join(filter(None, self.args))
 
 
-class NotPublishedError(InputError):
-    """What follows a measurement failed; `result`, a `RunResult`, is the measurement.
+class AfterMeasurementError(Exception):
+    """What follows a measurement failed; the message is one line, and `result` is the measurement.
 
-    The report or the model could not be written, corrected, or published; or, as a `GoalNotReachedError`, no threshold
-    reaches the goal.
+    Args:
+        message: what failed, and what to do.
+        result: what was measured.
 
     Examples:
-        >>> from hf_focal import NotPublishedError, evaluate_scores
+        >>> from hf_focal import AfterMeasurementError, evaluate_scores
         >>> scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
         >>> try:
         ...     evaluate_scores(scores, precision=0.99, threshold_scores=scores)
-        ... except NotPublishedError as error:
+        ... except AfterMeasurementError as error:
         ...     print(f"{error.result.pre['error']:.2f}")
         0.50
     """
 
-    def __init__(self, message: str, result: Any) -> None:
-        super().__init__("", message)
+    def __init__(self, message: str, result: "RunResult") -> None:
+        super().__init__(message, result)
         self.result = result
 
+    def __str__(self) -> str:
+        return str(self.args[0])
 
-class GoalNotReachedError(NotPublishedError):
+
+class NotPublishedError(AfterMeasurementError):
+    """The report or the model could not be written, corrected, or published; `result` is the measurement.
+
+    Examples:
+        >>> from hf_focal import NotPublishedError, evaluate
+        >>> try:
+        ...     result = evaluate(scores="test_scores.csv", output="out")
+        ... except NotPublishedError as error:  # such as a full disk
+        ...     result = error.result
+        >>> round(result.pre["accuracy"], 2)
+        0.81
+    """
+
+
+class GoalNotReachedError(AfterMeasurementError):
     """No threshold reaches the precision or the coverage that `evaluate` was given; `result` is the measurement.
 
     The report is written nevertheless.

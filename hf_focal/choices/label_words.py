@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
-from .prompts import Prompt, chat_text
-
-# After white space, an opening bracket, or a quotation mark that follows a space, a label begins without a space.
-_OPEN = re.compile(r"""(\s|[(\[{<«“‘「『]|(?<!\S)["'`])$""")
+from .continuation_tokens import ContinuationTokenizer, WordsInPlace
+from .prompts import Prompt
 
 
 class LabelWords:
@@ -26,11 +24,8 @@ class LabelWords:
 
     Attributes:
         label_ids: the tokens of each label, in the place where it stands: after the prompt.
-        gap: " " if a space is before each label, or else "". The tokens of the prompt alone must begin those of the
-            prompt with each label. If both ways do, it is the one with fewer tokens, or else the space, unless the
-            prompt ends in white space or opens a bracket or quotation.
-        ends: the tokens that the tokenizer's default call adds after each text, such as its EOS, or []. They are left
-            out.
+        gap: " " if a space is before each label, or else ""; see `ContinuationTokenizer.in_place`.
+        ends: the tokens that the tokenizer's default call adds after each text; they are left out.
         first_tokens: the first token of each label if these all differ, so that they stand for the labels; or None.
 
     Raises:
@@ -58,7 +53,8 @@ class LabelWords:
             raise InputError("labels", f"must be two for one logit, such as no and yes, got {[*self.labels]}")
         if chat and not getattr(tokenizer, "chat_template", None):
             raise InputError("chat", "must not be given for a tokenizer without a chat template, got True")
-        self.ends = _ends(tokenizer)
+        self._continuations = ContinuationTokenizer(tokenizer, chat, system)
+        self.ends = self._continuations.ends
         self.gap, self.label_ids = self._in_place()
         firsts = [ids[0] for ids in self.label_ids]
         self.first_tokens = firsts if len({*firsts}) == len(firsts) else None
@@ -75,36 +71,22 @@ class LabelWords:
 
     def fill(self, values: Sequence[str]) -> str:
         """Return the text before the label, with the chat template if there is one."""
-        text = self.prompt.fill(values)
-        return chat_text(self.tokenizer, text, self.system) if self.chat else text
-
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        # The chat template has already added the special tokens.
-        return self.tokenizer([*texts], add_special_tokens=not self.chat)["input_ids"]
-
-    def _without_end(self, texts: Sequence[str]) -> list[list[int]]:
-        size = 0 if self.chat else len(self.ends)
-        return [ids[: len(ids) - size] for ids in self._ids(texts)]
+        return self._continuations.prompt_text(self.prompt.fill(values))
 
     def _tokens(self, rows: Sequence[Sequence[str]]) -> list[list[int]]:
-        return self._without_end([self.fill(values) for values in rows])
+        return self._continuations.encode([self.fill(values) for values in rows])
 
-    def _in_place(self) -> tuple[str, list[list[int]]]:
-        """Return what is before each label, and the labels' tokens after the prompt."""
+    def _in_place(self) -> WordsInPlace:
+        """Return the labels' tokens after the prompt. Raise `InputError` if its own depend on the label."""
         text = self.fill(["a"] * len(self.prompt.fields))
-        (before,) = self._without_end([text])
-        ways = []
-        for gap in ("",) if _OPEN.search(text) else (" ", ""):
-            whole = self._without_end([text + gap + label for label in self.labels])
-            if all(ids[: len(before)] == before and len(ids) > len(before) for ids in whole):
-                ways.append((gap, [ids[len(before) :] for ids in whole]))
-        if not before or not ways:
+        in_place = self._continuations.in_place(text, self.labels)
+        if in_place is None:
             raise InputError(
                 "prompt",
                 f"must end where the tokenizer begins a token, got one that ends in {text[-20:]!r}, whose last token "
                 "changes with the label after it: leave out a space at the end",
             )
-        return min(ways, key=lambda way: sum(map(len, way[1])))
+        return in_place
 
     def encode(self, rows: Sequence[Sequence[str]]) -> tuple[list[list[int]], int]:
         """Return the tokens of the prompt with each row's values, and how many rows had to be shortened.
@@ -123,7 +105,10 @@ class LabelWords:
                 [[value[:size] for value in rows[row]] for row, size in zip(tried, sizes, strict=True)]
             )
             for row, size, ids in zip(tried, sizes, shorter, strict=True):
-                (fits if len(ids) <= self.limit else fails)[row] = size
+                if len(ids) <= self.limit:
+                    fits[row] = size
+                else:
+                    fails[row] = size
         for row in cut:
             (encoded[row],) = self._tokens([[value[: fits[row]] for value in rows[row]]])
         return encoded, len(cut)
@@ -189,12 +174,3 @@ class LabelWords:
         for mark, field in zip(marks, self.prompt.fields, strict=True):
             text = text.replace(mark, f"{{{field}}}")
         return text
-
-
-def _ends(tokenizer: Any) -> list[int]:
-    """Return the tokens that a tokenizer adds after a text."""
-    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return whole[start + len(plain) :]
-    return []

@@ -1,41 +1,48 @@
 """Requests for OpenAI-compatible servers, whose log-probabilities become calibrated probabilities of label words."""
 
+import inspect
 import json
 import shlex
-from typing import Any
+from typing import Any, TypedDict
 
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from ..calibration import Correction
 from ..utils.model_wrappers import unwrap
+from . import openai_client
 from .label_words import LabelWords
 
-_URL = "http://localhost:8000/v1/completions"
 _RAISED = 50.0  # is added to the logits of all labels alike, so that servers find them among the most probable tokens
 _LARGEST_BIAS = 100.0  # of the protocol
 _MOST_TOKENS = 20  # that servers return by default
 # The distribution itself: servers have other defaults, and vLLM takes those of generation_config.json.
 _PLAIN = {"max_tokens": 1, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}
-_PYTHON = """import json, math, urllib.request
-
-saved = json.load(open("openai.json", encoding="utf-8"))
-body = saved["request"] | {{"prompt": saved["prompt"].format(**{example})}}
-request = urllib.request.Request("{url}", json.dumps(body).encode(), {{"Content-Type": "application/json"}})
-found = json.load(urllib.request.urlopen(request))["choices"][0]["logprobs"]
-if found.get("content"):  # of llama.cpp
-    top = {{token["token"]: token["logprob"] for token in found["content"][0]["top_logprobs"]}}
-else:
-    top = found["top_logprobs"][0]
-
-log_p = {{saved["tokens"][key]: value for key, value in top.items() if key in saved["tokens"]}}
-z = [sum(a * log_p[label] for a, label in zip(row, saved["labels"])) + b for row, b in zip(saved["A"], saved["b"])]
-p = dict(zip(saved["labels"], (math.exp(own - max(z)) / sum(math.exp(other - max(z)) for other in z) for own in z)))
-print(p)
-"""
+_EXAMPLE = '{"text": "A text to classify."}'  # the values of a prompt in the client
 
 
-def openai_requests(words: LabelWords, correction: Correction, model: str) -> dict[str, Any]:
-    """Return what ``openai.json`` holds: requests, and how the log-probabilities in a reply become probabilities.
+class OpenAIFile(TypedDict):
+    """What ``openai.json`` holds: requests, and how the log-probabilities in a reply become probabilities."""
+
+    model: str  # the name under which a server has the language model
+    labels: list[str]
+    token_ids: list[int]  # of the labels' first tokens
+    tokens: dict[str, str]  # the label of each name that a token may have in a reply
+    prompt: str  # for `str.format`
+    A: list[list[float]]  # of the correction, (K, K)
+    b: list[float]  # of the correction, (K,)
+    temperature: float | None  # if the correction is a T with or without offsets
+    logit_bias: dict[str, float] | None  # under the same condition
+    request: dict[str, Any]  # for the client, which corrects the reply
+    answer_request: dict[str, Any] | None  # for a server that corrects; None without T, or beyond the protocol's bias
+    curl: str  # sends `request`
+    python: str  # sends `request`, and corrects the reply: `openai_client.py`
+    vllm_classifier: dict[str, Any] | None  # see `vllm_classifier`
+
+
+def openai_requests(
+    words: LabelWords, correction: Correction, model: str, vllm_classifier: dict[str, Any] | None = None
+) -> OpenAIFile:
+    """Return what ``openai.json`` holds.
 
     Servers return log-probabilities from before or after `logit_bias` and `temperature`. "request" therefore has a
     temperature of 1 and the same bias for all labels, with which both differ by a number that all labels share. No
@@ -46,13 +53,7 @@ def openai_requests(words: LabelWords, correction: Correction, model: str) -> di
         words: labels with different first tokens.
         correction: of the labels' scores.
         model: the name under which a server has the language model.
-
-    Returns:
-        "model"; "labels"; "token_ids" of the labels' first tokens; "tokens", the label of each name that a token may
-        have in a reply; "prompt", a text for `str.format`; "A" (K, K) and "b" (K,) of the correction; "temperature"
-        and "logit_bias", if the correction is a T with or without offsets, and otherwise None; "request" and
-        "answer_request", which is None without these or with a bias beyond the protocol's 100; and "curl" and
-        "python", which send a request.
+        vllm_classifier: the settings of the function of this name.
 
     Raises:
         ValueError: labels share their first tokens, or the tokenizer ends each text with a token.
@@ -94,8 +95,9 @@ def openai_requests(words: LabelWords, correction: Correction, model: str) -> di
         "logit_bias": None if biases is None else _biases(ids, biases),
         "request": request,
         "answer_request": answer,
-        "curl": f"curl {_URL} --json {shlex.quote(filled)}",
-        "python": _PYTHON.format(example=repr(example), url=_URL),
+        "curl": f"curl {openai_client.URL} --json {shlex.quote(filled)}",
+        "python": inspect.getsource(openai_client).replace(_EXAMPLE, repr(example)),
+        "vllm_classifier": vllm_classifier,
     }
 
 

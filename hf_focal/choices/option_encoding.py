@@ -1,17 +1,12 @@
 """Multiple-choice questions as token ids: their prompts, and the letters or the texts of their options."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from .prompts import chat_text
-
-SCORES = ("letters", "text")
-TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
-
-Encode = Callable[[list[str]], list[list[int]]]  # texts -> the token ids of each
+from .continuation_tokens import ContinuationTokenizer
+from .option_scoring import OptionScoring
 
 
 class OptionText(NamedTuple):
@@ -42,32 +37,21 @@ class EncodedQuestions(NamedTuple):
 
 
 def encode_choices(
-    model: Any,
-    tokenizer: Any,
-    questions: Sequence[str],
-    choices: Sequence[Sequence[str]],
-    score: str,
-    letters: Sequence[str],
-    template: str | None,
-    chat: bool,
+    model: Any, tokenizer: Any, questions: Sequence[str], choices: Sequence[Sequence[str]], scoring: OptionScoring
 ) -> EncodedQuestions:
     """Convert questions to token ids. Arguments and errors are those of `score_choices`, which calls this first."""
-    if score not in SCORES:
-        raise InputError("score", f"must be {' or '.join(map(repr, SCORES))}, got {score!r}")
-    _check_sizes(questions, choices, letters)
-    template = TEMPLATES[score] if template is None else template
+    _check_sizes(questions, choices, scoring.letters)
+    continuations = ContinuationTokenizer(tokenizer, scoring.chat)
     texts = [
-        _prompt_text(tokenizer, question, options, letters, template, chat)
+        continuations.prompt_text(scoring.fill(question, options))
         for question, options in zip(questions, choices, strict=True)
     ]
-    prefixes = [text if text[-1:].isspace() else f"{text} " for text in texts]  # what a letter or a text follows
-    encode = partial(_token_ids, tokenizer, chat)
-    prompts, letter_ids = encode(texts), []
-    if score == "text":
-        asked = _questions_with_texts(encode, prompts, prefixes, choices)
+    prompts, letter_ids = continuations.encode(texts), []
+    if scoring.score == "text":
+        asked = _questions_with_texts(continuations, texts, prompts, choices)
     else:
         sizes = [len(options) for options in choices]
-        letter_ids = _letter_ids(encode, prompts, prefixes, texts, list(letters)[: max(sizes)])
+        letter_ids = _letter_ids(continuations, texts, prompts, list(scoring.letters)[: max(sizes)])
         asked = [Question(prompt, [], size) for prompt, size in zip(prompts, sizes, strict=True)]
     _check_lengths(model, asked)
     return EncodedQuestions(asked, letter_ids)
@@ -86,35 +70,16 @@ def _check_sizes(questions: Sequence[str], choices: Sequence[Sequence[str]], let
         raise InputError("choices", f"must have {expected}, got {size} for question {sizes.index(size)}")
 
 
-def _prompt_text(
-    tokenizer: Any, question: str, options: Sequence[str], letters: Sequence[str], template: str, chat: bool
-) -> str:
-    """Return the prompt of a question, in the tokenizer's chat template if `chat`."""
-    lines = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, options, strict=False))
-    try:
-        text = template.format(question=question, options=lines)
-    except (LookupError, ValueError, AttributeError) as error:
-        expected = "no fields but {question} and {options}"
-        raise InputError("template", f"must have {expected}, got {template!r}") from error
-    return chat_text(tokenizer, text) if chat else text
-
-
-def _token_ids(tokenizer: Any, chat: bool, texts: list[str]) -> list[list[int]]:
-    if chat:  # the chat template has already added the special tokens
-        return tokenizer(texts, add_special_tokens=False)["input_ids"]
-    ends = [tokenizer.eos_token_id]  # which some tokenizers add to each text
-    return [ids[:-1] if ids[-1:] == ends else ids for ids in tokenizer(texts)["input_ids"]]
-
-
 def _questions_with_texts(
-    encode: Encode, prompts: list[list[int]], prefixes: list[str], choices: Sequence[Sequence[str]]
+    continuations: ContinuationTokenizer, texts: list[str], prompts: list[list[int]], choices: Sequence[Sequence[str]]
 ) -> list[Question]:
-    """Return the questions with the token ids of their options' texts, which follow the prefixes.
+    """Return the questions with the token ids of their options, which follow the `texts`, whose ids are `prompts`.
 
     A tokenizer may merge the end of the prompt with the option's start; then the merged token is scored too.
     """
-    pairs = zip(prefixes, choices, strict=True)
-    whole = iter(encode([prefix + option for prefix, options in pairs for option in options]))
+    before = [text + continuations.gaps(text)[0] for text in texts]
+    pairs = zip(before, choices, strict=True)
+    whole = iter(continuations.encode([text + option for text, options in pairs for option in options]))
     asked = []
     for row, (prompt, options) in enumerate(zip(prompts, choices, strict=True)):
         sequences = [next(whole) for _ in options]
@@ -122,8 +87,8 @@ def _questions_with_texts(
         if any(not 0 < start < len(ids) for start, ids in zip(starts, sequences, strict=True)):
             raise InputError("questions and choices", f"must have tokens of their own, got none for question {row}")
         shared = min(starts)
-        texts = [OptionText(ids[shared:], start - shared) for ids, start in zip(sequences, starts, strict=True)]
-        asked.append(Question(prompt[:shared], texts, len(options)))
+        scored = [OptionText(ids[shared:], start - shared) for ids, start in zip(sequences, starts, strict=True)]
+        asked.append(Question(prompt[:shared], scored, len(options)))
     return asked
 
 
@@ -133,22 +98,24 @@ def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def _letter_ids(
-    encode: Encode, prompts: list[list[int]], prefixes: list[str], texts: list[str], letters: list[str]
+    continuations: ContinuationTokenizer, texts: list[str], prompts: list[list[int]], letters: list[str]
 ) -> list[int]:
     """Return the token id of each letter; raise InputError unless a letter is one token, the same after all prompts.
 
-    `prompts` are the token ids of the `texts`, and the letters follow the `prefixes`.
+    `prompts` are the token ids of the `texts`.
     """
+    in_place = continuations.in_place(texts[0], letters)
     letter_ids: list[int] = []
-    for letter, ids in zip(letters, encode([prefixes[0] + letter for letter in letters]), strict=True):
-        if ids[:-1] != prompts[0] or ids[-1] in letter_ids:
+    for letter, ids in zip(letters, [[]] * len(letters) if in_place is None else in_place.ids, strict=True):
+        if len(ids) != 1 or ids[0] in letter_ids:
             raise InputError(
                 "letters",
                 f"must each be one token of their own after the prompt, got {letter!r}, with the prompt's "
                 f"end {texts[0][-20:]!r}: the template must not end in a space, or use score='text'",
             )
-        letter_ids.append(ids[-1])
-    with_first_letter = encode([prefix + letters[0] for prefix in prefixes])
+        letter_ids += ids
+    assert in_place is not None  # or the first letter was refused
+    with_first_letter = continuations.encode([text + in_place.gap + letters[0] for text in texts])
     for row, (ids, prompt) in enumerate(zip(with_first_letter, prompts, strict=True)):
         if ids != [*prompt, letter_ids[0]]:
             raise InputError(

@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import os
 import string
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..calibration import Correction
-from ..errors import InputError
+from ..tasks.answer_numbers import answer_numbers
 from .continuations import after_prompts, goes_on_from_its_cache
-from .option_encoding import TEMPLATES, EncodedQuestions, Question, encode_choices
+from .option_calibration import option_temperature
+from .option_encoding import EncodedQuestions, Question, encode_choices
+from .option_scoring import OptionScoring
+from .score_file import ScoredBatch, ScoreFile
 
 
 def score_choices(
@@ -51,7 +52,8 @@ def score_choices(
         letters: the letters of the first, second, ... option; after the prompt, each must be a single token.
         template: the prompt, with the fields {question} and {options}; the options are lines such as "A. Paris". The
             default is the question, the options (only if letters are scored), and "Answer:". The scored letter or text
-            follows the prompt, after a space unless the prompt ends in whitespace.
+            follows the prompt, after a space, unless the prompt ends in whitespace or opens a bracket or quotation, or
+            the letters are single tokens only without a space.
         chat: pass the prompt through the tokenizer's chat template, as the user's message.
         batch_size: questions per forward pass.
         folder: the folder of a file to which the scores of each batch are appended. The file is specific to this
@@ -67,75 +69,24 @@ def score_choices(
             template has an unknown field, or the tokenizer's chat template raises an error.
         TypeError: the model has no head that computes the logits from hidden states, position by position.
     """
-    encoded = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)
-    temperature, problem = option_temperature(model.config, option_settings(score, letters, template, chat))
+    scoring = OptionScoring(score, letters, template, chat)
+    encoded = encode_choices(model, tokenizer, questions, choices, scoring)
+    temperature, problem = option_temperature(model.config, scoring)
     if problem:
         warnings.warn(problem, stacklevel=2)
     scores = score_encoded(model, encoded, batch_size, folder)
     return scores if temperature is None else temperature.apply(scores)
 
 
-def option_settings(score: str, letters: Sequence[str], template: str | None, chat: bool) -> dict[str, Any]:
-    """Return the arguments of `score_choices` on which a temperature for options depends, as JSON values."""
-    used = [*letters] if score == "letters" else []
-    return {
-        "score": score,
-        "letters": used,
-        "template": TEMPLATES[score] if template is None else template,
-        "chat": chat,
-    }
-
-
-def option_temperature(config: Any, settings: Mapping[str, Any]) -> tuple[Correction | None, str]:
-    """Return the temperature that `config.option_calibration` has for options scored with `settings`, or None.
-
-    The second value says why a recorded temperature is not used, or is "". Anyone can write this field of a downloaded
-    model, so a record that cannot be real is no error.
-    """
-    record = getattr(config, "option_calibration", None)
-    if record is None:
-        return None, ""
-    try:
-        temperature = Correction.temperature(record["temperature"])
-        other = [name for name, value in settings.items() if record.get(name) != value]
-        if "letters" in other:  # of which each question uses as many as it has options
-            pairs = zip(record["letters"], settings["letters"], strict=False)
-            if record["score"] == settings["score"] and all(one == another for one, another in pairs):
-                other.remove("letters")
-    except (TypeError, LookupError, AttributeError, ValueError):
-        return None, f"config.option_calibration is ignored, {str(record)[:200]!r}: it has no temperature"
-    if other:
-        differences = ", ".join(f"{name} {record.get(name)!r} instead of {settings[name]!r}" for name in other)
-        return None, (
-            f"the config has T = {temperature.T:.4g} for options, which is not applied: it was fitted with "
-            f"{differences}"
-        )
-    return temperature, ""
-
-
 def answer_indices(
     answers: Sequence[int | str], choices: Sequence[Sequence[str]], letters: Sequence[str] = string.ascii_uppercase
 ) -> Tensor:
-    """Return the index of each question's correct option, (N,) int64.
+    """Return the index of each question's correct option, (N,) int64: the labels of the scores of `score_choices`.
 
     An answer is the correct option's index (counted from 0), letter, or text. Raises InputError for any other answer,
     and for a text that is also the letter of a different option.
     """
-    indices = []
-    for row, (answer, options) in enumerate(zip(answers, choices, strict=True)):
-        used_letters = list(letters)[: len(options)]
-        if isinstance(answer, str):
-            matches = {list(names).index(answer) for names in (used_letters, options) if answer in names}
-        else:
-            matches = {i for i in range(len(options)) if not isinstance(answer, bool) and answer == i}
-        if len(matches) != 1:
-            raise InputError(
-                "answers",
-                f"must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(used_letters)} or an "
-                f"option's text, got {answer!r} for question {row}" + ", which fits two of these" * (len(matches) > 1),
-            )
-        indices.append(matches.pop())
-    return torch.tensor(indices)
+    return torch.tensor(answer_numbers(answers, choices, letters))
 
 
 def score_encoded(
@@ -146,24 +97,25 @@ def score_encoded(
     # The longest first: if memory does not suffice, this shows in the first batch.
     order = sorted(range(len(asked)), key=lambda row: -asked[row].num_inputs)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    file = None if folder is None else Path(folder) / f"scores-{_key(model, questions, batch_size)}.jsonl"
-    lines = [] if file is None else _finished(file)
+    file = None
+    if folder is not None:
+        file = ScoreFile(Path(folder) / f"scores-{_key(model, questions, batch_size)}.jsonl")
+    finished = [] if file is None else file.finished()
     training = model.training
     model.eval()
     try:
-        remaining, longest = batches[len(lines) :], asked[order[0]]
+        remaining, longest = batches[len(finished) :], asked[order[0]]
         shares_prompts = bool(remaining and longest.texts) and goes_on_from_its_cache(
             model, longest.prompt, max((text.ids for text in longest.texts), key=len)
         )
         for rows in remaining:
-            batch_scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
-            lines.append({"rows": rows, "scores": batch_scores})
+            scores = _score_batch(model, [asked[row] for row in rows], letter_ids, shares_prompts)
+            finished.append(ScoredBatch(rows, scores))
             if file is not None:
-                with file.open("a", encoding="utf-8") as appended:
-                    appended.write(json.dumps(lines[-1]) + "\n")
+                file.append(finished[-1])
     finally:
         model.train(training)
-    scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
+    scored = sorted((row, values) for batch in finished for row, values in zip(batch.rows, batch.scores, strict=True))
     columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
     padded = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
     return padded if model.dtype == torch.float64 else padded.float()
@@ -213,13 +165,3 @@ def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
         flat = parameter.detach().flatten()
         digest.update(flat[:: max(1, len(flat) // 64)].cpu().float().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _finished(file: Path) -> list[dict[str, Any]]:
-    """Return the finished batches in a file of scores, and cut off a last line that was not completely written."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    content = file.read_bytes() if file.is_file() else b""
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        os.truncate(file, len(whole))
-    return [json.loads(line) for line in whole.splitlines()]

@@ -1,50 +1,48 @@
-"""Prompts: texts with names of columns in braces, and messages in a chat template."""
+"""Prompts: texts with the names of fields in braces."""
 
 import string
 from collections.abc import Sequence
-from typing import Any
 
 from ..errors import InputError
 
 
 class Prompt:
-    """A text with the names of columns in braces, as for `str.format`: ``{{`` and ``}}`` are braces themselves.
+    """A text with the names of fields in braces, as for `str.format`: ``{{`` and ``}}`` are braces themselves.
+
+    Args:
+        template: the text.
+        argument: the name of the user's argument in errors.
+        allowed: the names that fields may have; the text need not have them. None: the fields are names of columns, of
+            which the text has at least one.
 
     Attributes:
-        fields: the names of the columns, each once, in the order of the text.
+        fields: the names of the fields, each once, in the order of the text.
 
     Raises:
-        InputError: a brace is not closed, there is no name in braces, or a name has a conversion or a format.
+        InputError: a brace is not closed, a name is missing or not allowed, or a name has a conversion or a format.
     """
 
-    def __init__(self, template: str) -> None:
-        self.template = template
+    def __init__(self, template: str, argument: str = "prompt", allowed: Sequence[str] | None = None) -> None:
+        self.template, self._argument, self._allowed = template, argument, allowed
         try:
             self._parts = [*string.Formatter().parse(template)]
         except ValueError as error:
-            raise InputError("prompt", f"must have names of columns in braces, got {template!r}: {error}") from error
+            raise self._error("names of columns in braces", f"{template!r}: {error}") from error
         for _, field, form, conversion in self._parts:
             if field == "" or form or conversion:
                 written = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-                raise InputError("prompt", f"must have only names of columns in braces, got {written!r}")
+                raise self._error("only names of columns in braces", repr(written))
         self.fields = tuple(dict.fromkeys(field for _, field, *_ in self._parts if field is not None))
-        if not self.fields:
-            raise InputError("prompt", f"must have the name of a column in braces, such as {{text}}, got {template!r}")
+        if (not self.fields) if allowed is None else not {*self.fields} <= {*allowed}:
+            raise self._error("the name of a column in braces, such as {text}", repr(template))
+
+    def _error(self, expected: str, found: str) -> InputError:
+        if self._allowed is not None:
+            fields = " and ".join(f"{{{name}}}" for name in self._allowed)
+            expected, found = f"no fields but {fields}", repr(self.template)
+        return InputError(self._argument, f"must have {expected}, got {found}")
 
     def fill(self, values: Sequence[str]) -> str:
         """Return the text with a value in place of each of `fields`. Braces in the values stay as they are."""
         value_of_field = dict(zip(self.fields, values, strict=True))
         return "".join(text + ("" if field is None else value_of_field[field]) for text, field, *_ in self._parts)
-
-
-def chat_text(tokenizer: Any, text: str, system: str | None = None) -> str:
-    """Return a user's message in the tokenizer's chat template, up to where the answer begins.
-
-    `system` is the text of the system's message before it. Raises `InputError` if the template does.
-    """
-    turns = [] if system is None else [{"role": "system", "content": system}]
-    turns += [{"role": "user", "content": text}]
-    try:
-        return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template raises errors of any type, for example about a system's message
-        raise InputError("chat", f"must fit the tokenizer's chat template, which raises: {error}") from error

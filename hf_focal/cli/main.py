@@ -7,11 +7,12 @@ import sys
 import warnings
 from importlib.metadata import version
 
-from ..errors import InputError
-from . import evaluate_calibrate, file_commands, package_commands
+from ..utils.one_line_parser import OneLineParser
+from . import file_commands, measuring_commands, package_commands
 from .closed_output import discard_after_closing
+from .commands import Command
 from .interrupts import raise_at_ctrl_c
-from .parsing import OneLineParser, refuse_arguments, underscored
+from .parsing import refuse_arguments, underscored
 from .processes import hide_progress_bars_in_logs, is_main_process, one_gpu
 
 
@@ -29,24 +30,24 @@ def main(argv: list[str] | None = None) -> int:
         argv = sys.argv[1:]
     known, unknown = command_parser().parse_known_args([underscored(token) for token in argv])
     arguments = vars(known)
-    command, run = arguments.pop("command"), arguments.pop("run")
-    uses_torch, user_errors = arguments.pop("uses_torch"), arguments.pop("user_errors")
+    name: str = arguments.pop("command")
+    command: Command = arguments.pop("to_run")
     if unknown:
-        refuse_arguments(command, f"unrecognized arguments: {' '.join(unknown)}")
+        refuse_arguments(name, f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with one_gpu():
-            if uses_torch:
+            if command.uses_torch:
                 import torch  # noqa: F401 (before exceptions at Ctrl-C, at which its C++ code may abort)
             raise_at_ctrl_c()
-            run(**arguments)
-    except user_errors as error:  # any other is a bug, which keeps its traceback
+            command.run(**arguments)
+    except command.user_errors as error:  # any other is a bug, which keeps its traceback
         # Perhaps only one of several processes failed, such as the one that reads a broken image.
         process = "" if is_main_process() else f"process {os.environ['RANK']}: "
         message = " ".join(map(str.strip, str(error).splitlines()))
-        print(f"hf-focal {command}: {process}error: {message}", file=sys.stderr)
+        print(f"hf-focal {name}: {process}error: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"hf-focal {command}: interrupted", file=sys.stderr)
+        print(f"hf-focal {name}: interrupted", file=sys.stderr)
         return 130
     return 0
 
@@ -63,13 +64,8 @@ def _shorten_warnings() -> None:
 
 
 def command_parser() -> OneLineParser:
-    """Return the parser of all commands.
-
-    What it gives has the name of the `command`, the function to `run`, whether this `uses_torch`, and the
-    `user_errors`, the types of errors that a user can correct.
-    """
+    """Return the parser of all commands. What it gives has the name of the `command`, and the `Command` `to_run`."""
     parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
-    parser.set_defaults(uses_torch=False, user_errors=(InputError, OSError))
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_focal')}")
     commands = parser.add_subparsers(dest="command", required=True)
     package_commands.add_demo(commands)
@@ -78,8 +74,8 @@ def command_parser() -> OneLineParser:
     package_commands.add_gamma(commands)
     package_commands.add_recipe(commands)
     package_commands.add_recommend(commands)
-    evaluate_calibrate.add_evaluate(commands)
-    evaluate_calibrate.add_calibrate(commands)
+    measuring_commands.add_evaluate(commands)
+    measuring_commands.add_calibrate(commands)
     file_commands.add_apply(commands)
     file_commands.add_report(commands)
     return parser

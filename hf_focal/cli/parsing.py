@@ -1,17 +1,12 @@
-"""Parsing of command lines: errors of one line, and the types of arguments."""
+"""Parsing of command lines: refused arguments, and the types of arguments."""
 
 import argparse
 import os
+from collections.abc import Sequence
 from typing import NoReturn
 
-
-class OneLineParser(argparse.ArgumentParser):
-    """An `ArgumentParser` that reports an error without its usage text, which may list a hundred options."""
-
-    where = ""  # text appended to errors, such as the name of a file from which arguments also come
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}{self.where} (see {self.prog} --help)\n")
+from ..errors import InputError
+from ..utils.one_line_parser import OneLineParser
 
 
 def refuse_arguments(command: str, message: str) -> NoReturn:
@@ -28,9 +23,14 @@ def underscored(token: str) -> str:
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if token.startswith("--") else token
 
 
-def text_with_line_breaks(text: str) -> str:
-    r"""Read \n in a prompt as a line break, which shells do not; the name of a file with the prompt stays as it is."""
-    return text if text.startswith("@") or os.path.isfile(text) else text.replace("\\n", "\n")
+def with_line_breaks(text: str) -> str:
+    r"""Read \n as a line break, which shells do not."""
+    return text.replace("\\n", "\n")
+
+
+def prompt_or_file(text: str) -> str:
+    r"""Read \n in a prompt as a line break; the name of a file with the prompt stays as it is."""
+    return text if text.startswith("@") or os.path.isfile(text) else with_line_breaks(text)
 
 
 def label_pair(text: str) -> tuple[str, str]:
@@ -38,6 +38,13 @@ def label_pair(text: str) -> tuple[str, str]:
     if not equals:
         raise argparse.ArgumentTypeError(f"must hold DATA=MODEL, got {text!r}")
     return name, label
+
+
+def label_map(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the model's name for each of the data's labels. Raise `InputError` if one comes twice."""
+    if len(mapping := dict(pairs)) < len(pairs):
+        raise InputError("label_map", f"must map each label of the data once, got {' '.join(map('='.join, pairs))!r}")
+    return mapping
 
 
 def numbers(text: str) -> tuple[float, ...]:

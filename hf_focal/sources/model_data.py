@@ -47,20 +47,20 @@ def encode_samples(
     """Encode samples for the trainer; the other arguments are those of `encode_inputs`."""
     samples, data_name = loaded.samples, loaded.data_name
     samples = samples.remove_columns([name for name in (CLUSTER, GROUP) if name in samples.column_names])
-    encoded, rows, num_truncated = encode_inputs(task, samples, encoder, max_length, source_prefix)
+    encoded = encode_inputs(task, samples, encoder, max_length, source_prefix)
     notes = []
     if task.unit is Unit.WORDS:
-        word_labels = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
+        word_labels = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded.samples))
         total, measured = (len(labels) - labels.count(-100) for labels in word_labels)
         if measured < total:
             notes.append(
                 f"{total - measured:,} of the {total:,} words of {data_name} are not measured: without tokens, or "
                 f"after the first {max_length:,} tokens"
             )
-    elif num_truncated:
+    elif encoded.num_truncated:
         rest = ", and the rest is not measured" if task.unit is Unit.TOKENS else ""
         notes.append(
-            f"{num_truncated:,} of the {len(samples):,} texts of {data_name} are truncated to {max_length:,} "
+            f"{encoded.num_truncated:,} of the {len(samples):,} texts of {data_name} are truncated to {max_length:,} "
             f"tokens{rest}"
         )
-    return EncodedSamples(encoded, rows, tuple(notes))
+    return EncodedSamples(encoded.samples, encoded.rows, tuple(notes))

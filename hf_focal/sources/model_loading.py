@@ -13,8 +13,8 @@ from transformers.utils import is_peft_available, is_timm_available
 from ..errors import InputError
 from ..tasks.heads import has_head
 from ..tasks.input_errors import as_input_errors
-from ..tasks.task import Task
-from ..utils.constants import WEBSITE
+from ..tasks.task import LabelKind, Task
+from ..utils.constants import MULTI_LABEL, WEBSITE
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 
@@ -98,6 +98,24 @@ def _check_adapter(folder: Path) -> None:
         raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
     if not is_peft_available():
         raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
+
+
+def set_problem_type(config: PreTrainedConfig, task: Task, problem_type: str | None) -> list[str]:
+    """Set the problem type that the user gives, or that of a sigmoid for one logit, which has no softmax.
+
+    Return a list with a note on the latter.
+    """
+    has_one = task.labels is LabelKind.CLASSES and config.num_labels == 1
+    known = config.problem_type
+    if problem_type is not None:
+        config.problem_type = problem_type
+    elif has_one and known in (None, "regression"):
+        config.problem_type = MULTI_LABEL
+        return [
+            f"the model has one logit and the problem_type {known!r}: its labels are taken as 0 and 1, and its "
+            f"probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
+        ]
+    return []
 
 
 def load_model(

@@ -1,11 +1,12 @@
 """Scores of data that a trained model computes when they are first used."""
 
 import logging
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from datasets import Dataset, Image
@@ -21,8 +22,10 @@ from ..metrics import CalibrationMetrics
 from ..scores.sets.saved_scores import write_scores
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.column_selection import sample_keys
-from ..tasks.heads import Head
+from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import CLUSTER, GROUP, input_keys
+from ..tasks.task import Task
+from ..trainer import FocalTrainer
 from ..trainer.accumulators import (
     CollectedHits,
     CollectedLogits,
@@ -35,10 +38,24 @@ from ..trainer.accumulators import (
 from .model_data import EncodedSamples, LoadedSamples
 from .score_shards import open_shards
 
-if TYPE_CHECKING:
-    from .model import ModelSource
-
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ScoredModel:
+    """What scores must know of the model that computes them; the functions load it when they are first called."""
+
+    name: str  # its Hub id or folder
+    task: Task
+    link: str
+    classes: tuple[str, ...]  # names of the classes or labels; () if they have none
+    num_logits: int  # of a sample
+    options: InputOptions
+    batch_size: int  # samples that each process takes at once
+    should_log: bool  # whether this process logs warnings
+    trainer: Callable[[], FocalTrainer]  # what runs the model
+    keeps_offsets: Callable[[], bool]  # whether it can keep the offsets of a correction
+    content_key: Callable[[Dataset, Dataset], str]  # a hash of the model and of data, as loaded and as encoded
 
 
 class ModelScores:
@@ -48,7 +65,7 @@ class ModelScores:
     `FocalTrainer`, and whatever follows takes these. Of a language model's tokens, only sums are kept.
 
     Attributes:
-        model_source: the source of the model.
+        model: the model that computes them.
         data_name: the name of the data in reports.
         samples: the selected columns, as in `LoadedSamples`.
         encoded: what the model takes, as `EncodedSamples.inputs`.
@@ -62,10 +79,10 @@ class ModelScores:
     has_all_rows = True
     streams = True  # whether batches can be measured without keeping logits
 
-    def __init__(self, model_source: "ModelSource", loaded: LoadedSamples, encoded: EncodedSamples) -> None:
-        self.model_source, self.data_name, self.samples = model_source, loaded.data_name, loaded.samples
+    def __init__(self, model: ScoredModel, loaded: LoadedSamples, encoded: EncodedSamples) -> None:
+        self.model, self.data_name, self.samples = model, loaded.data_name, loaded.samples
         self.encoded, self.encoded_rows = encoded.inputs, encoded.rows
-        self.notes: list[str] = []
+        self.notes = [*loaded.notes, *encoded.notes]
         self.sample_rows = np.arange(len(loaded.samples))
         self._collected: Scores | None = None
 
@@ -74,11 +91,11 @@ class ModelScores:
 
     @property
     def link(self) -> str:
-        return self.model_source.link
+        return self.model.link
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.model_source.classes
+        return self.model.classes
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -86,7 +103,7 @@ class ModelScores:
 
     @property
     def num_classes(self) -> int:
-        return self.model_source.config.num_labels
+        return self.model.num_logits
 
     @property
     def known_labels(self) -> np.ndarray:
@@ -104,11 +121,24 @@ class ModelScores:
     @cached_property
     def keys(self) -> list[Hashable]:
         """What is equal for the same inputs in other data."""
-        return [*input_keys(self.model_source.task, self.samples)]
+        return [*input_keys(self.model.task, self.samples)]
 
     @cached_property
     def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
-        return _clusters_of(self.model_source, self.data_name, self.samples)
+        """Keys of the samples' clusters, int64 (N,); whether the clusters are independent draws; and notes.
+
+        Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as
+        the question of a pair. Texts that repeat so much that they leave few clusters are not taken as clusters, and
+        the samples not as independent.
+        """
+        task, named = self.model.task, CLUSTER in self.samples.column_names
+        first = task.inputs[0]
+        keys = content_hashes(sample_keys(self.samples, CLUSTER if named else first.name))
+        column = str(self.model.options.column("cluster_column" if named else first.argument))
+        clusters, independent, notes = usable_clusters(keys, "samples", self.data_name, column, named)
+        if clusters is None:  # a cluster for each sample
+            clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
+        return clusters, independent and not task.unit.is_part_of_sample, [*notes]
 
     def _used_clusters(self) -> tuple[np.ndarray, bool]:
         """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
@@ -120,15 +150,16 @@ class ModelScores:
         self, num_bins: int = 15, correction: Correction | None = None
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure the calibration before and after a correction; the second is None without one."""
-        with _model_errors(self.model_source.name):
+        with _model_errors(self.model.name):
             if self.groups is not None or not self.streams:  # groups are measured by themselves, too, in the same pass
                 self.collected()
             if self._collected is not None:
                 return self._collected.measure(num_bins, correction)
-            trainer = self.model_source.trainer
-            keep_samples = True if trainer.head is Head.PIXELS else kept_samples(trainer.head)
-            streamed = StreamedEvaluation(trainer.loss, num_bins, correction, trainer.head, keep_samples=keep_samples)
-            return trainer.collect(self.encoded, streamed)
+            trainer = self.model.trainer()
+            loss, head = trainer.loss, trainer.head
+            return trainer.collect(
+                self.encoded, StreamedEvaluation(loss, num_bins, correction, head, kept_samples(head))
+            )
 
     def fit(
         self,
@@ -140,22 +171,21 @@ class ModelScores:
         cross_fit: bool = True,
     ) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
-        alone = method == "temperature" and not cross_fit
-        with _model_errors(self.model_source.name):
-            if alone:
-                sums: Any = TemperatureSums(num_bins)
-                sums = (
-                    self._collect(sums) if self._has_classes else self.model_source.trainer.collect(self.encoded, sums)
-                )
-                if sums is not None:
-                    return CalibrationFit.from_temperature(sums.compute().fit(objective), self.link)
+        options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
+        with _model_errors(self.model.name):
+            if method == "temperature" and not cross_fit:
+                return self._fit_temperature(**options)
             scores = self.collected()
-            if not alone:
-                self._used_clusters()
-            bias = alone or self.model_source.has_bias
-            settings: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
-            fit = scores.fit(method, bias=bias, cross_fit=cross_fit, **settings)
-        if alone and (warning := few_samples(objective, fit.num_samples)) and self.model_source.args.should_log:
+            self._used_clusters()
+            return scores.fit(method, bias=self.model.keeps_offsets(), cross_fit=cross_fit, **options)
+
+    def _fit_temperature(self, objective: str, per_label: bool, num_bins: int) -> CalibrationFit:
+        """Fit a temperature without cross-fitting it."""
+        found = self._scores_or_sums(TemperatureSums(num_bins))
+        if isinstance(found, TemperatureStream):
+            return CalibrationFit.from_temperature(found.compute().fit(objective), self.link)
+        fit = found.fit("temperature", objective=objective, per_label=per_label, num_bins=num_bins, cross_fit=False)
+        if self.model.should_log and (warning := few_samples(objective, fit.num_samples)):
             _logger.warning(warning)
         return fit
 
@@ -167,8 +197,8 @@ class ModelScores:
         if self._collected is not None:
             return self._collected.threshold_samples()
         used = clusters[self.encoded_rows] if are_clustered(clusters) else None
-        with _model_errors(self.model_source.name):
-            return self.model_source.trainer.collect(self.encoded, CollectedHits(self.link, used, independent))
+        with _model_errors(self.model.name):
+            return self.model.trainer().collect(self.encoded, CollectedHits(self.link, used, independent))
 
     def collected(self) -> Scores:
         """Return the scores themselves.
@@ -177,24 +207,32 @@ class ModelScores:
             InputError: they are those of tokens of a vocabulary.
         """
         self._check_classes()
-        self._collect()
-        assert self._collected is not None
-        return self._collected
+        scores = self._scores_or_sums()
+        assert isinstance(scores, Scores)  # as no sums were asked for
+        return scores
 
     def _check_classes(self) -> None:
-        if not self._has_classes:
-            name, task = self.model_source.name, self.model_source.task.name
+        if self.model.task.generates:
+            name, task = self.model.name, self.model.task.name
             raise InputError("model", f"must have classes, to keep its scores, got {name!r}, of the task {task}")
 
-    @property
-    def _has_classes(self) -> bool:
-        return self.model_source.trainer.head in (Head.CLASSES, Head.LABELS)
-
-    def _collect(self, sums: TemperatureSums | None = None) -> TemperatureStream | None:
-        """Run the model, unless this is done, and keep its logits; or return `sums`, if given, for too many logits."""
+    def _scores_or_sums(self, sums: TemperatureSums | None = None) -> Scores | TemperatureStream:
+        """Return the scores, for which the model runs once, or the sums in their place."""
         if self._collected is not None:
-            return None
-        trainer = self.model_source.trainer
+            return self._collected
+        found = self._run(sums)
+        if isinstance(found, Scores):
+            self._collected = found
+        return found
+
+    def _run(self, sums: TemperatureSums | None) -> Scores | TemperatureStream:
+        """Run the model on all samples, and return their scores, in the order of `sample_rows`, which this sets.
+
+        If `sums` are given, return these for the tokens of a language model, and for too many logits to keep.
+        """
+        trainer = self.model.trainer()
+        if sums is not None and self.model.task.generates:
+            return trainer.collect(self.encoded, sums)
         store = CollectedLogits(sums if self.link == "softmax" else None, self.link)
         collected = trainer.collect(self.encoded, store)
         if isinstance(collected, TemperatureStream):
@@ -203,17 +241,17 @@ class ModelScores:
         rows = self.encoded_rows[store.rows]
         order = np.argsort(rows, kind="stable")  # that of the data, not of the lengths
         self.sample_rows = rows[order]
-        self._keep(logits[order], labels[order])
-        return None
+        return self._known_scores(logits[order], labels[order])
 
-    def _keep(self, logits: np.ndarray, labels: np.ndarray) -> None:
+    def _known_scores(self, logits: np.ndarray, labels: np.ndarray) -> Scores:
+        """Return the scores of `sample_rows`, at least one of which must have a label."""
         is_known = (labels != -100) & ~np.isnan(labels)
         require(bool(is_known.any()), "labels", "must have one that is not ignore_index -100, got none")
-        self._collected = self._scores_of(logits, labels, self.sample_rows)
+        return self._scores_of(logits, labels, self.sample_rows)
 
     def inputs(self, rows: np.ndarray) -> list[Any] | None:
         """Return the pictures or the texts of some rows of the collected scores; None for sounds."""
-        samples, task = self.samples.select(self.sample_rows[rows]), self.model_source.task
+        samples, task = self.samples.select(self.sample_rows[rows]), self.model.task
         names = [column.name for column in task.inputs if column.name in samples.column_names]
         if names == ["image"]:
             return samples.cast_column("image", Image())["image"][:]
@@ -234,16 +272,16 @@ class ModelScores:
             InputError: the folder has other scores, or there are no scores of classes.
         """
         self._check_classes()
-        shards = open_shards(folder, self.model_source, self.samples, self.encoded)
-        with _model_errors(self.model_source.name), shards as opened:
-            size = self.model_source.args.per_device_eval_batch_size
+        model, size = self.model, self.model.batch_size
+        key = partial(model.content_key, self.samples, self.encoded)
+        with _model_errors(model.name), open_shards(folder, key, size, len(self.encoded)) as opened:
             for start, stop in opened.missing:
                 store = LocalLogits(size, self.link)
-                part = self.model_source.trainer.collect(self.encoded.select(range(start, stop)), store)
+                part = model.trainer().collect(self.encoded.select(range(start, stop)), store)
                 rows = self.encoded_rows[start + store.rows]
                 opened.write((start, stop), self._scores_of(*score_arrays(part, self.link), rows), rows)
             logits, labels, self.sample_rows = opened.read(self.classes, self.link)
-            self._keep(logits, labels)
+            self._collected = self._known_scores(logits, labels)
 
     def _scores_of(self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Scores:
         """Return scores of `rows`, (N,), of the samples."""
@@ -257,7 +295,7 @@ class ModelScores:
             clusters=self._cluster_keys[rows],
             are_independent=independent,
             data_name=self.data_name,
-            has_classwise_metrics=self.model_source.trainer.head.has_classwise_metrics,
+            has_classwise_metrics=self.model.trainer().head.has_classwise_metrics,
         )
 
     @cached_property
@@ -268,22 +306,6 @@ class ModelScores:
 def _one_text(values: Sequence[Any]) -> str:
     """Join the texts, and the lists of texts, that one sample has."""
     return " | ".join(value if isinstance(value, str) else " / ".join(map(str, value)) for value in values)
-
-
-def _clusters_of(model_source: "ModelSource", data_name: str, samples: Dataset) -> tuple[np.ndarray, bool, list[str]]:
-    """Return keys of the clusters, int64 (N,), of samples of the data `data_name`.
-
-    Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as the
-    question of a pair. Then return whether all clusters are independent draws, and notes for the result: texts that
-    repeat so much that they leave few clusters are not taken as clusters, and the samples not as independent.
-    """
-    named, first = CLUSTER in samples.column_names, model_source.task.inputs[0]
-    keys = content_hashes(sample_keys(samples, CLUSTER if named else first.name))
-    column = str(model_source.options.column("cluster_column" if named else first.argument))
-    clusters, independent, notes = usable_clusters(keys, "samples", data_name, column, named)
-    if clusters is None:  # a cluster for each sample
-        clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
-    return clusters, independent and model_source.has_independent_samples, [*notes]
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Language models that answer multiple-choice questions: their scores are those of the options."""
 
-import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +11,70 @@ import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import calibration_record
-from ..choices.option_encoding import SCORES, encode_choices
-from ..choices.option_scores import option_settings, option_temperature, score_encoded
-from ..errors import InputError
+from ..choices.option_calibration import option_record, option_temperature
+from ..choices.option_encoding import EncodedQuestions, encode_choices
+from ..choices.option_scores import score_encoded
+from ..choices.option_scoring import SCORES, OptionScoring
+from ..errors import InputError, one_line
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
-from ..tasks.input_errors import as_input_errors
-from ..tasks.task import MULTIPLE_CHOICE
 from ..trainer.accumulators import TemperatureSums
-from .model import ModelSource
+from .model import ModelSettings, ModelSource
 from .model_data import EncodedSamples, LoadedSamples
-from .model_scores import ModelScores
+from .model_output import ModelOutput
+from .model_scores import ModelScores, ScoredModel
 from .source import FoldOutcome
 
 
-class MultipleChoiceScores(ModelScores):
-    """The scores of the options of questions, computed when they are first used."""
+class OptionOutput(ModelOutput):
+    """The model's config, which stores any T: text that is sampled with a T for options makes no sense.
 
-    model_source: "MultipleChoiceSource"
+    `recorded` is the temperature that the config already has for options scored as `scoring` says, or None.
+    """
+
+    def __init__(self, model: Any, processor: Any, recorded: Correction | None, scoring: OptionScoring) -> None:
+        super().__init__(model, processor)
+        self.recorded, self.scoring = recorded, scoring
+
+    def check(self, fitted_on: ModelScores) -> None:
+        """The config takes any T."""
+
+    def total(self, fit: CalibrationFit) -> Correction:
+        """Return the temperature of the model's own scores."""
+        return fit.correction if self.recorded is None else self.recorded.then(fit.correction)
+
+    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
+        config = self.model.config
+        drop_calibration_entries(config, quiet=True)
+        config.option_calibration = option_record(self.total(fit), self.scoring)
+        note = (
+            "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
+            "the text that the model generates, do not change"
+        )
+        return FoldOutcome(False, (note,), (self.model, self.processor), temperature=fit.temperature)
+
+
+class OptionScores(ModelScores):
+    """The scores of the options of questions, computed by `score` when they are first used."""
+
     streams = False
-    _has_classes = True
 
-    def _collect(self, sums: TemperatureSums | None = None) -> None:
-        if self._collected is not None:
-            return
-        options, size = self.model_source.options, self.model_source.args.per_device_eval_batch_size
-        with as_input_errors():
-            logits = score_encoded(self.model_source.model, self.encoded, size, options.scores_folder)
-        recorded, _ = self.model_source.recorded
-        logits = logits if recorded is None else recorded.apply(logits)
+    def __init__(
+        self,
+        model: ScoredModel,
+        loaded: LoadedSamples,
+        encoded: EncodedSamples,
+        score: Callable[[EncodedQuestions], np.ndarray],
+    ) -> None:
+        super().__init__(model, loaded, encoded)
+        self.score = score
+
+    def _run(self, sums: TemperatureSums | None) -> Scores:
         clusters, independent, _ = self._clusters
-        self._collected = Scores(
-            logits.numpy(),
+        return Scores(
+            self.score(self.encoded),
             self.known_labels,
             groups=self.groups,
             clusters=clusters,
@@ -66,12 +95,8 @@ class MultipleChoiceSource(ModelSource):
     With the temperature that the model's config has for options, the scores are divided by it.
     """
 
-    scores_type = MultipleChoiceScores
-
-    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
-        super().__init__(name, task, batch_size, num_bins, options)
-        if not self.task.is_causal:
-            raise InputError("question_column", f"must not be given for {self.name!r}, of the task {self.task.name}")
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__(settings)
         if self.args.world_size > 1:
             raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
         if self.options.score not in SCORES:
@@ -80,24 +105,20 @@ class MultipleChoiceSource(ModelSource):
             raise InputError(
                 "max_length", f"must not be given: no question is truncated, got {self.options.max_length}"
             )
-        self.task = MULTIPLE_CHOICE
 
     @cached_property
     def encoder(self) -> Any:
         return self.processor
 
     @cached_property
-    def scoring(self) -> tuple[str, Sequence[str], str | None, bool]:
-        """The arguments `score`, `letters`, `template`, and `chat` of `score_choices`."""
+    def scoring(self) -> OptionScoring:
         options = self.options
-        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
-        template = None if options.template is None else options.template.replace("\\n", "\n")
-        return options.score, letters, template, options.chat
+        return OptionScoring(options.score, options.option_letters, options.template, options.chat)
 
     @cached_property
     def recorded(self) -> tuple[Correction | None, str]:
         """What `option_temperature` finds in the model's config."""
-        return option_temperature(self.config, option_settings(*self.scoring))
+        return option_temperature(self.config, self.scoring)
 
     @property
     def was_calibrated(self) -> bool:
@@ -107,37 +128,33 @@ class MultipleChoiceSource(ModelSource):
         num_options = (scores.collected().logits != -np.inf).sum(1)  # those that a question lacks are -inf
         return replace(super().data_section(scores), chance_error=float((1 - 1 / num_options).mean()))
 
+    @cached_property
+    def output(self) -> OptionOutput:
+        return OptionOutput(self.model, self.processor, self.recorded[0], self.scoring)
+
     def notes(self, fit: CalibrationFit | None, config_entries: Mapping[str, Any]) -> list[str]:
         temperature, problem = self.recorded
-        notes = [*self.data_notes]
+        notes = [*self.model_notes()]
         notes += self.earlier_correction("; the scores of the options include it", "; it is for generated text")
         if temperature is not None:
-            together = "" if fit is None else f"; with that fitted here, it is T = {self._total(fit).T:.4g}"
+            together = "" if fit is None else f"; with that fitted here, it is T = {self.output.total(fit).T:.4g}"
             notes.append(f"the model's config has T = {temperature.T:.4g} for options, which is applied{together}")
         return [*notes, problem] if problem else notes
 
-    def _total(self, fit: CalibrationFit) -> Correction:
+    def scores_of(self, loaded: LoadedSamples, encoded: EncodedSamples) -> OptionScores:
+        return OptionScores(self.scored_model(), loaded, encoded, self._score)
+
+    def _score(self, questions: EncodedQuestions) -> np.ndarray:
+        """Return the scores of the options, (N, K), divided by the temperature that the config has for them."""
+        size, folder = self.args.per_device_eval_batch_size, self.options.scores_folder
+        try:
+            logits = score_encoded(self.model, questions, size, folder)
+        except (OSError, JSONDecodeError) as error:  # of the folder
+            raise InputError("", one_line(error)) from error
         recorded, _ = self.recorded
-        return fit.correction if recorded is None else recorded.then(fit.correction)
-
-    def check_saving(self, new_prior: Any) -> None:
-        """Any T can be stored in the config."""
-
-    def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
-        """Store T in the config: text that is sampled with such a T makes no sense."""
-        drop_calibration_entries(self.model.config, quiet=True)
-        self.model.config.option_calibration = calibration_record(self._total(fit)) | option_settings(*self.scoring)
-        note = (
-            "T is for the options of questions, and is stored in the config (option_calibration): the weights, and so "
-            "the text that the model generates, do not change"
-        )
-        return FoldOutcome(is_in_weights=False, notes=(note,), pretrained=self._pretrained())
+        return (logits if recorded is None else recorded.apply(logits)).numpy()
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
-        samples = loaded.samples
-        with as_input_errors():
-            model = self.model.to(self.args.device)
-            questions = encode_choices(
-                model, self.encoder, samples["question"][:], samples["choices"][:], *self.scoring
-            )
+        samples, model = loaded.samples, self.model.to(self.args.device)
+        questions = encode_choices(model, self.encoder, samples["question"][:], samples["choices"][:], self.scoring)
         return EncodedSamples(questions, np.arange(len(samples)))

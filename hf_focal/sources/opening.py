@@ -1,19 +1,17 @@
 """Which source, and which data, the arguments of `evaluate` and `calibrate` stand for."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import InputError
 from ..scores.sets.scores_in_memory import Scores
-from ..tasks.used_options import check_options
-from .source import Data, Source
+from .source import BaseSource, Data, Source
 from .table import TableSource
 
-if TYPE_CHECKING:
-    from .model import ModelSource
 
-
-def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dict[str, Any]) -> tuple[Source, Data]:
+def open_source(
+    source: Any, data: Any, scores: Any, num_bins: int, options: dict[str, Any]
+) -> tuple[BaseSource, Data]:
     """Return the source, and the data that it is measured on or fitted to.
 
     Args:
@@ -32,47 +30,12 @@ def open_source(source: Any, data: Any, scores: Any, num_bins: int, options: dic
         if value is None:
             raise InputError(argument, "must be given, got None: give source and data, or scores")
     if isinstance(source, str | Path):
-        model = _model_source(source, num_bins, **options)
-        check_options(model.options, model.task, model.name)
-        return model, Data.named("data", data)
+        from .model_opening import open_model  # this imports Transformers, which other sources do not need
+
+        return open_model(source, num_bins, **options), Data.named("data", data)
     if options:
         raise InputError(next(iter(options)), "must not be given for a source that is an object")
     return as_source(source), Data.named("data", data)
-
-
-def _model_source(
-    name: str | Path,
-    num_bins: int,
-    /,
-    task: str | None = None,
-    batch_size: int = 16,
-    onnx: str | Path | None = None,
-    **options: Any,
-) -> "ModelSource":
-    """Return the source of a model: a language model may score label words, or the options of questions."""
-    # These import Transformers, which tables of scores do not need.
-    from ..tasks.heads import task_of_config
-    from ..tasks.input_errors import as_input_errors
-    from .label_words import LabelWordsSource
-    from .model import ModelSource
-    from .model_loading import load_config
-    from .multiple_choice import MultipleChoiceSource
-    from .onnx_source import OnnxSource
-
-    arguments = (name, task, batch_size, num_bins, options)
-    if onnx is not None:
-        for argument in ("labels", "question_column"):
-            if (value := options.get(argument)) is not None:
-                raise InputError(argument, f"must not be given with onnx, got {value!r}")
-        return OnnxSource(*arguments, onnx=onnx)
-    if options.get("labels") is not None:
-        return LabelWordsSource(*arguments)
-    if options.get("question_column") is None:
-        return ModelSource(*arguments)
-    config = load_config(str(name), options.get("trust_remote_code", False))
-    with as_input_errors():
-        has_head = task_of_config(config, task).has_equal_options
-    return ModelSource(*arguments) if has_head else MultipleChoiceSource(*arguments)
 
 
 class _WrappedSource(Source):
@@ -86,13 +49,13 @@ class _WrappedSource(Source):
         return self.wrapped.scores(data)
 
 
-def as_source(source: Any) -> Source:
+def as_source(source: Any) -> BaseSource:
     """Return a `Source`, or wrap an object that has its `link`, `classes`, and `scores(data)`.
 
     Raises:
         InputError: the object lacks one of these, or its link is neither "softmax" nor "sigmoid".
     """
-    if isinstance(source, Source):
+    if isinstance(source, BaseSource):
         return source
     if missing := [name for name in ("link", "classes", "scores") if not hasattr(source, name)]:
         kind = type(source).__name__

@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
-from itertools import count, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
-from datasets import Dataset
 
 from ..errors import InputError, one_line
 from ..scores.sets.saved_scores import ROW, read_saved, scores_table
@@ -30,15 +26,11 @@ from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
 from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
 
-if TYPE_CHECKING:
-    from .model import ModelSource
-
 # Names that begin with "_" or "." are not read by `--scores`.
 _RECORD = "_scores.json"
 _FORMAT = 1
 _BATCHES, _MOST_BLOCKS = 64, 1000  # the fewest batches of a block, and the most blocks
 _FILE = re.compile(r"rows-(\d+)-(\d+)-process-(\d+)-of-(\d+)\.parquet")
-_HASHED_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -86,11 +78,17 @@ def _read_shard(path: Path) -> pa.Table:
 
 @contextmanager
 def open_shards(
-    folder: str | Path, model_source: "ModelSource", samples: Dataset, encoded: Dataset
+    folder: str | Path, content_key: Callable[[], str], batch_size: int, num_rows: int
 ) -> Iterator[ScoreShards]:
     """Open a new folder, or one with scores of the same model and data, which is locked during the block.
 
-    Every process must call this. `samples` and `encoded` are those of `ModelScores`.
+    Every process must call this.
+
+    Args:
+        folder: where the shards are.
+        content_key: returns the key of the model and of the data (see `hash_contents`), on the main process only.
+        batch_size: rows that each process takes at once.
+        num_rows: rows that the model takes.
 
     Raises:
         InputError: the folder holds something else, is in use, is not writable, or is not the same for all processes.
@@ -98,10 +96,10 @@ def open_shards(
     folder = Path(folder)
     on_main_process(partial(_lock, folder))
     try:
-        block_size, missing = on_main_process(partial(_prepare, folder, model_source, samples, encoded))
+        block_size, missing = on_main_process(partial(_prepare, folder, content_key, batch_size, num_rows))
         if not all(gather_object([(folder / _RECORD).is_file()])):
             raise InputError("save_scores", f"must be a folder that all processes share, got {str(folder)!r}")
-        yield ScoreShards(folder, len(encoded), block_size, missing)
+        yield ScoreShards(folder, num_rows, block_size, missing)
     finally:
         if PartialState().is_main_process:
             unlock_folder(folder)
@@ -136,17 +134,16 @@ def _lock(folder: Path) -> None:
 
 
 def _prepare(
-    folder: Path, model_source: "ModelSource", samples: Dataset, encoded: Dataset
+    folder: Path, content_key: Callable[[], str], batch_size: int, num_rows: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """Check a folder's record, or write that of a new one. Return the size of its blocks, and the missing ones."""
-    batch = model_source.args.per_device_eval_batch_size * PartialState().num_processes
+    key = content_key()
     try:
-        key = content_key(model_source, samples, encoded)
         if (folder / _RECORD).is_file():
             block_size = _recorded_block_size(folder, key)
         else:
-            block_size = _write_record(folder, key, len(encoded), batch)
-        return block_size, _missing_blocks(folder, len(encoded), block_size)
+            block_size = _write_record(folder, key, num_rows, batch_size * PartialState().num_processes)
+        return block_size, _missing_blocks(folder, num_rows, block_size)
     except InputError:
         raise
     except (OSError, ValueError, KeyError, AttributeError) as error:
@@ -207,49 +204,3 @@ def _remove_parts(folder: Path, done_files: set[Path]) -> None:
     for path in folder.iterdir():
         if (path not in done_files and _FILE.fullmatch(path.name)) or path.name.startswith((".rows-", f".{_RECORD}")):
             path.unlink()
-
-
-def content_key(model_source: "ModelSource", samples: Dataset, encoded: Dataset) -> str:
-    """Return a hash of a model's weights and settings and of all data that it takes, whatever their names are."""
-    digest = blake2b(digest_size=16)
-    settings = [
-        {**model_source.config.to_dict(), "_name_or_path": "", "transformers_version": ""},
-        model_source.options.to_dict(),
-    ]
-    if not model_source.task.takes_texts:  # what the processor does is not in the encoded samples
-        settings.append(model_source.processor.to_dict())
-    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    if model_source.weights_file is not None:
-        with Path(model_source.weights_file).open("rb") as file:
-            for content in takewhile(len, (file.read(2**24) for _ in count())):
-                digest.update(content)
-    for name, tensor in model_source.model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    for part in (samples, encoded) if model_source.task.takes_texts else (samples,):
-        _add_rows(digest, part)
-    return digest.hexdigest()
-
-
-def _add_rows(digest: Any, data: Dataset) -> None:
-    for batch in data.with_format("arrow").iter(_HASHED_ROWS):
-        for column in batch.schema:
-            values = batch.column(column.name)
-            digest.update(f"{column.name} {len(values)}".encode())
-            if pa.types.is_struct(column.type) and {"bytes", "path"} <= {field.name for field in column.type}:
-                for value in values.to_pylist():  # images and sounds, perhaps in files of their own
-                    digest.update(_content(value))
-            else:
-                # A copy, whose bytes do not depend on where the rows lie in a larger table.
-                rows = pa.table({column.name: values}).take(pa.array(np.arange(len(values)))).combine_chunks()
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, rows.schema) as stream:
-                    stream.write_table(rows)
-                digest.update(sink.getvalue())
-
-
-def _content(value: dict[str, Any] | None) -> bytes:
-    if value is None:
-        return b"none"
-    path = Path(value["path"] or "")
-    return value["bytes"] or (path.read_bytes() if path.is_file() else str(path).encode())

@@ -1,13 +1,15 @@
-"""The base class of what gives scores, and the data of a user that it takes."""
+"""The base classes of what gives scores, and the data of a user that it takes."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..calibration import CalibrationFit, Correction
+from ..calibration import CalibrationFit, Correction, Temperature
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import InputError
@@ -17,9 +19,10 @@ from ..scores.correction_files.correction_json import write_correction
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
+from ..utils.json_values import write_json
 
 if TYPE_CHECKING:
-    from ..hub.model_card import CardData, CardModel
+    from ..hub.card_contents import CardData, CardModel
 
 
 class Data(NamedTuple):
@@ -66,76 +69,43 @@ class FoldOutcome:
         notes: what a reader of the result should know of it.
         pretrained: models and processors to save, by `save_pretrained`.
         json_files: other files to save: their names, and their contents.
+        correction_entries: what ``correction.json`` has beside the correction.
+        temperature: is saved as ``temperature.json``, if it is fitted.
     """
 
     is_in_weights: bool = True
     notes: tuple[str, ...] = ()
     pretrained: tuple[Any, ...] = ()
     json_files: Mapping[str, Any] = field(default_factory=dict)
+    correction_entries: Mapping[str, Any] = field(default_factory=dict)
+    temperature: Temperature | None = None
 
 
-class Source:
-    """What gives scores for data, one logit for each class or label, and keeps a correction of them.
+class BaseSource(ABC):
+    """A source as the steps of `evaluate` and `calibrate` take it: it reads data, and keeps a correction.
 
-    Derive from it, or pass any object with `link`, `classes`, and `scores(data)` to `evaluate` and `calibrate`.
+    The sources of the library derive from it; for one of your own, derive from `Source`.
 
     Attributes:
         name: the name in errors and reports.
-        link: "softmax" or "sigmoid".
-        classes: the names of the classes or labels, in the order of the logits; () if they have none.
         has_independent_samples: whether samples are independent draws, unlike the words of a text.
         cross_fits_temperatures: whether a temperature is cross-fitted even if nothing needs its cross-fitted scores.
         is_main: whether this process writes files.
         is_published: whether what is saved can be published on the Hub.
-
-    Examples:
-        >>> import numpy as np
-        >>> from hf_focal import Scores, Source, evaluate
-        >>> class Lengths(Source):
-        ...     classes = ("short", "long")
-        ...     def scores(self, texts):
-        ...         sizes = np.array([len(text) for text in texts])
-        ...         labels = (sizes > 5).astype(int)
-        ...         return Scores(np.stack([5.5 - sizes, sizes - 5.5], 1), labels, classes=self.classes)
-        >>> evaluate(Lengths(), ["a", "a long text", "text", "sentence"] * 10).pre["error"]
-        0.0
     """
 
     name: str = "source"
-    link: str = "softmax"
-    classes: tuple[str, ...] = ()
     has_independent_samples: bool = True
     cross_fits_temperatures: bool = True
     is_main: bool = True
     is_published: bool = False
 
-    def scores(self, data: Any) -> Scores:
-        """Return the scores and labels of data: whatever was passed to `evaluate` or `calibrate`."""
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, data: Data, like: ScoreSet | None = None) -> ScoreSet:
+        """Return the `Scores` of data, or an object that computes them when they are first used.
 
-    def read(self, data: Data) -> ScoreSet:
-        """Return the `Scores` of data, or an object that computes them when they are first used."""
-        scores = self.scores(data.value)
-        if not isinstance(scores, Scores):
-            expected = "must return hf_focal.Scores(logits, labels, link, classes) from scores(data)"
-            raise InputError("source", f"{expected}, got a {type(scores).__name__}")
-        if scores.link != self.link:
-            raise InputError("source", f"must give scores with its link, {self.link!r}, got {scores.link!r}")
-        names = tuple(self.classes)
-        if scores.classes and names and tuple(scores.classes) != names:
-            raise InputError("source", f"must give scores of its classes, {names}, got {scores.classes}")
-        if (
-            names
-            and scores.confidences is None
-            and scores.num_classes not in (len(names), len(names) - (len(names) == 2))
-        ):
-            raise InputError(
-                "source", f"must give a score for each of its {len(names)} classes, got {scores.num_classes}"
-            )
-        if scores.data_name == "scores":  # it has no name of its own
-            name = str(data.value) if isinstance(data.value, str | Path) else data.argument
-            scores = replace(scores, data_name=name)
-        return replace(scores, classes=names or scores.classes)
+        `like` are the scores of the data that were read first, which say what the columns of further tables mean.
+        """
 
     def inputs(self, samples: Samples, rows: np.ndarray) -> list[Any] | None:
         """Return what the page shows of some rows of the scores: texts, or PIL images; None shows their numbers."""
@@ -164,11 +134,11 @@ class Source:
         """Return the method of `fit_correction` if none is given."""
         return "auto" if objective == "nll" and not per_label else "temperature"
 
-    def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:
+    def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:  # noqa: B027
         """Raise `InputError`, before data are read, for what this kind of source does not support."""
 
-    def check_saving(self, new_prior: Any) -> None:
-        """Raise `InputError`, before anything is measured, if a correction cannot be kept."""
+    def check_saving(self, new_prior: Any, fitted_on: Samples) -> None:  # noqa: B027
+        """Raise `InputError`, before anything is measured, if a correction fitted to these samples cannot be kept."""
 
     def saved_bytes(self) -> int:
         """Return the size of the weights that `save` writes."""
@@ -200,32 +170,110 @@ class Source:
         config_entries: dict[str, Any],
         outcome: FoldOutcome,
     ) -> None:
-        """Write the correction, and what else `folder` needs, except for the report and the card."""
-        # Those of a model that cannot take the correction are for its own probabilities.
-        thresholds = config_entries.get("thresholds") if self.can_fold(fit.correction) else None
+        """Write the correction, and what `fold` returned for saving; the report and the card are written later."""
+        for name, content in outcome.json_files.items():
+            write_json(folder / name, content)
+        _save_whole(folder, outcome.pretrained)
+        if outcome.temperature is not None and outcome.temperature.is_fitted:
+            outcome.temperature.save(folder / "temperature.json")
         scores = fitted_on.scores
         write_correction(
-            folder / "correction.json", fit, classes=scores.classes, schema=scores.schema, thresholds=thresholds
+            folder / "correction.json",
+            fit,
+            classes=scores.classes,
+            schema=scores.schema,
+            # Those of a model that cannot take the correction are for its own probabilities.
+            thresholds=config_entries.get("thresholds") if self.can_fold(fit.correction) else None,
+            source_entries=outcome.correction_entries,
         )
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         """Write ``README.md``, which calls the source `name`."""
+        from ..hub.base_metadata import read_base_metadata
         from ..hub.model_card import model_card
 
-        card = model_card(result, self.card_model(name, result), self.card_data(fitted_on, measured_on))
+        model, data = self.card_model(name, result), self.card_data(fitted_on, measured_on)
+        card = model_card(result, model, data, base_metadata=read_base_metadata(model.base))
         write_whole(folder / "README.md", str(card))
 
     def card_model(self, name: str, result: RunResult) -> "CardModel":
         """Return what the card says of what `save` wrote, under the name `name`."""
-        from ..hub.model_card import CardModel
+        from ..hub.card_contents import CardModel
 
         return CardModel(name, "tabular-classification", is_correction=True)
 
     def card_data(self, fitted_on: Samples, measured_on: Samples) -> "CardData":
         """Return what the card says of the data."""
-        from ..hub.model_card import CardData
+        from ..hub.card_contents import CardData
 
         names = (samples.scores.data_name for samples in (fitted_on, measured_on))
         file, test_file = (name if Path(name).suffix else None for name in names)
         same = measured_on.scores is fitted_on.scores
         return CardData(file, test_file, "calibration" if same else "test", file or "calibration", same)
+
+
+class Source(BaseSource):
+    """What gives scores for data, one logit for each class or label, and keeps a correction of them.
+
+    Derive from it, or pass any object with `link`, `classes`, and `scores(data)` to `evaluate` and `calibrate`.
+
+    Attributes:
+        name: the name in errors and reports.
+        link: "softmax" or "sigmoid".
+        classes: the names of the classes or labels, in the order of the logits; () if they have none.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hf_focal import Scores, Source, evaluate
+        >>> class Lengths(Source):
+        ...     classes = ("short", "long")
+        ...     def scores(self, texts):
+        ...         sizes = np.array([len(text) for text in texts])
+        ...         labels = (sizes > 5).astype(int)
+        ...         return Scores(np.stack([5.5 - sizes, sizes - 5.5], 1), labels, classes=self.classes)
+        >>> evaluate(Lengths(), ["a", "a long text", "text", "sentence"] * 10).pre["error"]
+        0.0
+    """
+
+    link: str = "softmax"
+    classes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def scores(self, data: Any) -> Scores:
+        """Return the scores and labels of data: whatever was passed to `evaluate` or `calibrate`."""
+
+    def read(self, data: Data, like: ScoreSet | None = None) -> Scores:
+        """Return the scores of data, once they are known to be those of `link` and `classes`."""
+        scores = self.scores(data.value)
+        if not isinstance(scores, Scores):
+            expected = "must return hf_focal.Scores(logits, labels, link, classes) from scores(data)"
+            raise InputError("source", f"{expected}, got a {type(scores).__name__}")
+        if scores.link != self.link:
+            raise InputError("source", f"must give scores with its link, {self.link!r}, got {scores.link!r}")
+        names = tuple(self.classes)
+        if scores.classes and names and tuple(scores.classes) != names:
+            raise InputError("source", f"must give scores of its classes, {names}, got {scores.classes}")
+        if (
+            names
+            and scores.confidences is None
+            and scores.num_classes not in (len(names), len(names) - (len(names) == 2))
+        ):
+            raise InputError(
+                "source", f"must give a score for each of its {len(names)} classes, got {scores.num_classes}"
+            )
+        if scores.data_name == "scores":  # it has no name of its own
+            name = str(data.value) if isinstance(data.value, str | Path) else data.argument
+            scores = replace(scores, data_name=name)
+        return replace(scores, classes=names or scores.classes)
+
+
+def _save_whole(folder: Path, parts: Sequence[Any]) -> None:
+    """Save models and processors in a folder, by `save_pretrained`.
+
+    A process that is killed leaves no half-written file under its final name, and no weights without a config.
+    """
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+        for part in parts:
+            part.save_pretrained(partial)
+        for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
+            file.rename(folder / file.name)

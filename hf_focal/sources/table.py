@@ -1,7 +1,7 @@
 """Tables of scores, from files or in memory, whatever model they come from and however large they are."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..reports.results.result_sections import DataSection
 from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.columns.cluster_columns import cluster_column_of
 from ..scores.reading.large_tables import open_table
-from ..scores.reading.score_rows import ScoreRows, load
+from ..scores.reading.score_rows import load
 from ..scores.reading.table_batches import TableBatches
 from ..scores.schema.schema import Schema
 from ..scores.sets.score_set import ScoreSet
@@ -24,13 +24,36 @@ from ..scores.sets.table_scores import read_table
 from ..scores.table_options import TableOptions
 from ..utils.arrow_values import is_text_type
 from ..utils.shown_names import listed
-from .source import Data, Samples, Source
+from .source import BaseSource, Data, Samples
 
 
-class TableSource(Source):
+@dataclass(frozen=True)
+class TableScores(Scores):
+    """The scores of a table that is in memory, and what a page can show of its rows.
+
+    Attributes:
+        texts: the texts of the rows, (N,); None without a column of texts.
+        text_columns: names of columns of texts that nothing reads.
+    """
+
+    texts: pa.ChunkedArray | None = None
+    text_columns: tuple[str, ...] = ()
+
+    def inputs(self, rows: np.ndarray) -> list[str] | None:
+        if self.texts is None:
+            return super().inputs(rows)
+        return ["" if text is None else text for text in self.texts.take(rows).to_pylist()]
+
+    def select(self, rows: np.ndarray) -> "TableScores":
+        selected = super().select(rows)
+        assert isinstance(selected, TableScores)
+        return selected if self.texts is None else replace(selected, texts=self.texts.take(np.arange(len(self))[rows]))
+
+
+class TableSource(BaseSource):
     """Tables of scores.
 
-    `columns` are the `TableOptions` for the first table, whose schema others follow. The column `text_column` has the
+    `columns` are the `TableOptions` for a table that is like no other. The column `text_column` has the
     texts that the page shows, and `num_bins` are the bins of the calibration errors.
 
     Raises:
@@ -43,26 +66,15 @@ class TableSource(Source):
         self.options, self.text_column = TableOptions.from_arguments(columns), text_column
         self.arguments = columns if text_column is None else {**columns, "text_column": text_column}
         self.num_bins = num_bins
-        self.texts: dict[str, Any] = {}  # argument -> the column of texts of its table
-        self.text_names: dict[str, list[str]] = {}  # argument -> names of columns of texts that nothing reads
-        self.schema: Schema | None = None
 
-    def scores(self, data: Any) -> Scores:
-        return self.read(Data("scores", data)).collected()
-
-    def read(self, data: Data) -> ScoreSet:
+    def read(self, data: Data, like: ScoreSet | None = None) -> ScoreSet:
         """Return the `Scores` of a table; of a large one, `StreamedScores`; statistics are returned as they are."""
-        scores = self._read(data, self.options if self.schema is None else TableOptions())
-        if self.schema is None:
-            self.schema, self.link, self.classes = scores.schema, scores.link, scores.classes
-        return scores
-
-    def _read(self, data: Data, options: TableOptions) -> ScoreSet:
+        schema, options = (None, self.options) if like is None else (like.schema, TableOptions())
         if isinstance(data.value, ScoreStatistics):
             if used := [name for name in self.arguments if getattr(options, name, None)]:
                 raise InputError(used[0], "must be given to measure, not with its statistics")
-            if self.schema is not None:
-                check_same_schema(data.argument, self.schema, data.value.schema)
+            if schema is not None:
+                check_same_schema(data.argument, schema, data.value.schema)
             return data.value
         options = replace(
             options,
@@ -71,31 +83,22 @@ class TableSource(Source):
         )
         if self.text_column is None:
             rows = open_table(data.argument, data.value, options.text_columns)
-        else:  # read whole
-            rows = self._with_texts(data, options)
+        else:  # whole: the texts of rows that are far apart may be shown
+            text = (self.options.label_column, self.options.correct_column, options.group, options.cluster_column)
+            rows = load(data.argument, data.value, (*text, self.text_column))
         if isinstance(rows, TableBatches):
-            return StreamedScores(rows, self.schema, options, self.num_bins)
-        scores = read_table(data.argument, rows, options, self.schema)
-        self.text_names[data.argument] = _unread_texts(rows.table, scores.schema, options)
-        return scores
-
-    def _with_texts(self, data: Data, options: TableOptions) -> ScoreRows:
-        """Read a table, and keep its texts; of what is measured, as its groups are, they must be there."""
-        text = (self.options.label_column, self.options.correct_column, options.group, options.cluster_column)
-        rows = load(data.argument, data.value, (*text, self.text_column))
-        if data.groups or self.text_column in rows.table.column_names:
-            self.texts[data.argument] = rows.column("text_column", str(self.text_column))
-        return rows
-
-    def inputs(self, samples: Samples, rows: np.ndarray) -> list[Any] | None:
-        if self.text_column is None:
-            return super().inputs(samples, rows)
-        texts = self.texts[samples.data.argument].take(rows).to_pylist()
-        return ["" if text is None else text for text in texts]
+            return StreamedScores(rows, schema, options, self.num_bins)
+        texts = None
+        # What is measured, as its groups are, must have the texts.
+        if self.text_column is not None and (data.groups or self.text_column in rows.table.column_names):
+            texts = rows.column("text_column", self.text_column)
+        scores = read_table(data.argument, rows, options, schema)
+        unread = () if self.text_column is not None else _unread_texts(rows.table, scores.schema, options)
+        return TableScores(**vars(scores), texts=texts, text_columns=unread)
 
     def inputs_hint(self, samples: Samples) -> str:
-        names = self.text_names.get(samples.data.argument, [])
-        if self.text_column is not None or not names:
+        names = samples.scores.text_columns if isinstance(samples.scores, TableScores) else ()
+        if not names:
             return ""
         if len(names) == 1:
             return f"To see the texts in {names[0]!r} here, add --text_column {shlex.quote(names[0])}."
@@ -109,7 +112,7 @@ class TableSource(Source):
         return replace(super().data_section(scores), options=options)
 
 
-def _unread_texts(table: pa.Table, schema: Schema | None, options: TableOptions) -> list[str]:
+def _unread_texts(table: pa.Table, schema: Schema | None, options: TableOptions) -> tuple[str, ...]:
     """Return the columns of texts that hold no scores, labels, predictions, groups, clusters, or JSON."""
     names = table.column_names
     read = {options.group, options.cluster_column, cluster_column_of(names, options.cluster_column)}
@@ -117,4 +120,4 @@ def _unread_texts(table: pa.Table, schema: Schema | None, options: TableOptions)
     if schema is not None:
         read |= {*schema.columns, *schema.label_columns, schema.prediction_column, schema.correct_column}
     texts = [field.name for field in table.schema if is_text_type(field.type) and field.name not in read]
-    return [name for name in texts if not str(table.column(name)[0].as_py()).lstrip().startswith(("[", "{"))]
+    return tuple(name for name in texts if not str(table.column(name)[0].as_py()).lstrip().startswith(("[", "{")))

@@ -41,7 +41,7 @@ class Column(NamedTuple):
 
 def input_columns(task: Task, column_of: Callable[[str], str | None]) -> list[Column]:
     """Return the columns of a task's inputs. `column_of` returns the data's column for an argument, None for none."""
-    columns = ((wanted, column_of(wanted.argument)) for wanted in task.inputs)
+    columns = ((wanted, wanted.column or column_of(wanted.argument)) for wanted in task.inputs)
     return [
         Column(wanted.argument, column, wanted.name, wanted.holds) for wanted, column in columns if column is not None
     ]
@@ -60,7 +60,7 @@ def select_columns(split: NamedSplit, *columns: Column) -> Dataset:
     """
     _check_names(split, columns)
     if len(split.rows) == 0:
-        raise InputError(split.name, "must have rows, got none")
+        raise InputError(split.data_name, "must have rows, got none")
     selected = split.rows.select_columns([column.column for column in columns])
     selected = selected.rename_columns({column.column: column.name for column in columns})
     for column in columns:
@@ -80,7 +80,8 @@ def _check_names(split: NamedSplit, columns: Sequence[Column]) -> None:
             hint = _hint(split.rows, column, [other.column for other in columns])
             raise InputError(
                 column.argument,
-                f"must be one of {split.rows.column_names}, the columns of {split.name}, got {column.column!r}{hint}",
+                f"must be one of {split.rows.column_names}, the columns of {split.data_name}, got "
+                f"{column.column!r}{hint}",
             )
         if (other := arguments.setdefault(column.column, column.argument)) != column.argument:
             raise InputError(
@@ -88,15 +89,15 @@ def _check_names(split: NamedSplit, columns: Sequence[Column]) -> None:
             )
 
 
-def _hint(split: Dataset, column: Column, named: list[str]) -> str:
+def _hint(rows: Dataset, column: Column, named: list[str]) -> str:
     """Return options with columns that the user may have meant: one of a similar name, or those of the right type."""
-    if near := difflib.get_close_matches(column.column, split.column_names, n=1):
+    if near := difflib.get_close_matches(column.column, rows.column_names, n=1):
         return f"; did you mean {near[0]!r}? Give {column_option(column.argument, near[0])}"
     if column.holds is ColumnType.LABELS:
         return ""
     fitting = [
         name
-        for name, feature in split.features.items()
+        for name, feature in rows.features.items()
         if name not in named and normalized(name) not in _LABELS and _FITS[column.holds](_common_type(feature))
     ]
     options = " or ".join(column_option(column.argument, name) for name in fitting[:_MOST_OPTIONS])
@@ -140,15 +141,15 @@ def _common_type(feature: Any) -> Any:
     return Value(_WIDEST[feature.dtype]) if isinstance(feature, Value) and feature.dtype in _WIDEST else feature
 
 
-def flatten_translations(split: Dataset, column: str) -> Dataset:
+def flatten_translations(rows: Dataset, column: str) -> Dataset:
     """Turn the column "translation", which holds a mapping per row, into one column per key of the mappings.
 
-    A split without "translation", or one that already has `column`, is returned unchanged.
+    Rows without "translation", or with a column `column`, are returned unchanged.
     """
-    if "translation" not in split.column_names or column in split.column_names:
-        return split
-    split = split.select_columns("translation").flatten()
-    return split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
+    if "translation" not in rows.column_names or column in rows.column_names:
+        return rows
+    rows = rows.select_columns("translation").flatten()
+    return rows.rename_columns({name: name.removeprefix("translation.") for name in rows.column_names})
 
 
 def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:

@@ -1,5 +1,6 @@
 """Input length of models, and tokenization of labeled samples."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,22 @@ from ..errors import InputError
 from .task import Task
 
 _UNLIMITED = 10**9  # tokens
+
+
+@dataclass(frozen=True)
+class EncodedInputs:
+    """Samples as a model takes them.
+
+    Attributes:
+        samples: texts as tokens, the longest first; images and sounds as they are, in their order, with their row
+            numbers as the column "row".
+        rows: which row of the given samples each one is from, (N,).
+        num_truncated: how many texts were truncated.
+    """
+
+    samples: Dataset
+    rows: np.ndarray
+    num_truncated: int = 0
 
 
 def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> int | None:
@@ -64,9 +81,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     return min(limits, default=1000)
 
 
-def encode_inputs(
-    task: Task, samples: Dataset, tokenizer: Any, max_length: int, prefix: str
-) -> tuple[Dataset, np.ndarray, int]:
+def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> EncodedInputs:
     """Tokenize the samples of `select_inputs`; images and sounds stay as they are.
 
     A tagged sentence, or a text for a causal language model, is dropped if, like a blank line, it has no label to
@@ -76,16 +91,12 @@ def encode_inputs(
         max_length: the number of tokens after which a text, or either side of a translation, is truncated.
         prefix: text to put before each source of a translation.
 
-    Returns:
-        The encoded samples, the longest first; which row of `samples` each is from, (N,); and how many of them were
-        truncated. Images and sounds keep their order, and their row numbers are added as the column "row".
-
     Raises:
         InputError: no label is left to measure. In a causal language model, a text of a single token has no label.
     """
     rows = np.arange(len(samples))
     if (encode := task.encode) is None:
-        return samples.add_column("row", rows), rows, 0
+        return EncodedInputs(samples.add_column("row", rows), rows)
 
     if prefix:
         samples = samples.map(lambda row: {"source": prefix + row["source"]})
@@ -104,10 +115,11 @@ def encode_inputs(
         measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
         if not any(measured):
             raise InputError(
-                task.column_arguments[-1],
+                task.labels_argument,
                 "must leave labels to measure, got none: all are -100, or the texts are too short",
             )
         rows = np.flatnonzero(measured)
         encoded = encoded.select(rows)  # no model takes a batch of blank lines
     longest_first = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
-    return encoded.select(longest_first), rows[longest_first], sum(length > max_length for length in whole)
+    num_truncated = sum(length > max_length for length in whole)
+    return EncodedInputs(encoded.select(longest_first), rows[longest_first], num_truncated)

@@ -1,19 +1,18 @@
 """Selection of a model's inputs from a split, with labels as the numbers of the model's labels."""
 
-import string
 from collections.abc import Hashable
 from dataclasses import replace
 
 from datasets import Dataset
 from transformers import PreTrainedConfig
 
-from ..choices.option_scores import answer_indices
 from ..errors import InputError, some_of
 from ..utils.column_names import column_option, normalized
 from ..utils.constants import MULTI_LABEL
+from .answer_numbers import answer_numbers
 from .column_selection import Column, flatten_translations, input_columns, sample_keys, select_columns
 from .input_options import InputOptions
-from .label_lists import has_lists
+from .label_columns import LabelColumns, LabelShape
 from .label_numbers import ModelLabels, add_classes, add_tags
 from .multi_hot_labels import multi_hot_labels
 from .named_split import NamedSplit
@@ -46,7 +45,7 @@ def select_inputs(task: Task, split: NamedSplit, config: PreTrainedConfig, optio
         if (column := options.column(argument)) is not None:
             samples = samples.add_column(name, _strings(argument, split, column))
     if task.has_equal_options:
-        _check_choices(split.name, samples["choices"][:])
+        _check_choices(split.data_name, samples["choices"][:])
     match task.labels:
         case LabelKind.CLASSES:
             samples = _with_classes(samples, split, config, options)
@@ -83,7 +82,7 @@ def with_known_columns(split: NamedSplit, options: InputOptions, *arguments: str
         if len(alike) > 1 and not exact:
             raise InputError(
                 argument,
-                f"must name one of the columns {alike} of {split.name}, which are called alike: give "
+                f"must name one of the columns {alike} of {split.data_name}, which are called alike: give "
                 f"{column_option(argument, alike[0])}",
             )
         if alike:
@@ -94,50 +93,48 @@ def with_known_columns(split: NamedSplit, options: InputOptions, *arguments: str
 def _with_classes(samples: Dataset, split: NamedSplit, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     labels = ModelLabels.of(config, options)
     if config.problem_type == MULTI_LABEL:
-        return samples.add_column("labels", multi_hot_labels(labels, split, options))
-    _check_one_label(config, split.rows, options)
+        columns = LabelColumns.read(split, options.label_column, labels)
+        return samples.add_column("labels", multi_hot_labels(labels, columns, options))
+    _check_one_label(config, LabelColumns.read(split, options.label_column), options.positive_from)
     return add_classes(labels, samples, split, options.label_column)
 
 
 def _with_answers(samples: Dataset, split: NamedSplit, options: InputOptions) -> Dataset:
     column = Column("answer_column", options.answer_column, "labels", ColumnType.LABELS)
     answers = select_columns(split, column)["labels"][:]
-    letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
-    return samples.add_column("labels", answer_indices(answers, samples["choices"][:], letters).tolist())
+    numbers = answer_numbers(answers, samples["choices"][:], options.option_letters)
+    return samples.add_column("labels", numbers)
 
 
 def _strings(argument: str, split: NamedSplit, column: str) -> list[str]:
     if column not in split.rows.column_names:
-        raise InputError(argument, f"must be a column of {split.name}, {split.rows.column_names}, got {column!r}")
+        raise InputError(argument, f"must be a column of {split.data_name}, {split.rows.column_names}, got {column!r}")
     values = split.rows[column][:]
     if None in values:
         raise InputError(argument, f"must have no missing values, got one in {split.where(column)}")
     return [str(value) for value in values]
 
 
-def _check_choices(source: str, choices: list[list[str]]) -> None:
+def _check_choices(data_name: str, choices: list[list[str]]) -> None:
     """Raise `InputError` unless all questions have the same number of options, at least 2."""
     sizes = {len(options) for options in choices}
     if len(sizes) > 1 or min(sizes) < 2:
         raise InputError(
             "choices_column",
-            f"must hold the same number of options in every row, at least 2, got {some_of(sizes)} in {source}",
+            f"must hold the same number of options in every row, at least 2, got {some_of(sizes)} in {data_name}",
         )
 
 
-def _check_one_label(config: PreTrainedConfig, split: Dataset, options: InputOptions) -> None:
-    """Raise `InputError` if the label column holds several labels for each sample of a model with one softmax."""
-    columns = options.label_column.split(",")
-    are_lists = has_lists(split, columns[0])
-    if are_lists or (len(columns) > 1 and {*columns} <= {*split.column_names}):
-        kind = "lists of labels" if are_lists else "several columns of labels"
+def _check_one_label(config: PreTrainedConfig, columns: LabelColumns, positive_from: float | None) -> None:
+    """Raise `InputError` if there are several labels for each sample of a model with one softmax."""
+    if columns.shape is not LabelShape.ONE and columns.exist:
         raise InputError(
             "problem_type",
-            f"must be {MULTI_LABEL!r} for {kind} in {options.label_column!r}, got {config.problem_type!r} in the "
-            f"model's config: pass problem_type={MULTI_LABEL} if the model has a sigmoid for each label",
+            f"must be {MULTI_LABEL!r} for {columns.shape.value} in {columns.label_column!r}, got "
+            f"{config.problem_type!r} in the model's config: pass problem_type={MULTI_LABEL} if the model has a "
+            "sigmoid for each label",
         )
-    if options.positive_from is not None:
+    if positive_from is not None:
         raise InputError(
-            "positive_from",
-            f"must not be given for a model of {config.num_labels} classes, got {options.positive_from}",
+            "positive_from", f"must not be given for a model of {config.num_labels} classes, got {positive_from}"
         )

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-from datasets import ClassLabel, Dataset
+from datasets import ClassLabel
 
 from ..errors import InputError, some_of
+from .label_columns import LabelColumns
 from .label_numbers import ModelLabels
-from .named_split import NamedSplit
 
 
 class _Lists(NamedTuple):
@@ -17,33 +17,29 @@ class _Lists(NamedTuple):
     lengths: np.ndarray  # (N,)
 
 
-def has_lists(split: Dataset, column: str) -> bool:
-    return hasattr(split.features.get(column), "feature")
-
-
-def are_multi_hot(split: NamedSplit, column: str, label_format: str | None, labels: ModelLabels | None = None) -> bool:
+def are_multi_hot(columns: LabelColumns, label_format: str | None, labels: ModelLabels | None = None) -> bool:
     """Return whether the lists in a column have a 0 or 1 for each label, rather than label numbers or names.
 
     The whole column decides: lists of label numbers have no repeated number and none that the model lacks; lists of 0
     and 1 all have one value for each label.
 
     Args:
-        split: the samples.
-        column: the name of a column of lists.
+        columns: a column of lists.
         label_format: what the user says that the lists hold, "multi_hot" or "ids", or None.
         labels: the model's labels, or None if they are still to be read from the column.
 
     Raises:
         InputError: the column can be read in both ways, and `label_format` is None; or it can be read in neither.
     """
+    split, column = columns.split, columns.label_column
     kind = split.rows.features[column].feature
     dtype = "" if isinstance(kind, ClassLabel) else getattr(kind, "dtype", "")
     if not dtype.startswith(("int", "uint", "float", "bool")):
         if label_format == "multi_hot":
-            expected = f"must be 'ids' for lists of {kind} in {split.where(column)}"
+            expected = f"must be 'ids' for lists of {kind} in {columns.where}"
             raise InputError("label_format", f"{expected}, got {label_format!r}")
         return False
-    lists = _read(split, column)
+    lists = _read(columns)
     width = len(labels) if labels is not None else int(lists.lengths[0]) if len(lists.lengths) else 0
     is_integer = dtype.startswith(("int", "uint"))
     fits = {"ids": _is_ids(lists, labels) & is_integer, "multi_hot": _is_hot(lists, width)}
@@ -51,7 +47,7 @@ def are_multi_hot(split: NamedSplit, column: str, label_format: str | None, labe
     if len(possible) > 1:
         raise InputError(
             "label_format",
-            f"must be given, multi_hot or ids: the lists in {split.where(column)} can be read as both, a "
+            f"must be given, multi_hot or ids: the lists in {columns.where} can be read as both, a "
             f"0 or 1 for each of the {width} labels, or label numbers",
         )
     if not possible:
@@ -61,15 +57,15 @@ def are_multi_hot(split: NamedSplit, column: str, label_format: str | None, labe
         row = int(fits[reading].argmin())
         raise InputError(
             "label_column",
-            f"must hold lists of {expected}, got {some_of(split.rows[row][column])} in row {row} of {split.name}",
+            f"must hold lists of {expected}, got {some_of(split.rows[row][column])} in row {row} of {split.data_name}",
         )
     return possible == ["multi_hot"]
 
 
-def _read(split: NamedSplit, column: str) -> _Lists:
-    lists = split.column(column)
+def _read(columns: LabelColumns) -> _Lists:
+    lists = columns.split.column(columns.label_column)
     if lists.null_count:
-        raise InputError("label_column", f"must hold lists, got null in {split.where(column)}")
+        raise InputError("label_column", f"must hold lists, got null in {columns.where}")
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     values = pc.cast(lists.flatten(), "float64").to_numpy(zero_copy_only=False)
     return _Lists(values, np.repeat(np.arange(len(lengths)), lengths), lengths)

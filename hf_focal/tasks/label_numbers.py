@@ -139,7 +139,9 @@ def add_classes(labels: ModelLabels, samples: Dataset, split: NamedSplit, column
         raise InputError("label_column", f"must hold labels, got none in {split.where(column)}")
     if is_labeled.all():
         return samples
-    _logger.info("%s: dropped %d of %d samples, which have no label", split.name, (~is_labeled).sum(), len(samples))
+    _logger.info(
+        "%s: dropped %d of %d samples, which have no label", split.data_name, (~is_labeled).sum(), len(samples)
+    )
     return samples.select(np.flatnonzero(is_labeled))
 
 
@@ -154,7 +156,8 @@ def add_tags(labels: ModelLabels, samples: Dataset, split: NamedSplit, column: s
         if len(words) != len(numbers):
             raise InputError(
                 "tag_column",
-                f"must have one label for each word, got {len(numbers)} for {len(words)} in row {row} of {split.name}",
+                f"must have one label for each word, got {len(numbers)} for {len(words)} in row {row} of "
+                f"{split.data_name}",
             )
     return samples.add_column("labels", tags)
 

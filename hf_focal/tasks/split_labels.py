@@ -10,7 +10,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from ..errors import InputError, some_of
 from .column_selection import Column, select_columns
 from .input_options import InputOptions
-from .label_lists import are_multi_hot, has_lists
+from .label_columns import LabelColumns, LabelShape
+from .label_lists import are_multi_hot
 from .label_numbers import ModelLabels, add_classes, add_tags
 from .multi_hot_labels import multi_hot_labels
 from .named_split import NamedSplit
@@ -25,51 +26,49 @@ def add_labels(
     Samples without a label and sentences without words are dropped. `column` may name several columns, with commas
     between them, and `label_format` says what lists hold, if the user knows it.
     """
-    options = InputOptions(label_column=column, tag_column=column, label_format=label_format)
-    train = loaded["train"].rows
+    options = InputOptions(label_format=label_format)
     if kind is LabelKind.TAGS:
         names = _SeenLabels.read("tag_column", column, ColumnType.LISTS, loaded).names()
-        add = _add_tags
-    elif has_lists(train, column) or ("," in column and column not in train.column_names):
-        names, options = _names_of_sets(loaded, options)
-        add = _add_sets
-    else:
+        return DatasetDict({name: _add_tags(samples[name], loaded[name], names, column) for name in loaded}), names
+    columns = {name: LabelColumns.read(split, column) for name, split in loaded.items()}
+    if columns["train"].shape is LabelShape.ONE:
         names = _SeenLabels.read("label_column", column, ColumnType.LABELS, loaded).names()
-        add = _add_classes
-    return DatasetDict({name: add(samples[name], split, names, options) for name, split in loaded.items()}), names
+        return DatasetDict({name: _add_classes(samples[name], loaded[name], names, column) for name in loaded}), names
+    names, label_format = _names_of_sets(columns["train"], loaded, label_format)
+    options = replace(options, label_format=label_format)
+    return DatasetDict({name: _add_sets(samples[name], columns[name], names, options) for name in loaded}), names
 
 
-def _add_classes(samples: Dataset, split: NamedSplit, names: list[str], options: InputOptions) -> Dataset:
-    labeled = add_classes(ModelLabels.named(names), samples, split, options.label_column)
+def _add_classes(samples: Dataset, split: NamedSplit, names: list[str], column: str) -> Dataset:
+    labeled = add_classes(ModelLabels.named(names), samples, split, column)
     return labeled.cast_column("labels", ClassLabel(names=names))
 
 
-def _add_sets(samples: Dataset, split: NamedSplit, names: list[str], options: InputOptions) -> Dataset:
-    sets = multi_hot_labels(ModelLabels.named(names), split, options)
+def _add_sets(samples: Dataset, columns: LabelColumns, names: list[str], options: InputOptions) -> Dataset:
+    sets = multi_hot_labels(ModelLabels.named(names), columns, options)
     return samples.add_column("labels", sets, feature=List(Value("float32")))
 
 
-def _add_tags(samples: Dataset, split: NamedSplit, names: list[str], options: InputOptions) -> Dataset:
-    tagged = add_tags(ModelLabels.named(names), samples, split, options.tag_column)
+def _add_tags(samples: Dataset, split: NamedSplit, names: list[str], column: str) -> Dataset:
+    tagged = add_tags(ModelLabels.named(names), samples, split, column)
     tagged = tagged.cast_column("labels", List(ClassLabel(names=names)))
     filled = [row for row, words in enumerate(tagged["tokens"]) if words]
     if not filled:
-        raise InputError("token_column", f"must hold words, got none in {split.name}")
+        raise InputError("token_column", f"must hold words, got none in {split.data_name}")
     return tagged.select(filled) if len(filled) < len(tagged) else tagged
 
 
-def _names_of_sets(loaded: Mapping[str, NamedSplit], options: InputOptions) -> tuple[list[str], InputOptions]:
-    """Return the names of labels of which a sample has several, and the options with what the lists hold."""
-    column, train = options.label_column, loaded["train"]
-    if not has_lists(train.rows, column):
-        return column.split(","), options
-    if are_multi_hot(train, column, options.label_format):
-        return [str(number) for number in range(len(train.rows[column][0]))], replace(
-            options, label_format="multi_hot"
-        )
-    seen = _SeenLabels.read("label_column", column, ColumnType.LISTS, loaded)
-    names = seen.names_of_numbers() if seen.feature == Value("int64") else seen.names()
-    return names, replace(options, label_format="ids")
+def _names_of_sets(
+    train: LabelColumns, loaded: Mapping[str, NamedSplit], label_format: str | None
+) -> tuple[list[str], str | None]:
+    """Return the names of labels of which a sample has several, and what the lists hold, as a `label_format`."""
+    if train.shape is LabelShape.SEPARATE:
+        return [*train.names], label_format
+    if are_multi_hot(train, label_format):
+        width = len(train.split.rows[train.label_column][0])
+        return [str(number) for number in range(width)], "multi_hot"
+    seen = _SeenLabels.read("label_column", train.label_column, ColumnType.LISTS, loaded)
+    return seen.names_of_numbers() if seen.feature == Value("int64") else seen.names(), "ids"
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class _SeenLabels:
             values[name] = {label.strip() if isinstance(label, str) else label for label in labels} - {-100}
             features[name] = feature
         if any(feature != features["train"] for feature in features.values()):
-            kinds = ", ".join(f"{feature} in {loaded[name].name}" for name, feature in features.items())
+            kinds = ", ".join(f"{feature} in {loaded[name].data_name}" for name, feature in features.items())
             raise InputError(argument, f"must hold the same in all splits, got {kinds}")
         return cls(argument, features["train"], values, where)
 

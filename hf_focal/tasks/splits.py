@@ -149,7 +149,7 @@ def load_splits(
     _check_disjoint(splits, loaded)
     if "validation" not in splits:
         part = 100 if entry.takes_translations else 10
-        splits = _cut(splits, loaded["train"].name, validation_size, part, seed)
+        splits = _cut(splits, loaded["train"].data_name, validation_size, part, seed)
     return DatasetDict({name: splits[name] for name in ("train", "validation", "test")}), label_names
 
 
@@ -173,8 +173,9 @@ def _load_dataset(name: str, config: str | None, test_split: str) -> dict[str, N
     parts = {"train": "train", "test": test_split}
     if validation := [part for part in _VALIDATION_NAMES if part in dataset and part != test_split]:
         parts["validation"] = validation[0]
-    sources = {part: str(DataName("dataset_name", name, part)) for part in parts.values()}
-    return {split: NamedSplit(sources[part], dataset[part]) for split, part in parts.items()}
+    return {
+        split: NamedSplit(str(DataName("dataset_name", name, part)), dataset[part]) for split, part in parts.items()
+    }
 
 
 def _check_disjoint(splits: DatasetDict, loaded: Mapping[str, NamedSplit]) -> None:
@@ -185,11 +186,11 @@ def _check_disjoint(splits: DatasetDict, loaded: Mapping[str, NamedSplit]) -> No
             first_keys, keys = (sorted(map(repr, sample_keys(splits[name], *names))) for name in (first, second))
             if first_keys == keys:
                 raise InputError(
-                    loaded[second].name, f"must hold samples of its own, got those of {loaded[first].name}"
+                    loaded[second].data_name, f"must hold samples of its own, got those of {loaded[first].data_name}"
                 )
 
 
-def _cut(splits: DatasetDict, source: str, size: int | None, part: int, seed: int) -> DatasetDict:
+def _cut(splits: DatasetDict, data_name: str, size: int | None, part: int, seed: int) -> DatasetDict:
     """Cut "validation" from "train": samples of one label in the proportions of the labels."""
     train = splits["train"]
     labels = train.features.get("labels")
@@ -201,7 +202,8 @@ def _cut(splits: DatasetDict, source: str, size: int | None, part: int, seed: in
         if counts.min() < 2:
             rare = labels.names[numbers[counts.argmin()]]
             raise InputError(
-                "validation_file", f"must be given where {source} has only one sample of a label, got None: {rare!r}"
+                "validation_file",
+                f"must be given where {data_name} has only one sample of a label, got None: {rare!r}",
             )
     size = max(-(-len(train) // part), least) if size is None else size
     if not least <= size <= len(train) - least:

@@ -22,9 +22,10 @@ class ColumnType(StrEnum):
 class Input(NamedTuple):
     """A column of inputs in a task's data."""
 
-    argument: str  # the argument that names the column
+    argument: str  # what the user gave, in errors; it is the name of the column, unless `column` is
     name: str  # its name once it is selected
     holds: ColumnType
+    column: str | None = None  # its name in the data, if a source makes the column
     is_optional: bool = False
 
 
@@ -96,7 +97,12 @@ class Task:
     def column_arguments(self) -> list[str]:
         """The arguments that name the columns of inputs and of labels."""
         labels = [] if self.labels is None else [self.labels.value]
-        return [*(column.argument for column in self.inputs), *labels]
+        return [*(column.argument for column in self.inputs if column.column is None), *labels]
+
+    @property
+    def labels_argument(self) -> str:
+        """The argument that names the column of the labels, or that of the inputs whose tokens are the labels."""
+        return self.column_arguments[-1]
 
     @property
     def takes_texts(self) -> bool:
@@ -240,11 +246,13 @@ MULTIPLE_CHOICE = Task(
     auto_class="AutoModelForCausalLM",
     unit=Unit.QUESTIONS,
 )
-# Language models that score label words after a prompt, which the values of each row complete.
+# Language models that score label words after a prompt, which the values of each row complete: the source puts these
+# into a column of its own.
+PROMPT_VALUES = "hf_focal values of the prompt"
 LABEL_WORDS = Task(
     name="label-words",
     pipeline="text-classification",
-    inputs=(Input("prompt", "fields", ColumnType.LISTS_OF_STRINGS),),
+    inputs=(Input("prompt", "fields", ColumnType.LISTS_OF_STRINGS, PROMPT_VALUES),),
     labels=LabelKind.CLASSES,
     auto_class="AutoModelForCausalLM",
     takes_affine=True,

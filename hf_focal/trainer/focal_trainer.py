@@ -36,11 +36,11 @@ from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
 from ..errors import InputError, require
+from ..hub.card_contents import CardData, Training
 from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ..hub.model_card import CardData, Training
-from ..hub.trained_model import trained_model, training_settings, write_card
+from ..hub.trainer_card import trained_model, training_settings, write_card
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction
@@ -51,9 +51,6 @@ from ..reports.wording.next_steps import steps_after_training
 from ..scores.analysis.examples import find_examples
 from ..scores.correction_files.correction_json import write_correction
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
-from ..tasks.model_checks import check_correction, check_model, set_problem_type
-from ..tasks.shown_inputs import shown_inputs
-from ..tasks.tokenized_texts import is_pair
 from ..utils.model_wrappers import plain_submodules, unwrap
 from .accumulators import (
     Accumulator,
@@ -74,8 +71,11 @@ from .evaluation_pass import EvaluationPass, add_metrics
 from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, first_sample, same_data, set_name
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction, loss_of_head, without_loss
+from .model_checks import check_correction, check_model, set_problem_type
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
+from .shown_inputs import shown_inputs
+from .tokenized_texts import is_pair
 from .trained_result import trained_result
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines

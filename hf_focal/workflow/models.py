@@ -8,8 +8,10 @@ from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import InputError
 from ..reports import RunResult
 from ..sources.source import Data
-from .command_arguments import command_arguments
-from .evaluate_calibrate import run_calibration, run_evaluation
+from .run_calibration import run_calibration
+from .run_evaluation import run_evaluation
+from .settings import CalibrationSettings, EvaluationSettings
+from .source_arguments import MODEL_OPTIONS, ModelArguments, check_keywords
 
 
 def evaluate_model(
@@ -32,6 +34,8 @@ def evaluate_model(
     threshold_dataset: str | None = None,
     threshold_split: str | None = None,
     reference: str | None = None,
+    save_scores: str | Path | None = None,
+    no_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
@@ -61,8 +65,9 @@ def evaluate_model(
         threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
         reference: earlier data, named as `dataset`; the result then says whether the calibration has changed since,
             and the page shows both in one diagram.
+        save_scores, no_examples: as for `evaluate`.
         on_result: a function that every process calls with the result before anything is written.
-        **options: the fields of `InputOptions`, and `save_scores` of `evaluate`.
+        **options: the fields of `InputOptions`.
 
     Raises:
         GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
@@ -75,7 +80,7 @@ def evaluate_model(
         >>> evaluate_model("model", "test.csv").pre["num_samples"]
         60.0
     """
-    arguments = command_arguments(evaluate_model, locals())
+    check_keywords("evaluate_model", options, MODEL_OPTIONS)
     goal = ThresholdGoal.checked(
         confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
     )
@@ -87,21 +92,18 @@ def evaluate_model(
     elif alone := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
         raise InputError(argument, f"needs precision, recall, coverage, f1, or cost, got {alone!r} without them")
-    return run_evaluation(
-        model,
-        data,
-        goal,
+    settings = EvaluationSettings(
         reference=Data("reference", reference, None, "test"),
+        goal=goal,
         threshold_data=threshold_data,
         num_bins=num_bins,
         output=output,
+        save_scores=save_scores,
+        no_examples=no_examples,
         on_result=on_result,
-        arguments=arguments,
-        task=task,
-        batch_size=batch_size,
-        onnx=onnx,
-        **options,
     )
+    arguments = ModelArguments(model=model, data=data, onnx=onnx, task=task, batch_size=batch_size, options=options)
+    return run_evaluation(arguments, settings)
 
 
 def calibrate_model(
@@ -128,6 +130,9 @@ def calibrate_model(
     output: str | Path | None = None,
     push_to_hub: str | None = None,
     private: bool | None = None,
+    save_scores: str | Path | None = None,
+    no_examples: bool = False,
+    publish_examples: bool = False,
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
@@ -167,6 +172,7 @@ def calibrate_model(
         push_to_hub: the id of a Hub repository for these files, except for ``report.html``; it is created before
             anything is measured.
         private: whether a new repository is private; by default, the account's settings decide.
+        save_scores, no_examples, publish_examples: as for `calibrate`.
 
     Raises:
         NotPublishedError: the model could not be corrected, saved, or published. Files that were already written are
@@ -179,7 +185,7 @@ def calibrate_model(
         >>> result.temperature.num_samples
         60
     """
-    arguments = command_arguments(calibrate_model, locals())
+    check_keywords("calibrate_model", options, MODEL_OPTIONS)
     if onnx is not None and push_to_hub is not None:
         raise InputError("push_to_hub", f"must not be given if onnx is given, got {push_to_hub!r}: upload the folder")
     data, test = Data("dataset", dataset, split, "validation"), Data("test_dataset", None)
@@ -189,26 +195,24 @@ def calibrate_model(
             raise InputError(
                 "test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}"
             )
-    return run_calibration(
-        model,
-        data,
-        ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
+    settings = CalibrationSettings(
         test=test,
         objective=objective,
         method=method,
         per_label=per_label,
+        goal=ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
         push_to_hub=push_to_hub,
         private=private,
+        save_scores=save_scores,
+        no_examples=no_examples,
+        publish_examples=publish_examples,
         on_result=on_result,
-        arguments=arguments,
-        task=task,
-        batch_size=batch_size,
-        onnx=onnx,
-        **options,
     )
+    arguments = ModelArguments(model=model, data=data, onnx=onnx, task=task, batch_size=batch_size, options=options)
+    return run_calibration(arguments, settings)
 
 
 def _is_same(first: Data, second: Data) -> bool:

@@ -9,10 +9,10 @@ from tempfile import mkdtemp
 
 from ..errors import InputError, NotPublishedError
 from ..reports import RunResult
-from ..sources.source import Source
+from ..sources.source import BaseSource
 
 
-def new_repository(source: Source, push_to_hub: str, private: bool | None) -> str | None:
+def new_repository(source: BaseSource, push_to_hub: str, private: bool | None) -> str | None:
     """Create the repository, before anything is measured, and return its whole name on the main process."""
     if not source.is_published:
         raise InputError(

@@ -1,8 +1,7 @@
 """The sections of a result, and the result, from what was measured."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,11 +10,29 @@ from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds, ThresholdSamples, notes_on_yes, threshold_details
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
-from ..reports.results.result_sections import DriftSection, Groups, SubsetSection, ThresholdSection
+from ..reports.results.result_sections import (
+    DriftSection,
+    FitSection,
+    Groups,
+    PriorSection,
+    SubsetSection,
+    ThresholdSection,
+)
 from ..scores.analysis.comparisons import drift, group_metrics
 from ..scores.sets.score_set import ScoreSet
-from ..sources.source import Data, Samples, Source
+from ..sources.source import BaseSource, Data, Samples
 from ..utils.json_values import from_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sections:
+    """The sections of a result beside its metrics, as `RunResult` has them."""
+
+    subsets: SubsetSection
+    fit: FitSection = field(default_factory=FitSection)
+    thresholds: ThresholdSection | None = None
+    prior: PriorSection | None = None
+    drift: DriftSection | None = None
 
 
 def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None = None) -> SubsetSection:
@@ -24,11 +41,14 @@ def group_section(scores: ScoreSet, num_bins: int, correction: Correction | None
     return SubsetSection(groups=Groups(**groups)) if groups else SubsetSection()
 
 
-def compared_with(reference: Data, source: Source, scores: ScoreSet, num_bins: int) -> tuple[RunResult, DriftSection]:
+def compared_with(
+    reference: Data, source: BaseSource, scores: ScoreSet, num_bins: int
+) -> tuple[RunResult, DriftSection]:
     """Return the result of earlier data, and how the calibration has changed since."""
-    earlier = source.read(reference._replace(groups=False, clusters=False))
+    earlier = source.read(reference._replace(groups=False, clusters=False), scores)
     changes = drift(scores.collected(), earlier.collected())
-    result = run_result(source, earlier, None, earlier.measure(num_bins)[0], None, earlier.notes)
+    metrics = earlier.measure(num_bins)[0], None
+    result = run_result(source, earlier, None, metrics, Sections(subsets=SubsetSection()), earlier.notes)
     return result, DriftSection(**changes, bins=result.pre_bins)
 
 
@@ -66,15 +86,15 @@ def choose_thresholds(
 
 
 def run_result(
-    source: Source,
+    source: BaseSource,
     scores: ScoreSet,
     temperature: Temperature | None,
-    before: CalibrationMetrics,
-    after: CalibrationMetrics | None,
+    metrics: tuple[CalibrationMetrics, CalibrationMetrics | None],
+    sections: Sections,
     notes: Sequence[str],
-    **sections: Any,
 ) -> RunResult:
-    """Return the result of scores that were measured before and, with a fit, after a correction."""
+    """Return the result of scores; their `metrics` are those before and, with a fit, after a correction."""
+    before, after = metrics
     has_only_confidences = scores.kind == "confidence"
     if has_only_confidences:
         notes = [*notes, "confidences alone give no NLL, Brier score, or classwise error"]
@@ -83,11 +103,15 @@ def run_result(
         temperature,
         before,
         after,
-        data=replace(source.data_section(scores), measured_on=scores.data_name),
-        notes=[*dict.fromkeys(notes)],
         intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
         label_names=scores.score_names,
-        **sections,
+        data=replace(source.data_section(scores), measured_on=scores.data_name),
+        fit=sections.fit,
+        subsets=sections.subsets,
+        thresholds=sections.thresholds,
+        prior=sections.prior,
+        drift=sections.drift,
+        notes=[*dict.fromkeys(notes)],
     )
     if not has_only_confidences:
         return result

@@ -11,48 +11,53 @@ from ..errors import InputError
 from ..scores.new_files import check_new_file
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import check_has_classes
-from ..sources.source import Data, Samples, Source
+from ..sources.source import BaseSource, Data, Samples
+from .settings import CalibrationSettings, EvaluationSettings
 
 
-def read_samples(source: Source, data: Data, goal: ThresholdGoal | None = None) -> Samples:
-    """Return the scores of data; raise `InputError` for a goal that they cannot have."""
-    samples = Samples(data, source.read(data))
+def read_samples(
+    source: BaseSource, data: Data, goal: ThresholdGoal | None = None, like: ScoreSet | None = None
+) -> Samples:
+    """Return the scores of data, those of `like` being read before; raise `InputError` for a goal they cannot have."""
+    samples = Samples(data, source.read(data, like))
     _check_goal(source, samples, goal)
     return samples
 
 
 def samples_of_evaluation(
-    source: Source, data: Data, threshold_data: Data, goal: ThresholdGoal | None
+    source: BaseSource, data: Data, settings: EvaluationSettings
 ) -> tuple[Samples, Samples, list[str]]:
     """Return the samples to measure, those to choose thresholds on, and notes on what both have in common.
 
     They are the same ones without a goal.
     """
-    measured_on = read_samples(source, data, goal)
-    if goal is None:
+    measured_on = read_samples(source, data, settings.goal)
+    if settings.goal is None:
         return measured_on, measured_on, []
-    chosen_on = read_samples(source, threshold_data._replace(groups=False))
+    threshold_data = settings.threshold_data._replace(groups=False)
+    chosen_on = read_samples(source, threshold_data, like=measured_on.scores)
     return measured_on, chosen_on, overlap_notes(measured_on, chosen_on, "threshold", "test")
 
 
 def samples_of_fit(
-    source: Source, data: Data, test: Data, goal: ThresholdGoal | None
+    source: BaseSource, data: Data, settings: CalibrationSettings
 ) -> tuple[Samples, Samples, list[str]]:
     """Return the samples to fit a correction to, those to measure it on, and notes on what both have in common.
 
-    They are the same ones without `test`. Groups are measured, not fitted.
+    They are the same ones without data for a test. Groups are measured, not fitted.
     """
+    test = settings.test
     fitted_on = read_samples(source, data._replace(groups=not test.is_given))
     check_has_classes(data.argument, fitted_on.scores)
     measured_on, notes = fitted_on, []
     if test.is_given:
-        measured_on = read_samples(source, test._replace(clusters=False))
+        measured_on = read_samples(source, test._replace(clusters=False), like=fitted_on.scores)
         notes = overlap_notes(fitted_on, measured_on, "test", "calibration")
-    _check_goal(source, fitted_on, goal)
+    _check_goal(source, fitted_on, settings.goal)
     return fitted_on, measured_on, notes
 
 
-def _check_goal(source: Source, samples: Samples, goal: ThresholdGoal | None) -> None:
+def _check_goal(source: BaseSource, samples: Samples, goal: ThresholdGoal | None) -> None:
     if goal is None:
         return
     check_has_classes(samples.data.argument, samples.scores)
@@ -80,14 +85,14 @@ def overlap_notes(samples: Samples, others: Samples, kind: str, use: str) -> lis
     return [f"{shared:,} of the {size:,} {kind} samples {verb} also in the {use} data"] if shared else []
 
 
-def labeled_shares(source: Source, samples: Samples, new_prior: Any) -> np.ndarray:
+def labeled_shares(source: BaseSource, samples: Samples, new_prior: Any) -> np.ndarray:
     """Return the share of each class or label in the samples; raise `InputError` if `new_prior` cannot be one."""
     scores = samples.scores
     source.check_prior(scores, new_prior)
     return class_shares(scores.label_counts, scores.link, samples.data.argument, scores.score_names)
 
 
-def check_new_scores(path: str | Path | None, source: Source) -> None:
+def check_new_scores(path: str | Path | None, source: BaseSource) -> None:
     """Raise `InputError`, before anything is measured, for an empty name or a parquet file that cannot be new."""
     if path is not None and not str(path):
         raise InputError("save_scores", "must be the name of a file or a folder, got ''")
@@ -95,7 +100,7 @@ def check_new_scores(path: str | Path | None, source: Source) -> None:
         check_new_file("save_scores", path)
 
 
-def write_rows_or_shards(path: str | Path, scores: ScoreSet, source: Source) -> None:
+def write_rows_or_shards(path: str | Path, scores: ScoreSet, source: BaseSource) -> None:
     """Write the scores to a new parquet file, or to a folder of shards."""
     if Path(path).suffix == ".parquet":
         scores.save_rows(path, is_main=source.is_main)

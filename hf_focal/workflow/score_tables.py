@@ -6,10 +6,11 @@ from typing import Any
 
 from ..calibration.threshold_goal import ThresholdGoal
 from ..reports import RunResult
-from ..scores.table_options import TableOptions
 from ..sources.source import Data
-from .command_arguments import command_arguments
-from .evaluate_calibrate import run_calibration, run_evaluation
+from .run_calibration import run_calibration
+from .run_evaluation import run_evaluation
+from .settings import CalibrationSettings, EvaluationSettings
+from .source_arguments import TABLE_OPTIONS, TableArguments, check_keywords
 
 
 def evaluate_scores(
@@ -28,6 +29,7 @@ def evaluate_scores(
     output: str | Path | None = None,
     save_scores: str | Path | None = None,
     no_examples: bool = False,
+    text_column: str | None = None,
     on_result: Callable[[RunResult], None] | None = None,
     **columns: Any,
 ) -> RunResult:
@@ -45,9 +47,10 @@ def evaluate_scores(
         output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
             ``report.html``.
         save_scores, no_examples: as for `evaluate`.
+        text_column: the column of texts that the page shows.
         on_result: a function that is called with the result before anything is written.
-        **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
-            calibration of each group in `subsets.groups`. `text_column` names the column of texts that the page shows.
+        **columns: the fields of `TableOptions`, which `read_scores` describes: names of columns, and what they hold.
+            With `group`, the result has the calibration of each group in `subsets.groups`.
 
     Raises:
         GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
@@ -60,24 +63,19 @@ def evaluate_scores(
         >>> evaluate_scores({"probabilities": [[0.9, 0.1], [0.4, 0.6]], "label": [0, 1]}).pre["accuracy"]
         1.0
     """
-    arguments = command_arguments(evaluate_scores, locals())
-    _check_columns(evaluate_scores, columns)
-    goal = ThresholdGoal.checked(
-        confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
-    )
-    return run_evaluation(
-        goal=goal,
-        scores=scores,
+    settings = EvaluationSettings(
         reference=Data("reference", reference),
+        goal=ThresholdGoal.checked(
+            confidence, simultaneous, precision=precision, recall=recall, coverage=coverage, f1=f1, cost=cost
+        ),
         threshold_data=Data("threshold_scores", threshold_scores),
         num_bins=num_bins,
         output=output,
         save_scores=save_scores,
         no_examples=no_examples,
         on_result=on_result,
-        arguments=arguments,
-        **columns,
     )
+    return run_evaluation(_table_arguments("evaluate_scores", scores, columns, text_column), settings)
 
 
 def calibrate_scores(
@@ -98,13 +96,14 @@ def calibrate_scores(
     save_scores: str | Path | None = None,
     no_examples: bool = False,
     publish_examples: bool = False,
+    text_column: str | None = None,
     on_result: Callable[[RunResult], None] | None = None,
     **columns: Any,
 ) -> RunResult:
     """Fit a correction to scores with labels, measure it, and save it as ``correction.json``.
 
     Args:
-        scores, num_bins, on_result, **columns: as in `evaluate_scores`.
+        scores, num_bins, text_column, on_result, **columns: as in `evaluate_scores`.
         test_scores: the table to measure on; by default `scores`, so the results are optimistic. Only this table needs
             the column of `group`.
         method, per_label: as for `fit_correction`.
@@ -127,14 +126,11 @@ def calibrate_scores(
         >>> result.temperature.value > 1  # the scores are overconfident
         True
     """
-    arguments = command_arguments(calibrate_scores, locals())
-    _check_columns(calibrate_scores, columns)
-    return run_calibration(
-        goal=ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
-        scores=scores,
+    settings = CalibrationSettings(
         test=Data("test_scores", test_scores),
         method=method,
         per_label=per_label,
+        goal=ThresholdGoal.checked(confidence, simultaneous, precision=precision, recall=recall, f1=f1, cost=cost),
         new_prior=new_prior,
         num_bins=num_bins,
         output=output,
@@ -142,12 +138,14 @@ def calibrate_scores(
         no_examples=no_examples,
         publish_examples=publish_examples,
         on_result=on_result,
-        arguments=arguments,
-        **columns,
     )
+    return run_calibration(_table_arguments("calibrate_scores", scores, columns, text_column), settings)
 
 
-def _check_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -> None:
-    """Raise `TypeError` for an argument of neither the function nor `read_scores`."""
-    if unknown := [name for name in columns if name not in TableOptions.names() | {"text_column"}]:
-        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}")
+def _table_arguments(
+    function: str, scores: Any, columns: Mapping[str, Any], text_column: str | None
+) -> TableArguments:
+    """Return the arguments of a table; raise `TypeError` for keyword arguments that `function` does not take."""
+    check_keywords(function, columns, TABLE_OPTIONS)
+    options = columns if text_column is None else {**columns, "text_column": text_column}
+    return TableArguments(data=Data("scores", scores), options=options)

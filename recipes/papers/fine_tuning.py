@@ -25,7 +25,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from hf_focal import FocalTrainer
-from hf_focal.cli.recipe_arguments import loss_folder
+from hf_focal.trainer.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.text_tasks import FINE_TUNING_TASKS, in_held_out_questions, multi_hot, read_shift, read_task
 from papers.runs.fine_tuned_encoders import new_trainer

@@ -26,7 +26,6 @@ from transformers import AutoConfig, AutoModelForImageClassification, Trainer, T
 import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.calibration_record import folded_temperature
-from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.sources.model_names import loss_of
 from hf_focal.tasks.column_selection import Column, select_columns
 from hf_focal.tasks.dataset_loading import load_one_split
@@ -34,6 +33,7 @@ from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.tasks.label_numbers import ModelLabels, class_numbers
 from hf_focal.tasks.named_split import NamedSplit
 from hf_focal.tasks.task import ColumnType
+from hf_focal.trainer.recipe_arguments import parse_arguments
 from papers import checks as check
 from papers.argument_fields import argument
 from papers.data.gaussian_noise import DEVIATIONS, add_gaussian_noise

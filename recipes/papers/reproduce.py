@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from hf_focal.cli.recipe_arguments import parse_arguments
+from hf_focal.trainer.recipe_arguments import parse_arguments
 from papers import checks as check
 from papers.argument_fields import argument
 from papers.pages.paper_tables import TABLES, PaperCell, read_paper_tables, read_rows, row_entry

@@ -21,7 +21,7 @@ from datasets import Dataset, load_dataset
 from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
 from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer
-from hf_focal.cli.recipe_arguments import loss_folder, parse_losses
+from hf_focal.trainer.recipe_arguments import loss_folder, parse_losses
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.tokenizer_training import train_bpe_tokenizer
 from papers.pages.records import rounded

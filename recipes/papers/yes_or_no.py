@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from datasets import Dataset
 
-from hf_focal.cli.recipe_arguments import loss_folder
+from hf_focal.trainer.recipe_arguments import loss_folder
 from papers.data.text_tasks import FINE_TUNING_TASKS, in_held_out_questions, multi_hot, read_task
 from papers.runs.fine_tuned_encoders import new_trainer
 

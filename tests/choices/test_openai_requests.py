@@ -1,12 +1,17 @@
 """Requests to servers that return log-probabilities from before or after the bias and the temperature."""
 
+import ast
+import contextlib
+import io
 import json
 import math
 import re
 import shlex
 import subprocess
+import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -16,7 +21,8 @@ from label_word_models import LABELS, PROMPT, label_tokenizer, language_model
 from hf_focal import Correction
 from hf_focal.choices import label_scores
 from hf_focal.choices.label_words import LabelWords
-from hf_focal.choices.openai_requests import openai_requests, vllm_classifier
+from hf_focal.choices.openai_client import corrected_probabilities, log_probabilities
+from hf_focal.choices.openai_requests import OpenAIFile, openai_requests, vllm_classifier
 
 TEXT = "a good film"
 B = [0.3, -1.2, 0.9]
@@ -103,16 +109,14 @@ def serve(tokenizer):
         server.server_close()
 
 
-def asked_in_python(saved: dict, folder, url: str, text: str = TEXT) -> dict[str, float]:
+def asked_in_python(saved: Mapping, folder, url: str, text: str = TEXT) -> dict[str, float]:
     """The probabilities that the Python code in the file prints."""
     (folder / "openai.json").write_text(json.dumps(saved), encoding="utf-8")
     code = saved["python"].replace("http://localhost:8000/v1/completions", url)
-    code = code.replace("'A text to classify.'", repr(text)).replace(
-        '"openai.json"', repr(str(folder / "openai.json"))
-    )
-    namespace: dict = {}
-    exec(code, namespace)
-    return namespace["p"]
+    code = code.replace("'A text to classify.'", repr(text))
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, {"__name__": "__main__"})
+    return ast.literal_eval(printed.getvalue())
 
 
 @pytest.mark.parametrize("form", ["token ids", "texts", "llama.cpp"])
@@ -219,6 +223,20 @@ def test_vllm_computes_the_corrected_probabilities_with_its_settings(tokenizer, 
             torch.testing.assert_close(found, expected[:, 1], rtol=0, atol=1e-9)
         else:
             torch.testing.assert_close(((scores - mean) / sigma).softmax(1), expected, rtol=0, atol=1e-9)
+
+
+def test_the_file_has_all_keys_and_its_program_needs_no_packages(serve, tokenizer, tmp_path):
+    model, words = language_model("llama", tokenizer), LabelWords(tokenizer, LABELS, "{Customer's text} is")
+    settings = vllm_classifier(words, Correction(), model)
+    saved = openai_requests(words, Correction(), "model", settings)
+    assert [*saved] == [*OpenAIFile.__annotations__] and saved["vllm_classifier"] == settings
+    url = serve(model, False, "token ids").url
+    (tmp_path / "openai.json").write_text(json.dumps(saved), encoding="utf-8")
+    (tmp_path / "ask.py").write_text(saved["python"].replace("http://localhost:8000/v1/completions", url))
+    command = [sys.executable, "-I", "-S", "ask.py"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    log_p = log_probabilities(json.loads(json.dumps(saved)), {"Customer's text": "A text to classify."}, url)
+    assert ast.literal_eval(printed) == corrected_probabilities(json.loads(json.dumps(saved)), log_p)
 
 
 def test_names_of_tokens_are_those_that_replies_have(tokenizer):

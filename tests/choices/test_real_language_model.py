@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from hf_focal import Correction
 from hf_focal.choices import label_scores
+from hf_focal.choices.openai_client import corrected_probabilities, log_probabilities
 from hf_focal.cli.main import main
 from hf_focal.scores import read_scores
 
@@ -200,11 +201,9 @@ def test_a_real_server_gives_the_calibrated_probabilities(url, calibrated, langu
     expected = correction.apply(scores).softmax(1)
     found, raw = [], []
     for text in texts:
-        code = saved["python"].replace("http://localhost:8000/v1/completions", url)
-        namespace: dict = {}
-        exec(code.replace("'A text to classify.'", repr(text)), namespace)
-        found.append([namespace["p"][label] for label in LABELS])
-        raw.append([namespace["log_p"][label] for label in LABELS])
+        log_p_of_label = log_probabilities(saved, {"text": text}, url)
+        found.append([corrected_probabilities(saved, log_p_of_label)[label] for label in LABELS])
+        raw.append([log_p_of_label[label] for label in LABELS])
     log_p = torch.tensor(raw, dtype=torch.float64)
     margins = [logits[:, 1] - logits[:, 0] for logits in (log_p, scores.double())]
     differences = f"{float((margins[0] - margins[1]).abs().max()):.3f}"

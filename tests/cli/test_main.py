@@ -266,7 +266,7 @@ def test_a_bug_has_its_traceback(texts, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "function"),
     [
-        (["demo"], "hf_focal.cli.demo.run_demo"),
+        (["demo"], "hf_focal.demo.training.run_demo"),
         (["gamma", "0.2"], "hf_focal.losses.gamma_for_threshold"),
         (["losses"], "hf_focal.cli.package_commands.listed_losses"),
         (["recipe", "list"], "hf_focal.cli.recipes.recipes"),

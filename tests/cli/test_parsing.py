@@ -4,7 +4,16 @@ import argparse
 
 import pytest
 
-from hf_focal.cli.parsing import label_pair, numbers, refuse_arguments, text_with_line_breaks, underscored
+from hf_focal import InputError
+from hf_focal.cli.parsing import (
+    label_map,
+    label_pair,
+    numbers,
+    prompt_or_file,
+    refuse_arguments,
+    underscored,
+    with_line_breaks,
+)
 
 
 def test_options_may_have_hyphens():
@@ -16,13 +25,17 @@ def test_options_may_have_hyphens():
 def test_prompts_have_line_breaks_but_files_keep_their_names(tmp_path):
     file = tmp_path / r"a\name"
     file.write_text("a prompt")
-    assert text_with_line_breaks(r"Text: {text}\nLabel:") == "Text: {text}\nLabel:"
-    assert text_with_line_breaks(str(file)) == str(file)
-    assert text_with_line_breaks(r"@prompts\new.txt") == r"@prompts\new.txt"
+    assert prompt_or_file(r"Text: {text}\nLabel:") == "Text: {text}\nLabel:"
+    assert prompt_or_file(str(file)) == str(file)
+    assert prompt_or_file(r"@prompts\new.txt") == r"@prompts\new.txt"
+    assert with_line_breaks(r"@user: {question}\nA:") == "@user: {question}\nA:"
 
 
 def test_pairs_and_numbers():
     assert label_pair("pos=positive=yes") == ("pos", "positive=yes")
+    assert label_map([("pos", "positive"), ("neg", "negative")]) == {"pos": "positive", "neg": "negative"}
+    with pytest.raises(InputError, match="label_map must map each label of the data once, got 'a=b a=c'"):
+        label_map([("a", "b"), ("a", "c")])
     assert numbers("0.2,0.8") == (0.2, 0.8)
     with pytest.raises(argparse.ArgumentTypeError, match="must hold DATA=MODEL, got 'pos'"):
         label_pair("pos")

@@ -10,7 +10,7 @@ import pytest
 
 from hf_focal import InputError, calibrate_scores, evaluate, evaluate_scores
 from hf_focal.reports import output_folder
-from hf_focal.workflow import evaluate_calibrate
+from hf_focal.workflow import run_evaluation
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_no_new_folder(table, tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(table, tmp_path, monkeypatch):
     monkeypatch.setattr(output_folder.os, "access", lambda path, mode: Path(path) != tmp_path)  # tests may run as root
-    monkeypatch.setattr(evaluate_calibrate, "samples_of_evaluation", None)
+    monkeypatch.setattr(run_evaluation, "samples_of_evaluation", None)
     with pytest.raises(
         InputError, match=r"save_scores must be in a folder that can be written to, got '.*s\.parquet'"
     ):

@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, BertForSequenceClas
 from hf_focal.calibration import CalibrationFit
 from hf_focal.cli.main import main
 from hf_focal.sources import model as trained
-from hf_focal.workflow import evaluate_calibrate
+from hf_focal.workflow import run_calibration, run_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,8 @@ def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
 def test_the_table_is_printed_before_the_disk_is_full(
     capsys, texts, tmp_path, monkeypatch, command, write, size, reason
 ):
-    place = trained.ModelSource if write == "save" else evaluate_calibrate
+    steps = run_evaluation if command == "evaluate" else run_calibration
+    place = trained.ModelSource if write == "save" else steps
     written, printed = getattr(place, write), []
 
     def on_a_full_disk(*arguments, **named):

@@ -20,8 +20,10 @@ from hf_focal import (
     fold_correction,
 )
 from hf_focal.choices import score_choices
-from hf_focal.choices.option_scores import option_settings, option_temperature
+from hf_focal.choices.option_calibration import option_temperature
+from hf_focal.choices.option_scoring import OptionScoring
 from hf_focal.cli.main import main
+from hf_focal.command_lines import RunCommands
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
 
@@ -99,7 +101,7 @@ def test_the_temperature_is_for_the_options_and_the_weights_do_not_change(case, 
     assert "on the 300 questions of test.parquet" in card and "reference tokens" not in card
     assert "**not** in the weights" in card and "model.generate" not in card and "relied on" not in card
     assert "the text that the model generates, do not change" in summary(result)
-    (step, *_) = next_steps(result, {"output": "out"})
+    (step, *_) = map(str, next_steps(result, RunCommands("calibrate", {"output": "out"})))
     assert "score_choices" in step and "like any other model" not in step
     exec(code_of(card, tmp_path / "out"), {})
     printed = torch.tensor(ast.literal_eval(capsys.readouterr().out.rpartition("tensor(")[2].partition(")")[0]))
@@ -147,7 +149,7 @@ def test_a_second_fit_comes_on_top_and_a_fold_removes_it(case, tmp_path):
 def test_a_record_that_cannot_be_is_ignored(record):
     config = GPT2Config()
     config.option_calibration = record
-    temperature, problem = option_temperature(config, option_settings("letters", "AB", None, False))
+    temperature, problem = option_temperature(config, OptionScoring(letters="AB"))
     assert temperature is None and problem.startswith("config.option_calibration is ignored")
 
 
@@ -173,7 +175,7 @@ def test_texts_of_options_and_templates(case):
     lettered = evaluate_model(case / "model", data, **COLUMNS)
     text = evaluate_model(case / "model", data, score="text", **COLUMNS)
     assert text.pre["nll"] != lettered.pre["nll"]
-    template = r"{question}\n{options}\nAnswer:"
+    template = "{question}\n{options}\nAnswer:"
     assert evaluate_model(case / "model", data, template=template, **COLUMNS).pre == lettered.pre
     other = evaluate_model(case / "model", data, template="{options} {question} answer", **COLUMNS)
     assert other.pre["nll"] != lettered.pre["nll"]

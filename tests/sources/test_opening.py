@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from own_source import Own
 
 from hf_focal import InputError, Source
 from hf_focal.scores.table_options import TableOptions
@@ -39,7 +40,7 @@ def test_data_may_have_a_name_of_its_own():
         ((len, None, "s.csv", {}), "scores must not be given with a source and its data"),
         ((None, [1], None, {}), "source must be given, got None: give source and data, or scores"),
         ((len, None, None, {}), "data must be given, got None: give source and data, or scores"),
-        ((Source(), [1], None, {"batch_size": 3}), "batch_size must not be given for a source that is an object"),
+        ((Own(), [1], None, {"batch_size": 3}), "batch_size must not be given for a source that is an object"),
         ((SimpleNamespace(link="softmax"), [1], None, {}), "source must have link, classes, and .* without classes"),
     ],
 )

@@ -44,11 +44,10 @@ def test_translations_from_columns_and_from_mappings():
 )
 def test_texts_that_are_cut_are_counted(task, samples, lengths):
     tokenizer = train_word_tokenizer(["a b c"])
-    encoded, _, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 2, "")
-    assert list(map(len, encoded["input_ids"])) == lengths
-    assert num_cut == 1  # what has just that many tokens is whole
-    *_, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 3, "")
-    assert num_cut == 0
+    encoded = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 2, "")
+    assert list(map(len, encoded.samples["input_ids"])) == lengths
+    assert encoded.num_truncated == 1  # what has just that many tokens is whole
+    assert encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 3, "").num_truncated == 0
 
 
 @pytest.mark.parametrize(
@@ -59,13 +58,12 @@ def test_texts_that_are_cut_are_counted(task, samples, lengths):
     ],
 )
 def test_samples_without_a_label_to_measure_are_left_out(task, samples):
-    encoded, *_ = encode_inputs(TASKS[task], Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
-    assert len(encoded) == 1
-    assert len(encoded["input_ids"][0]) == 2
+    encoded = encode_inputs(TASKS[task], Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
+    (ids,) = encoded.samples["input_ids"]
+    assert len(ids) == 2 and encoded.rows.tolist() == [1]
 
 
 def test_pairs_are_cut_on_either_side():
     tokenizer = train_word_tokenizer(["a b c"])
     pairs = Dataset.from_dict({"source": ["a b c", "a", "a b"], "target": ["a", "c b a", "a b"]})
-    *_, num_cut = encode_inputs(TASKS["seq2seq-lm"], pairs, tokenizer, 2, "")
-    assert num_cut == 2
+    assert encode_inputs(TASKS["seq2seq-lm"], pairs, tokenizer, 2, "").num_truncated == 2

@@ -4,6 +4,7 @@ import pytest
 from datasets import Dataset
 
 from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.label_columns import LabelColumns
 from hf_focal.tasks.label_numbers import ModelLabels
 from hf_focal.tasks.multi_hot_labels import multi_hot_labels
 from hf_focal.tasks.named_split import NamedSplit
@@ -11,7 +12,8 @@ from hf_focal.tasks.named_split import NamedSplit
 
 def labels_read(lists, num_labels=3, **options):
     labels = ModelLabels.named([f"LABEL_{number}" for number in range(num_labels)])
-    return multi_hot_labels(labels, NamedSplit("data", Dataset.from_dict({"label": lists})), InputOptions(**options))
+    columns = LabelColumns.read(NamedSplit("data", Dataset.from_dict({"label": lists})), "label", labels)
+    return multi_hot_labels(labels, columns, InputOptions(**options))
 
 
 def test_the_whole_column_says_what_its_lists_hold():

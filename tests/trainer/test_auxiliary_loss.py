@@ -20,9 +20,9 @@ from transformers import (
 )
 
 from hf_focal import build_loss, loss_func
-from hf_focal.tasks.model_checks import check_model
 from hf_focal.trainer.auxiliary_loss import AuxiliaryLoss
 from hf_focal.trainer.loss_function import LossFunction
+from hf_focal.trainer.model_checks import check_model
 
 
 def stepped(model, rows, folder, **options):

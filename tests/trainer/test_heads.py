@@ -14,8 +14,8 @@ from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics
 from hf_focal.tasks.heads import Head, head_of
-from hf_focal.tasks.model_checks import check_model, set_problem_type
 from hf_focal.trainer import FocalSeq2SeqTrainer, loss_func
+from hf_focal.trainer.model_checks import check_model, set_problem_type
 
 WORKS = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)

@@ -32,8 +32,9 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_focal import FocalTrainer
 from hf_focal.calibration.folding import is_masked_language_model
-from hf_focal.tasks import heads, model_checks
+from hf_focal.tasks import heads
 from hf_focal.tasks.input_errors import as_input_errors
+from hf_focal.trainer import model_checks
 
 
 def test_names_that_trainer_logs(tmp_path):

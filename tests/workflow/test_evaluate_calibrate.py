@@ -3,7 +3,7 @@
 import pytest
 from own_source import Own, sampled
 
-from hf_focal import GoalNotReachedError, InputError, calibrate, evaluate
+from hf_focal import AfterMeasurementError, GoalNotReachedError, InputError, calibrate, evaluate
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,24 @@ def test_arguments_of_evaluate_that_exclude_each_other(options, message):
 def test_arguments_of_calibrate_that_exclude_each_other(options, message):
     with pytest.raises(InputError, match=message):
         calibrate(Own(), sampled(), **options)
+
+
+@pytest.mark.parametrize("function", [evaluate, calibrate])
+@pytest.mark.parametrize(
+    ("source", "named"), [("a/model", "objective_of_t"), (None, "arguments"), (None, "source_lang")]
+)
+def test_an_argument_that_no_source_has_is_refused_by_the_function(function, source, named):
+    given = {"source": source, "data": "d.csv"} if source else {"scores": {"logits": [[0.0, 1.0]], "label": [0]}}
+    message = rf"^{function.__name__}\(\) got an unexpected keyword argument '{named}'"
+    with pytest.raises(TypeError, match=message):
+        function(**given, **{named: 1})
+
+
+def test_an_error_after_the_measurement_is_no_error_of_the_input():
+    scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
+    with pytest.raises(AfterMeasurementError) as caught:
+        evaluate(scores=scores, precision=0.99, threshold_data=scores)
+    assert not isinstance(caught.value, InputError) and "\n" not in str(caught.value)
 
 
 def test_a_threshold_that_no_data_show_keeps_the_figures():

@@ -54,8 +54,8 @@ from hf_focal import (
 )
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.wording.text_summary import summary
-from hf_focal.sources.model_folding import check_foldable
 from hf_focal.sources.model_names import loss_of
+from hf_focal.sources.model_output import check_foldable
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {
@@ -639,3 +639,10 @@ def test_scores_of_a_vocabulary_are_not_saved(cases, tmp_path):
     case = cases["causal"]
     with pytest.raises(InputError, match=r"must have classes, to keep its scores, got .*, of the task causal-lm"):
         evaluate_model(case.folder, str(case.test), save_scores=tmp_path / "s.parquet", **case.options)
+
+
+@pytest.mark.parametrize("command", [evaluate_model, calibrate_model])
+@pytest.mark.parametrize("name", ["scores", "lable_column", "arguments", "goal"])
+def test_an_unknown_argument_is_refused_before_the_model_is_loaded(command, name):
+    with pytest.raises(TypeError, match=rf"^{command.__name__}\(\) got an unexpected keyword argument '{name}'"):
+        command("no/model", "data.csv", **{name: None})

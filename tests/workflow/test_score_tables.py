@@ -95,7 +95,7 @@ def test_the_way_of_tables_imports_no_transformers(module):
 @pytest.mark.parametrize("command", [evaluate_scores, calibrate_scores])
 def test_an_unknown_argument_is_refused(command):
     table = {"logits": [[2.0, 0.0], [0.0, 1.0]] * 20, "label": [0, 1, 1, 1] * 10}
-    for name in ("test", "lable_column"):
+    for name in ("test", "lable_column", "source", "arguments", "onnx"):
         with pytest.raises(TypeError, match=rf"{command.__name__}\(\) got an unexpected keyword argument '{name}'"):
             command(table, **{name: table})
 

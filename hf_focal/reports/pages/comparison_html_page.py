@@ -1,11 +1,12 @@
 """Self-contained HTML page that compares the reports of several runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...command_lines import RunCommands
 from ...errors import InputError
 from ...losses.loss_config import known_loss
 from ...tasks.task import unit_of
@@ -29,7 +30,7 @@ def comparison_page(
     path: str | Path,
     title: str | None = None,
     *,
-    arguments: Mapping[str, Any] | None = None,
+    commands: RunCommands | None = None,
     examples: Examples | None = None,
 ) -> Path:
     """Write one HTML file that compares runs with tables, reliability diagrams, and heat maps of AdaFocal's γ.
@@ -47,8 +48,8 @@ def comparison_page(
             named after their losses. If several runs have the same loss, parts of their paths are added to the names.
         path: the file to write and return; its folder is created if missing.
         title: the page's heading; by default, "Calibration of N runs", or the name of the only run's model.
-        arguments: those of the command that measured a single run, so that the next steps on its page name the user's
-            files; a result holds only the last parts of their paths, as it may be published.
+        commands: those that follow a single run, so that the next steps on its page name the user's files; by default,
+            they have only the last parts of their paths, as a result does not hold more.
         examples: samples of the data, which the page of a single run shows.
 
     Raises:
@@ -68,7 +69,7 @@ def comparison_page(
             heading,
             _results_table(*tables.popitem(), is_comparison=False),
             _folder_of(file).name,
-            arguments,
+            commands,
             examples,
         )
     path = Path(path)

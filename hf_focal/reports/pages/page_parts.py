@@ -16,6 +16,7 @@ from ...utils.constants import WEBSITE
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import Best, Cell, Tied, parts
 from ..wording.number_format import format_metric, sentence
+from ..wording.steps import is_code
 from ..wording.text_summary import summary
 from .charts import LINES, RELIABILITY, reliability_chart
 
@@ -62,7 +63,11 @@ def environment() -> Environment:
         "probability": _probability,
         "value": lambda cell: _numbers_and_intervals(cell)[2],
     }
-    made.tests |= {"best": lambda part: isinstance(part, Best), "tied": lambda part: isinstance(part, Tied)}
+    made.tests |= {
+        "code": is_code,
+        "best": lambda part: isinstance(part, Best),
+        "tied": lambda part: isinstance(part, Tied),
+    }
     made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "lines_frame": LINES[:4], "site": WEBSITE}
     made.globals["guide"] = f"{WEBSITE}guides/reliability_diagram.html"
     return made

@@ -218,19 +218,28 @@ class RunResult:
         details: dict[str, Any] | None = None,
         intervals: bool = True,
         label_names: Sequence[str] = (),
-        **sections: Any,
+        *,
+        data: DataSection | None = None,
+        fit: FitSection | None = None,
+        subsets: SubsetSection | None = None,
+        thresholds: ThresholdSection | None = None,
+        prior: PriorSection | None = None,
+        drift: DriftSection | None = None,
+        notes: list[str] | None = None,
     ) -> "RunResult":
         """Make a result from a test set's metrics before and after a correction.
 
         `after` is None without a correction. `temperature` is None unless the correction is a temperature. Pass
         ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are the names of a
-        multi-label model's labels, in the order of its logits. `sections` are fields of the result; `details` may have
+        multi-label model's labels, in the order of its logits. The others are fields of the result; `details` may have
         them, too, in their JSON form.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
-        sections = sections_of(details or {}) | sections
-        data, fit = sections.pop("data"), sections["fit"]
-        subsets = measured_subsets(label_names, before, after, temperature, fit.cross_fit, pre.get("num_samples"))
+        named: dict[str, Any] = {"data": data, "fit": fit, "subsets": subsets, "notes": notes}
+        named |= {"thresholds": thresholds, "prior": prior, "drift": drift}
+        sections = sections_of(details or {}) | {name: value for name, value in named.items() if value is not None}
+        recorded, cross_fit = sections.pop("data"), sections["fit"].cross_fit
+        measured = measured_subsets(label_names, before, after, temperature, cross_fit, pre.get("num_samples"))
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -241,6 +250,6 @@ class RunResult:
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
-            data=replace(data, date=data.date or datetime.date.today().isoformat()),
-            **sections | {"subsets": replace(sections["subsets"], **subsets)},
+            data=replace(recorded, date=recorded.date or datetime.date.today().isoformat()),
+            **sections | {"subsets": replace(sections["subsets"], **measured)},
         )

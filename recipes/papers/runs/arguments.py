@@ -11,10 +11,10 @@ from datasets import Dataset, DatasetDict
 from transformers.utils import logging as transformers_logging
 
 from hf_focal.calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES
-from hf_focal.cli.recipe_arguments import parse_recipe
 from hf_focal.tasks import DataArguments
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer
+from hf_focal.trainer.recipe_arguments import parse_recipe
 from papers import checks as check
 from papers.argument_fields import argument
 from papers.data.long_tails import long_tailed

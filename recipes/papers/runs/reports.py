@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hf_focal.cli.recipe_arguments import loss_folder
 from hf_focal.reports import RunResult, write_comparison, write_report
+from hf_focal.trainer.recipe_arguments import loss_folder
 from papers.data.image_batches import ImageDataset
 from papers.figures.class_weight_figures import class_weights_figure, training_loss_figure
 from papers.figures.dynamics_figures import write_dynamics, write_dynamics_comparison

@@ -33,11 +33,11 @@ from papers.data.pixel_format import PixelFormat
 from papers.pages.records import record_of
 from processes import output_of, start
 
-from hf_focal.cli.recipe_arguments import parse_arguments
 from hf_focal.losses import class_balanced_weights
 from hf_focal.metrics import adaptive_calibration_error, expected_calibration_error
 from hf_focal.reports import RunResult
 from hf_focal.tasks.dataset_loading import load_digits
+from hf_focal.trainer.recipe_arguments import parse_arguments
 
 # Networks that have learned next to nothing.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")]

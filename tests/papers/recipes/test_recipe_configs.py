@@ -7,7 +7,7 @@ from recipe_modules import FOLDER, import_recipe
 from transformers import get_scheduler
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.cli.recipe_arguments import parse_arguments, parse_recipe
+from hf_focal.trainer.recipe_arguments import parse_arguments, parse_recipe
 
 CONFIGS = {
     "image_classification": ["digits", "own_images", "cifar10/paper", "cifar10/resnet20_overfit"],
@@ -83,6 +83,6 @@ def test_help_hides_the_training_arguments(capsys):
 
 @pytest.mark.parametrize("available", [False, True])
 def test_the_config_trains_in_bfloat16_where_the_device_has_it(available, monkeypatch):
-    monkeypatch.setattr("hf_focal.cli.recipe_arguments.is_torch_bf16_gpu_available", lambda: available)
+    monkeypatch.setattr("hf_focal.trainer.recipe_arguments.is_torch_bf16_gpu_available", lambda: available)
     argv = ["--config", str(FOLDER.parent / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
     assert parse_arguments(import_recipe("text_classification").ARGUMENTS, argv)[-1].bf16 is available

@@ -13,7 +13,7 @@ from papers.pages.records import record_of
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import LossConfig
-from hf_focal.cli.recipe_arguments import parse_arguments
+from hf_focal.trainer.recipe_arguments import parse_arguments
 
 recipe = import_recipe("reproduce")
 

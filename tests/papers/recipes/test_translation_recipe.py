@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq
 
 from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_correction
-from hf_focal.cli.recipe_arguments import parse_arguments
+from hf_focal.trainer.recipe_arguments import parse_arguments
 
 pytestmark = pytest.mark.slow
 

@@ -243,7 +243,7 @@ def test_the_page_of_one_run_has_its_numbers(tmp_path):
         assert shown[str(label)] == [*map(str, counts.tolist()), f"{share:.1f}"]
     text = " ".join("".join(page.text).split())
     assert all(sentence in text for sentence in verdict(run)) and all(s in summary(run) for s in verdict(run))
-    assert [name for name in next_steps(run) if "`" in name] and "hf-focal calibrate m --dataset" in text
+    assert [step for step in next_steps(run) if step.commands] and "hf-focal calibrate m --dataset" in text
 
 
 def test_the_page_of_many_classes_has_the_most_frequent_errors(tmp_path):

@@ -460,9 +460,8 @@ def test_the_command_line(file, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["evaluate", str(file)])
     assert "s.csv is not a model: for scores, pass --scores" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["evaluate", "model", "--dataset", str(file), "--threshold_scores", str(file)])
-    assert "without --scores, --threshold_scores must not be given" in capsys.readouterr().err
+    assert main(["evaluate", "model", "--dataset", str(file), "--threshold_scores", str(file)]) == 2
+    assert "threshold_scores must not be given without scores, got" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [1, 3])

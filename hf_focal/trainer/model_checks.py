@@ -12,9 +12,9 @@ from transformers import (
 )
 
 from ..errors import InputError
+from ..tasks.heads import Head, class_names, head_of, is_listed, without_adapter
 from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
-from .heads import Head, class_names, head_of, is_listed, without_adapter
 
 # Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.
 _UNSHIFTED = re.compile(

@@ -18,7 +18,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from ..errors import InputError
 from ..losses import LossConfig
-from .parsing import OneLineParser
+from ..utils.one_line_parser import OneLineParser
 
 __all__ = ["loss_folder", "parse_arguments", "parse_losses", "parse_recipe"]
 

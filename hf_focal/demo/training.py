@@ -1,4 +1,4 @@
-"""The demo: a small classifier of generated messages, trained with two losses and corrected, without downloads."""
+"""The training of the demo: a small classifier of generated messages, with two losses, without downloads."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ..reports import RunResult, comparison_page, results_table
 from ..reports.wording.markdown_tables import RESULTS_LEGEND
 from ..tasks.splits import load_splits
 from ..trainer import FocalTrainer, FocalTrainingArguments
-from .demo_data import write_demo_data
+from .data import write_demo_data
 
 _LOSSES = ("cross_entropy", "flsd53")
 

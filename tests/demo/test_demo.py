@@ -6,17 +6,17 @@ import re
 import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from hf_focal.cli import demo_data
-from hf_focal.cli.demo import run_demo
 from hf_focal.cli.main import main
+from hf_focal.demo import data
+from hf_focal.demo.training import run_demo
 from hf_focal.reports import RunResult
 
 
 @pytest.mark.slow
 def test_the_demo_trains_corrects_and_reports(tmp_path, capsys, monkeypatch):
     results = []
-    monkeypatch.setattr(demo_data, "SIZES", {"train": 60, "validation": 60, "test": 60})
-    monkeypatch.setattr("hf_focal.cli.demo.run_demo", lambda output_dir: results.extend(run_demo(output_dir, 1)))
+    monkeypatch.setattr(data, "SIZES", {"train": 60, "validation": 60, "test": 60})
+    monkeypatch.setattr("hf_focal.demo.training.run_demo", lambda output_dir: results.extend(run_demo(output_dir, 1)))
     assert main(["demo", "--output_dir", str(tmp_path)]) == 0
     assert [result.loss for result in results] == ["cross_entropy", "flsd53"]
     printed = capsys.readouterr().out
@@ -34,9 +34,9 @@ def test_the_demo_trains_corrects_and_reports(tmp_path, capsys, monkeypatch):
 
 
 def test_the_same_seed_gives_the_same_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_data, "SIZES", {"train": 50, "validation": 20, "test": 20})
+    monkeypatch.setattr(data, "SIZES", {"train": 50, "validation": 20, "test": 20})
     for name in ("first", "second"):
-        demo_data.write_demo_data(tmp_path / name, seed=3)
+        data.write_demo_data(tmp_path / name, seed=3)
     files = [{path.name: path.read_bytes() for path in (tmp_path / n).rglob("*.*")} for n in ("first", "second")]
     assert files[0] == files[1]
     assert {"train.csv", "validation.csv", "test.csv", "model.safetensors", "tokenizer.json"} <= files[0].keys()
@@ -50,8 +50,8 @@ def test_the_same_seed_gives_the_same_files(tmp_path, monkeypatch):
 
 def test_messages_are_mostly_easy_and_sometimes_ambiguous():
     """Counting the words of the departments' own vocabularies is right for most messages, and not for all."""
-    topic_words = {name: set(text.split()) for name, text in demo_data._WORDS.items()}
-    right, messages = 0, demo_data.generate_messages(1000, seed=9)
+    topic_words = {name: set(text.split()) for name, text in data._WORDS.items()}
+    right, messages = 0, data.generate_messages(1000, seed=9)
     for message in messages:
         words = re.findall(r"\w+", message["text"])
         counts = {name: sum(word in mine for word in words) for name, mine in topic_words.items()}

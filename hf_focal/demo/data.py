@@ -1,6 +1,6 @@
 """Generated data of the demos: messages to the support desk of a shop, and a small encoder with random weights.
 
-``python -m hf_focal.cli.demo_data DIR`` writes train.csv, validation.csv, test.csv, and the folder ``encoder`` to DIR.
+``python -m hf_focal.demo.data DIR`` writes train.csv, validation.csv, test.csv, and the folder ``encoder`` to DIR.
 """
 
 import csv

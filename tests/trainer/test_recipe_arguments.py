@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from hf_focal import FocalTrainingArguments, parse_recipe
-from hf_focal.cli.recipe_arguments import parse_arguments, parse_losses
+from hf_focal.trainer.recipe_arguments import parse_arguments, parse_losses
 
 
 @dataclass

@@ -1,0 +1,71 @@
+"""The next steps on a page name what a call of Python was given, as its command takes it."""
+
+import numpy as np
+import pytest
+
+from hf_focal.calibration.threshold_goal import ThresholdGoal
+from hf_focal.sources.source import Data
+from hf_focal.workflow.recorded_call import recorded_call
+from hf_focal.workflow.settings import CalibrationSettings, EvaluationSettings
+from hf_focal.workflow.source_arguments import AnySource, ModelArguments, TableArguments
+
+NONE = Data("reference", None)
+
+
+def evaluation(threshold_data=NONE, **settings):
+    return EvaluationSettings(reference=NONE, threshold_data=threshold_data, **settings)
+
+
+def table(scores, **options):
+    return TableArguments(data=Data("scores", scores), options=options)
+
+
+def test_defaults_are_left_out_and_the_options_of_the_data_come_last():
+    assert recorded_call(table("a.csv"), evaluation()) == {"scores": "a.csv"}
+    settings = evaluation(num_bins=3, output="out", on_result=print)
+    recorded = recorded_call(table("a.csv", group="g"), settings)
+    assert [*recorded.items()] == [("scores", "a.csv"), ("num_bins", 3), ("output", "out"), ("group", "g")]
+    model = ModelArguments(model="m", data=Data("dataset", "d"), batch_size=4, options={"max_length": 8})
+    assert recorded_call(model, CalibrationSettings(test=NONE, num_bins=15)) == {
+        **{"model": "m", "dataset": "d", "batch_size": 4, "max_length": 8}
+    }
+
+
+def test_the_default_method_of_tables_and_of_models_differ():
+    settings = CalibrationSettings(test=NONE, method="auto")
+    assert "method" not in recorded_call(table("a.csv"), settings)
+    model = ModelArguments(model="m", data=Data("dataset", "d"))
+    assert recorded_call(model, settings)["method"] == "auto"
+
+
+@pytest.mark.parametrize("confidence", [0.95, float("0.95")])
+def test_a_goal_is_named_by_its_target(confidence):
+    goal = ThresholdGoal("precision", 0.9, confidence)
+    settings = evaluation(Data("threshold_scores", "t.csv"), goal=goal)
+    recorded = recorded_call(table("a.csv"), settings)
+    assert recorded == {"scores": "a.csv", "precision": 0.9, "threshold_scores": "t.csv"}
+    settings = CalibrationSettings(test=NONE, goal=ThresholdGoal("recall", 0.8, 0.9, simultaneous=True))
+    assert recorded_call(table("a.csv"), settings) == {
+        **{"scores": "a.csv", "recall": 0.8, "confidence": 0.9, "simultaneous": True}
+    }
+
+
+def test_splits_are_named_and_a_dataset_is_named_once():
+    model = ModelArguments(model="m", data=Data("dataset", "d", "dev"))
+    settings = CalibrationSettings(test=Data("test_dataset", "d", "test"))
+    assert recorded_call(model, settings) == {"model": "m", "dataset": "d", "split": "dev", "test_split": "test"}
+    settings = CalibrationSettings(test=Data("test_dataset", "d"))  # its default split
+    assert recorded_call(model, settings)["test_dataset"] == "d"
+    goal = ThresholdGoal("precision", 0.9)
+    recorded = recorded_call(model, evaluation(Data("threshold_dataset", "d"), goal=goal))
+    assert recorded == {"model": "m", "dataset": "d", "split": "dev", "precision": 0.9}
+
+
+def test_tables_in_memory_and_objects_have_no_names():
+    for scores in (np.zeros(3), {"logits": [[0.0, 1.0]], "label": [0]}, [{"logits": [0.0, 1.0], "label": 0}]):
+        assert recorded_call(table(scores), evaluation()) is None
+    settings = CalibrationSettings(test=NONE, new_prior=np.array([0.2, 0.8]))
+    assert recorded_call(table("a.csv"), settings) is None
+    assert recorded_call(table(["a.csv", "b.csv"], label_map={"x": "y"}), evaluation()) is not None
+    anything = AnySource(function="evaluate", source=None, data=None, scores="a.csv")
+    assert recorded_call(anything, evaluation()) is None
