@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import listed, shown
-from ..column_names import is_text, parse_score_name
+from ..name_vocabulary import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.value_notes import TableNote

@@ -11,7 +11,7 @@ from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_number_type
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown
-from ..column_names import KIND_OF_WORD, LIST_LABELS, is_text
+from ..name_vocabulary import KIND_OF_WORD, LIST_LABELS, is_text
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.label_values import label_values

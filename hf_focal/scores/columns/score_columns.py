@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type
-from ..column_names import is_text, parse_score_name
+from ..name_vocabulary import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown_columns
-from ..column_names import parse_score_name
+from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows
 from .score_columns import ScoreColumns, class_names_of
 

@@ -12,7 +12,7 @@ from ...calibration import CalibrationFit, Correction
 from ...calibration.corrections import FILE_VERSIONS
 from ...errors import InputError
 from ...utils.json_values import write_json
-from ..column_names import KINDS
+from ..name_vocabulary import KINDS
 from ..schema.schema import LINKS, Schema
 
 FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]

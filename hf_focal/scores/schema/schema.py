@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...utils.shown_names import listed
-from ..column_names import KINDS
+from ..name_vocabulary import KINDS
 from ..values.confidences import CONFIDENCE_KINDS
 from ..values.value_notes import TableNote
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
 from ...utils.shown_names import shown_columns
-from ..column_names import ANSWERS, known_columns
 from ..columns.score_columns import ScoreColumns
+from ..name_vocabulary import ANSWERS, known_columns
 from ..reading.score_rows import ScoreRows
 from ..values.confidences import CONFIDENCE_KINDS, as_confidences
 from ..values.label_values import label_values
