@@ -11,14 +11,15 @@ from ..columns.class_selection import ClassScores, in_order_of_classes, without_
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
 from ..columns.score_column_rules import find_score_columns
 from ..columns.score_columns import ScoreColumns
-from ..name_vocabulary import CORRECT, KINDS, known_column
+from ..meanings import KINDS, LINKS, LabelMatching, Link, ScoreKind
+from ..name_vocabulary import CORRECT, known_column
 from ..reading.score_rows import ScoreRows
 from ..table_options import TableOptions
 from ..values.labels import labels_for_link, read_labels
 from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
 from ..values.score_values import score_values
 from ..values.value_notes import TableNote
-from .schema import LINKS, ParsedTable, Schema
+from .schema import ParsedTable, Schema
 from .single_scores import SingleScores
 
 
@@ -62,7 +63,7 @@ def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = Tr
     return _parse_class_scores(rows, scores, label_columns, kind, link)
 
 
-def _check_kind_and_link(kind: str | None, link: str | None) -> None:
+def _check_kind_and_link(kind: ScoreKind | None, link: Link | None) -> None:
     if kind not in (None, *KINDS):
         raise InputError("kind", f"must be {', '.join(map(repr, KINDS[:-1]))}, or {KINDS[-1]!r}, got {kind!r}")
     if link not in (None, *LINKS):
@@ -84,11 +85,12 @@ def _with_names_of_labels(rows: ScoreRows, label: str | None, scores: ClassScore
 
 
 def _parse_class_scores(
-    rows: ScoreRows, scores: ClassScores, label_columns: tuple[str, ...], kind: str | None, link: str | None
+    rows: ScoreRows, scores: ClassScores, label_columns: tuple[str, ...], kind: ScoreKind | None, link: Link | None
 ) -> ParsedTable:
     """Read the labels of scores of classes, if there are columns of them, and infer the link and the kind."""
     columns, values, class_names, num_scores = scores.columns, scores.values, scores.class_names, scores.num_scores
-    labels, label_matching = None, ""
+    labels: np.ndarray | None = None
+    label_matching: LabelMatching = ""
     if label_columns:
         is_numbered, is_multi_label = not scores.are_named_by_columns, link == "sigmoid"
         labels, class_names, label_matching = read_labels(
@@ -128,15 +130,16 @@ def _absent_classes(class_names: Sequence[str], labels: np.ndarray) -> tuple[str
 
 
 def _infer_link(
-    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
-) -> str:
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: ScoreKind | None
+) -> Link:
     """Return the link: by the number of scores, and by whether labels are classes (N,) or each of several (N, K)."""
     if values.shape[1] == 1:
         return "sigmoid"
     if labels is None or labels.ndim == 1:
         return "softmax"
-    kind = kind or score_columns.kind
-    sums_to_one = kind != "logits" and (sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values))
+    sums_to_one = (kind or score_columns.kind) != "logits" and (
+        sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values)
+    )
     is_one_hot = bool((labels.sum(1) == 1).all())
     if is_one_hot and sums_to_one:
         return "softmax"
@@ -153,15 +156,16 @@ def _infer_link(
 
 
 def _infer_kind(
-    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
-) -> tuple[str, tuple[TableNote, ...]]:
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: ScoreKind | None, link: Link
+) -> tuple[ScoreKind, tuple[TableNote, ...]]:
     """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
     stated = named_kind or score_columns.kind
     if stated == "probabilities" and sums_show(values, 100):
         return "percentages", (_note_on_kind("percentages", "each row sums to 100"),)
     if stated:
         return stated, ()
-    for total, kind in ((1, "probabilities"), (100, "percentages")):
+    kinds: tuple[tuple[int, ScoreKind], ...] = ((1, "probabilities"), (100, "percentages"))
+    for total, kind in kinds:
         if link == "softmax" and sums_show(values, total):
             return kind, (_note_on_kind(kind, f"each row sums to {total}"),)
     known = values[~np.isnan(values)]
