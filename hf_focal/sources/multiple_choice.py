@@ -31,7 +31,7 @@ from .source import FoldOutcome
 class OptionOutput(ModelOutput):
     """The model's config, which stores any T: text that is sampled with a T for options makes no sense.
 
-    `recorded` is the temperature that the config already has for options scored as `scoring` says, or None.
+    `recorded` is the temperature that the config already has for options with this `scoring`, or None.
     """
 
     def __init__(self, model: Any, processor: Any, recorded: Correction | None, scoring: OptionScoring) -> None:

@@ -219,7 +219,6 @@ class Source(BaseSource):
     Derive from it, or pass any object with `link`, `classes`, and `scores(data)` to `evaluate` and `calibrate`.
 
     Attributes:
-        name: the name in errors and reports.
         link: "softmax" or "sigmoid".
         classes: the names of the classes or labels, in the order of the logits; () if they have none.
 
