@@ -24,6 +24,7 @@ from ..hub.registering_package import registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
+from ..scores.meanings import Link
 from ..scores.sets.score_set import ScoreSet
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.input_encoding import input_length
@@ -82,7 +83,7 @@ class ModelSource(BaseSource):
         self.loss = loss_of(self.name)
         self._check(settings.batch_size)
         self.problem_type_notes = set_problem_type(self.config, self.task, self.options.problem_type)
-        self.link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
+        self.link: Link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
         # A head of multiple choice, and a vocabulary, have no classes.
         self.classes = tuple(self.config.id2label.values()) if self.task.takes_affine else ()
         self.has_independent_samples = not self.task.unit.is_part_of_sample

@@ -19,6 +19,7 @@ from ..calibration.temperature_scaling import InfiniteNLLError
 from ..calibration.thresholds import ThresholdSamples
 from ..errors import InputError, require
 from ..metrics import CalibrationMetrics
+from ..scores.meanings import Link, ScoreKind
 from ..scores.sets.saved_scores import write_scores
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.column_selection import sample_keys
@@ -47,7 +48,7 @@ class ScoredModel:
 
     name: str  # its Hub id or folder
     task: Task
-    link: str
+    link: Link
     classes: tuple[str, ...]  # names of the classes or labels; () if they have none
     num_logits: int  # of a sample
     options: InputOptions
@@ -74,7 +75,7 @@ class ModelScores:
         notes: what a reader of the results should know of the data so far.
     """
 
-    kind = "logits"
+    kind: ScoreKind = "logits"
     schema = None
     has_all_rows = True
     streams = True  # whether batches can be measured without keeping logits
@@ -90,7 +91,7 @@ class ModelScores:
         return len(self.samples)
 
     @property
-    def link(self) -> str:
+    def link(self) -> Link:
         return self.model.link
 
     @property

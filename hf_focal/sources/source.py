@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
 from ..scores.correction_files.correction_json import write_correction
+from ..scores.meanings import Link
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
@@ -234,7 +235,7 @@ class Source(BaseSource):
         0.0
     """
 
-    link: str = "softmax"
+    link: Link = "softmax"
     classes: tuple[str, ...] = ()
 
     @abstractmethod

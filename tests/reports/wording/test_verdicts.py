@@ -19,7 +19,7 @@ from hf_focal.reports.wording.model_warnings import is_no_better_than_guessing, 
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
 from hf_focal.reports.wording.verdicts import correction_verdict, is_better_calibrated, lost_recall, verdict
-from hf_focal.scores.column_names import CORRECT
+from hf_focal.scores.name_vocabulary import CORRECT
 
 FITTED = Temperature(1.5, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=500, num_bins=15)
 
