@@ -34,5 +34,9 @@ def pivot(cells: Iterable[tuple[str, str, str]], title: str = "") -> str:
 
 def with_machine(table: str, machine: Mapping[str, Any]) -> str:
     """Add a line with the machine, such as "torch 2.13.0, threads 2"."""
-    facts = (f"{name} {number(value) if isinstance(value, float) else value}" for name, value in machine.items())
+    facts = (
+        f"{name} {number(value) if isinstance(value, float) else value}"
+        for name, value in machine.items()
+        if name != "section"
+    )
     return f"{table}\nMeasured with {', '.join(facts)}.\n"

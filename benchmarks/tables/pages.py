@@ -1,6 +1,7 @@
 """The pages, and the texts that are written between their comments."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,60 +24,57 @@ from benchmarks.tables.cells import with_machine
 
 BENCHMARKS = RESULTS.parent
 DOCS = BENCHMARKS.parent / "docs"
+# The texts of README.md by the names of their places: the file of figures, and what makes the text of them.
+README: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "losses": ("loss.json", lambda figures: losses.losses(figures["losses"])),
+    "cpu_time": ("loss.json", lambda figures: losses.cpu_times(figures["cpu_time"])),
+    "row_errors": ("loss.json", lambda figures: losses.row_errors(figures["row_errors_bfloat16"])),
+    "mmce": ("loss.json", lambda figures: losses.mmce(figures["losses"])),
+    "gamma": ("loss.json", lambda figures: losses.gamma(figures["gamma"])),
+    "sigmoid": ("loss.json", lambda figures: losses.sigmoid_losses(figures["sigmoid"])),
+    "small_batches": (
+        "small_batches.json",
+        lambda figures: losses.small_batches(figures["loss"], figures["training_step"]),
+    ),
+    "metrics": ("metrics.json", lambda figures: metrics.metrics(figures["lines"], figures["temperature_grid"])),
+    "trainers": ("training_step.json", lambda figures: training.trainers(figures["lines"])),
+    "commands": ("commands.json", training.commands),
+    "command_memory": ("commands.json", training.command_memory),
+    "start_times": ("commands.json", training.start_times),
+    "token_times": ("token_calibration.json", lambda figures: metrics.token_times(figures["times"])),
+    "token_memory": ("token_calibration.json", lambda figures: metrics.token_memory(figures["memory"])),
+    "token_errors": ("token_calibration.json", lambda figures: metrics.token_errors(figures["accuracy"])),
+    "scaling_fits": ("calibration.json", lambda figures: metrics.scaling_fits(figures["rows"])),
+    "heads": ("linear_loss.json", lambda figures: training.heads(figures["losses"], figures["errors"])),
+    "heads_sharded": ("linear_loss_sharded.json", lambda figures: training.heads(figures["losses"])),
+    "gpu_losses": ("gpu_h200.jsonl", lambda lines: gpu.section(lines, "losses")),
+    "gpu_heads": ("gpu_h200.jsonl", lambda lines: gpu.section(lines, "heads")),
+    "gpu_metrics": ("gpu_h200.jsonl", lambda lines: gpu.section(lines, "metrics")),
+    "gpu_images": ("gpu_h200.jsonl", lambda lines: gpu.section(lines, "images")),
+    "trees": ("tree_lstm.json", lambda figures: training.trees(figures["steps"])),
+    "dynamics": ("dynamics.json", lambda figures: training.dynamics(figures["results"])),
+    "runtimes": ("serving.json", lambda figures: exactness.runtimes(figures["runtimes"])),
+    "int8": ("serving.json", lambda figures: exactness.int8(figures["int8"])),
+}
 
 
-def results(name: str) -> Any:
-    return read_figures(RESULTS / f"{name}.json")
-
-
-def read_lines(name: str) -> list[Any]:
-    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+def read(name: str) -> Any:
+    """Read a file of figures, or the lines of one."""
+    if name.endswith(".json"):
+        return read_figures(RESULTS / name)
+    return [json.loads(line) for line in (RESULTS / name).read_text(encoding="utf-8").splitlines()]
 
 
 def readme_texts() -> dict[str, str]:
-    """Return the tables of benchmarks/README.md."""
-    loss, small, metric, heads = (results(name) for name in ("loss", "small_batches", "metrics", "linear_loss"))
-    sharded, trainer, commands, serving = (
-        results(name) for name in ("linear_loss_sharded", "training_step", "commands", "serving")
-    )
-    tokens, fits, trees, dynamics = (
-        results(name) for name in ("token_calibration", "calibration", "tree_lstm", "dynamics")
-    )
-    gpu_machine, *gpu_lines = read_lines("gpu_h200")
+    """Return the tables of README.md; the first table of a file is followed by its machine."""
     records = [read_figures(file) for file in sorted(RESULTS.glob("processors/*.json"))]
-    small_losses = losses.small_batches(small["loss"], small["training_step"])
-    measured = {
-        "losses": (losses.losses(loss["losses"]), loss["machine"]),
-        "cpu_time": (losses.cpu_times(loss["cpu_time"]), loss["machine"] | {"threads": 1}),
-        "sigmoid": (losses.sigmoid_losses(loss["sigmoid"]), loss["machine"]),
-        "small_batches": (small_losses, small["machine"]),
-        "metrics": (metrics.metrics(metric["lines"], metric["temperature_grid"]), metric["machine"]),
-        "trainers": (training.trainers(trainer["lines"]), trainer["machine"]),
-        "token_times": (metrics.token_times(tokens["times"]), tokens["machine"]),
-        "scaling_fits": (metrics.scaling_fits(fits["rows"]), fits["machine"]),
-        "heads": (training.heads(heads["losses"], heads["errors"]), heads["machine"]),
-        "heads_sharded": (training.heads(sharded["losses"]), sharded["machine"]),
-        "trees": (training.trees(trees["steps"]), trees["machine"]),
-        "dynamics": (training.dynamics(dynamics["results"]), dynamics["machine"]),
-        "gpu_losses": (gpu.section(gpu_lines, "losses"), {name: gpu_machine[name] for name in ("torch", "device")}),
-    }
-    return {name: with_machine(*part) for name, part in measured.items()} | {
-        "processors": losses.processors(records),
-        "token_memory": metrics.token_memory(tokens["memory"]),
-        "commands": training.commands(commands),
-        "command_memory": training.command_memory(commands),
-        "start_times": training.start_times(commands),
-        "row_error_ours": f"{loss['row_errors_bfloat16']['ours']:.1e}",
-        "row_error_theirs": f"{loss['row_errors_bfloat16']['F.cross_entropy']:.1e}",
-        "mmce": losses.mmce(loss["losses"]),
-        "gamma": losses.gamma(loss["gamma"]),
-        "token_errors": metrics.token_errors(tokens["accuracy"]),
-        "gpu_heads": gpu.section(gpu_lines, "heads"),
-        "gpu_metrics": gpu.section(gpu_lines, "metrics"),
-        "gpu_images": gpu.section(gpu_lines, "images"),
-        "runtimes": exactness.runtimes(serving["runtimes"]),
-        "int8": exactness.int8(serving["int8"]),
-    }
+    texts, seen = {"processors": losses.processors(records)}, set()
+    for name, (file, text) in README.items():
+        figures = read(file)
+        machine = figures[0] if isinstance(figures, list) else figures.get("machine")
+        texts[name] = with_machine(text(figures), machine) if machine and file not in seen else text(figures)
+        seen.add(file)
+    return texts
 
 
 def write_readme(page: Path = BENCHMARKS / "README.md") -> None:
@@ -84,21 +82,21 @@ def write_readme(page: Path = BENCHMARKS / "README.md") -> None:
 
 
 def write_exactness(page: Path = DOCS / "exactness.md") -> None:
-    figures = results("exactness")
+    figures = read("exactness.json")
     versions = ", ".join(f"{name} {version}" for name, version in figures["versions"].items())
     fill_page(page, {"steps": exactness.optimizer_steps(figures["steps"]), "versions": versions})
 
 
 def write_peers(page: Path = BENCHMARKS / "peers.md") -> None:
-    peers.write_page(page, results("peers"))
+    peers.write_page(page, read("peers.json"))
 
 
 def write_scaling(page: Path = DOCS / "research" / "scaling.md") -> None:
-    fill_page(page, scaling.texts(results("scaling")))
+    fill_page(page, scaling.texts(read("scaling.json")))
 
 
 def write_thresholds(page: Path = DOCS / "research" / "thresholds.md") -> None:
-    fill_page(page, thresholds.texts(read_lines("thresholds")))
+    fill_page(page, thresholds.texts(read("thresholds.jsonl")))
 
 
 def write_pages() -> None:

@@ -6,7 +6,7 @@ import string
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,13 @@ from .option_encoding import EncodedQuestions, Question, encode_choices
 from .option_scoring import OptionScoring
 from .score_file import ScoredBatch, ScoreFile
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 def score_choices(
     model: Any,
-    tokenizer: Any,
+    tokenizer: "PreTrainedTokenizerBase",
     questions: Sequence[str],
     choices: Sequence[Sequence[str]],
     *,
@@ -52,7 +55,8 @@ def score_choices(
         letters: the letters of the first, second, ... option; after the prompt, each must be a single token.
         template: the prompt, with the fields {question} and {options}; the options are lines such as "A. Paris". The
             default is the question, the options (only if letters are scored), and "Answer:". The scored letter or text
-            follows the prompt, after a space unless the prompt ends in whitespace or opens a bracket or quotation.
+            follows the prompt, after a space, unless the prompt ends in whitespace or opens a bracket or quotation, or
+            the letters are single tokens only without a space.
         chat: pass the prompt through the tokenizer's chat template, as the user's message.
         batch_size: questions per forward pass.
         folder: the folder of a file to which the scores of each batch are appended. The file is specific to this

@@ -37,7 +37,7 @@ _OPTIONS |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
 def add_evaluate(commands: Any) -> None:
     text = "measure how calibrated a trained model is"
     parser = commands.add_parser("evaluate", help=text, description=_EVALUATE, **_OPTIONS)
-    _command(run_evaluate, evaluate_options(parser)).parsed_by(parser)
+    _command(run_evaluate, evaluate_options(parser)).register(parser)
 
 
 def run_evaluate(options: ScopedOptions, /, **arguments: Any) -> None:
@@ -49,7 +49,7 @@ def run_evaluate(options: ScopedOptions, /, **arguments: Any) -> None:
 def add_calibrate(commands: Any) -> None:
     text = "fit a correction of a trained model, and fold it in"
     parser = commands.add_parser("calibrate", help=text, description=_CALIBRATE, **_OPTIONS)
-    _command(run_calibrate, calibrate_options(parser)).parsed_by(parser)
+    _command(run_calibrate, calibrate_options(parser)).register(parser)
 
 
 def run_calibrate(options: ScopedOptions, /, **arguments: Any) -> None:
@@ -132,6 +132,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 def _print_outcome(result: Any, arguments: dict[str, Any]) -> None:
     """Print what was written, and what may come next."""
+    from ..command_lines import RunCommands
     from ..reports.wording.next_steps import next_steps
 
     if not is_main_process():
@@ -142,4 +143,5 @@ def _print_outcome(result: Any, arguments: dict[str, Any]) -> None:
         print("\nNothing was saved: pass --output or --push_to_hub.")
     if result.data.url is not None:
         print(f"\nPublished: {result.data.url}")
-    print("", *(f"Next: {step}" for step in next_steps(result, arguments)), sep="\n")
+    commands = RunCommands("evaluate" if result.fit.fitted_on is None else "calibrate", arguments)
+    print("", *(f"Next: {step}" for step in next_steps(result, commands)), sep="\n")

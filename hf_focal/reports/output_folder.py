@@ -2,11 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from ..command_lines import RunCommands
 from ..errors import InputError, NotPublishedError, one_line
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, is_locked, lock_folder, unlock_folder
@@ -98,7 +98,7 @@ def write_results(
     output: str | Path,
     result: RunResult,
     reference: RunResult | None = None,
-    arguments: Mapping[str, Any] | None = None,
+    commands: RunCommands | None = None,
     examples: Examples | None = None,
     *,
     publish_examples: bool = False,
@@ -106,8 +106,8 @@ def write_results(
 ) -> None:
     """Write the report of a result and, if given, that of an earlier one, and the page that shows them.
 
-    `arguments` are those of the command, from which the page names the next steps. `examples` are samples that the
-    page shows; with `publish_examples`, ``report/examples.html``, which is published and names no local files, shows
+    `commands` are those that follow the run, which the page names as next steps. `examples` are samples that the page
+    shows; with `publish_examples`, ``report/examples.html``, which is published and names no local files, shows
     them, too. `pictures` are PNG files for a card.
     """
     folder = Path(output)
@@ -115,6 +115,6 @@ def write_results(
         write_report(folder / "report", result, pictures=pictures)
         if reference is not None:
             write_report(folder / "reference", reference, pictures=pictures)
-        comparison_page([folder], folder / "report.html", arguments=arguments, examples=examples)
+        comparison_page([folder], folder / "report.html", commands=commands, examples=examples)
         if publish_examples and examples is not None:
             comparison_page([folder], folder / "report" / "examples.html", examples=examples)

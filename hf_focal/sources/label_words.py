@@ -14,8 +14,8 @@ from ..calibration import CalibrationFit
 from ..choices.label_words import LabelWords
 from ..choices.label_words_model import LabelWordsModel, set_labels
 from ..errors import InputError
+from ..hub.card_contents import CardModel
 from ..hub.label_words_usage import classifier_usage, correction_usage
-from ..hub.model_card import CardModel
 from ..reports import RunResult
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs, with_known_columns
@@ -101,7 +101,8 @@ class LabelWordsSource(ModelSource):
             rows = rows.remove_columns(options.label_column)
             rows = rows.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        return select_inputs(self.task, NamedSplit(data_name, rows), self.config, options), notes
+        selected = select_inputs(self.task, NamedSplit(data_name, rows), self.config, options)
+        return selected.samples, notes + selected.notes
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         rows, data_name = loaded.samples["fields"][:], loaded.data_name

@@ -17,9 +17,10 @@ from ..calibration.calibration_record import recorded_calibration
 from ..calibration.correction_methods import METHODS_OF_LINK
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
-from ..errors import InputError, some_of
+from ..errors import InputError
+from ..hub.card_contents import CardData, CardModel
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.model_card import CardData, CardModel, registering_package
+from ..hub.registering_package import registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
@@ -29,8 +30,6 @@ from ..tasks.input_encoding import input_length
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs
-from ..tasks.label_numbers import ModelLabels
-from ..tasks.multi_hot_labels import column_order
 from ..tasks.named_split import NamedSplit
 from ..tasks.task import LabelKind, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
@@ -219,16 +218,11 @@ class ModelSource(BaseSource):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
             samples, notes = self.select(NamedSplit(data_name, loaded), options)
-        several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
-        labels = ModelLabels.of(self.config, self.options)
-        if several and column_order(labels, self.options.label_column.split(",")) is None:
-            order = some_of(labels.names)
-            notes = [*notes, f"no column of {data_name} has a label's name: they are taken in the order {order}"]
         return LoadedSamples(data_name, samples, tuple(notes))
 
     def select(self, split: NamedSplit, options: InputOptions) -> tuple[Dataset, list[str]]:
         """Return the columns that the task takes, and notes on them."""
-        return select_inputs(self.task, split, self.config, options), []
+        return select_inputs(self.task, split, self.config, options)
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0

@@ -22,7 +22,7 @@ from ..utils.atomic_write import write_whole
 from ..utils.json_values import write_json
 
 if TYPE_CHECKING:
-    from ..hub.model_card import CardData, CardModel
+    from ..hub.card_contents import CardData, CardModel
 
 
 class Data(NamedTuple):
@@ -189,20 +189,22 @@ class BaseSource(ABC):
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         """Write ``README.md``, which calls the source `name`."""
+        from ..hub.base_metadata import read_base_metadata
         from ..hub.model_card import model_card
 
-        card = model_card(result, self.card_model(name, result), self.card_data(fitted_on, measured_on))
+        model, data = self.card_model(name, result), self.card_data(fitted_on, measured_on)
+        card = model_card(result, model, data, base_metadata=read_base_metadata(model.base))
         write_whole(folder / "README.md", str(card))
 
     def card_model(self, name: str, result: RunResult) -> "CardModel":
         """Return what the card says of what `save` wrote, under the name `name`."""
-        from ..hub.model_card import CardModel
+        from ..hub.card_contents import CardModel
 
         return CardModel(name, "tabular-classification", is_correction=True)
 
     def card_data(self, fitted_on: Samples, measured_on: Samples) -> "CardData":
         """Return what the card says of the data."""
-        from ..hub.model_card import CardData
+        from ..hub.card_contents import CardData
 
         names = (samples.scores.data_name for samples in (fitted_on, measured_on))
         file, test_file = (name if Path(name).suffix else None for name in names)

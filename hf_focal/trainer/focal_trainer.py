@@ -36,11 +36,11 @@ from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..calibration.trial_runs import first_rows
 from ..errors import InputError, require
+from ..hub.card_contents import CardData, Training
 from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ..hub.model_card import CardData, Training
-from ..hub.trained_model import trained_model, training_settings, write_card
+from ..hub.trainer_card import trained_model, training_settings, write_card
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..recommendation import default_correction

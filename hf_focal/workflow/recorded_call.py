@@ -1,4 +1,4 @@
-"""The arguments of the `hf-focal` command that does what a call of Python does, for the next steps on its page."""
+"""The `hf-focal` command that does what a call of Python does, for the next steps on its page."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -7,12 +7,20 @@ from typing import Any
 
 from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import DEFAULT_CONFIDENCE
+from ..command_lines import RunCommands
 from ..sources.source import Data
 from .settings import CalibrationSettings, EvaluationSettings
 from .source_arguments import ModelArguments, SourceArguments, TableArguments
 
 # Arguments that name data with splits, and those that name the split.
 _SPLITS = {"dataset": "split", "test_dataset": "test_split", "threshold_dataset": "threshold_split"}
+
+
+def run_commands(source: SourceArguments, settings: EvaluationSettings | CalibrationSettings) -> RunCommands | None:
+    """Return the commands that follow a call; None if no command does the same (see `recorded_call`)."""
+    call = recorded_call(source, settings)
+    name = "evaluate" if isinstance(settings, EvaluationSettings) else "calibrate"
+    return None if call is None else RunCommands(name, call)
 
 
 def recorded_call(

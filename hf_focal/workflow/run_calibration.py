@@ -17,7 +17,7 @@ from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.source import BaseSource, FoldOutcome, Samples
 from .page_examples import can_show_examples, page_examples
 from .publishing import folder_to_save, new_repository, publish_folder
-from .recorded_call import recorded_call
+from .recorded_call import run_commands
 from .results import Sections, choose_thresholds, group_section, metrics_with_samples, run_result
 from .samples import check_new_scores, labeled_shares, samples_of_fit, write_rows_or_shards
 from .settings import CalibrationSettings
@@ -62,8 +62,8 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
                 with writing(folder, result):
                     source.save(folder, fit, fitted_on, config_entries, outcome)
                     examples = page_examples(source, measured_on, fit.correction) if shows_examples else None
-                    call, publishes = recorded_call(arguments, settings), settings.publish_examples
-                    write_results(folder, result, None, call, examples, publish_examples=publishes)
+                    commands, publishes = run_commands(arguments, settings), settings.publish_examples
+                    write_results(folder, result, None, commands, examples, publish_examples=publishes)
                     source.write_card(folder, repository or folder.resolve().name, result, fitted_on, measured_on)
                 if repository is not None:
                     result = publish_folder(folder, repository, settings.private, result)

@@ -7,7 +7,7 @@ from ..reports.output_folder import check_room, new_folder, write_results
 from ..scores.sets.score_set import names_of
 from ..sources.source import BaseSource, Samples
 from .page_examples import can_show_examples, page_examples
-from .recorded_call import recorded_call
+from .recorded_call import run_commands
 from .results import Sections, choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
 from .samples import check_new_scores, samples_of_evaluation, write_rows_or_shards
 from .settings import EvaluationSettings
@@ -33,7 +33,7 @@ def run_evaluation(arguments: SourceArguments, settings: EvaluationSettings) -> 
             settings.on_result(result)
         if output is not None and source.is_main:
             examples = page_examples(source, measured_on) if shows_examples else None
-            write_results(output, result, earlier, recorded_call(arguments, settings), examples, pictures=False)
+            write_results(output, result, earlier, run_commands(arguments, settings), examples, pictures=False)
         _check_reached(settings.goal, result)
     return result
 

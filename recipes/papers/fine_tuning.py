@@ -14,7 +14,9 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,15 +48,25 @@ LONG = ["sst", "banking77", "tweet_emotion", "newsgroups", "custrev", "tweet_iro
 BLOCKS = ("main", "more_samples", "mpnet", "long_and_noisy")
 
 
-def plan(block: str) -> Iterator[dict]:
+@dataclass(frozen=True)
+class Run:
+    task: str
+    loss: str
+    seed: int
+    size: str = "few"  # of the training set, or the number of its samples
+    encoder: str = "minilm"
+    epochs: int = 3
+    noise: float = 0.0  # the share of training labels that are replaced by another class
+
+
+def plan(block: str) -> Iterator[Run]:
     """List the runs of a block in order; a stop at any point leaves each task with about the same runs."""
 
-    def runs(tasks: Iterable[str], losses: list[str], seed: int, **settings: object) -> Iterator[dict]:
+    def runs(tasks: Iterable[str], losses: list[str], seed: int, **settings: Any) -> Iterator[Run]:
         for task in tasks:
             for loss in losses:
                 if FINE_TUNING_TASKS[task].labels == "one" or not loss.startswith("dual_focal"):  # no sigmoid form
-                    yield {"task": task, "loss": loss, "seed": seed, "size": "few", "encoder": "minilm", "epochs": 3,
-                           "noise": 0.0} | settings  # fmt: skip
+                    yield Run(task, loss, seed, **settings)
 
     if block == "main":
         for seed in (1, 2, 3):
@@ -72,19 +84,19 @@ def plan(block: str) -> Iterator[dict]:
                 yield from runs(NOISY, losses, seed, noise=0.2)
 
 
-def task_splits(data: Path, run: dict) -> dict[str, Dataset]:
+def task_splits(data: Path, run: Run) -> dict[str, Dataset]:
     """Return the splits "train", "pool" (held out), "test", and, if the task has it, "shift"."""
-    task, rng = FINE_TUNING_TASKS[run["task"]], np.random.default_rng(run["seed"])
+    task, rng = FINE_TUNING_TASKS[run.task], np.random.default_rng(run.seed)
     tables = read_task(data, task, ("train", "test"))
     rows = tables.pop("train")
-    if run["task"] == "trec_qa":
+    if run.task == "trec_qa":
         is_pooled = in_held_out_questions(rows, rng, one_in=5)
-        pool, train = (part.sample(frac=1, random_state=run["seed"]) for part in (rows[is_pooled], rows[~is_pooled]))
+        pool, train = (part.sample(frac=1, random_state=run.seed) for part in (rows[is_pooled], rows[~is_pooled]))
         pool = pool[:POOL]
     else:
         rows = rows.iloc[rng.permutation(len(rows))]
         pool, train = rows[:POOL], rows[POOL:]
-    tables = {"train": train[: task.few if run["size"] == "few" else int(run["size"])], "pool": pool, **tables}
+    tables = {"train": train[: task.few if run.size == "few" else int(run.size)], "pool": pool, **tables}
     if task.shift:
         tables["shift"] = read_shift(data, task)
     splits = {}
@@ -93,8 +105,8 @@ def task_splits(data: Path, run: dict) -> dict[str, Dataset]:
             part = part.sample(TEST, random_state=SPLIT_SEED)
         several = task.labels == "several"
         labels = multi_hot(part["label"], task.num_classes) if several else part["label"].to_numpy(copy=True)
-        if name == "train" and run["noise"]:
-            wrong = rng.random(len(labels)) < run["noise"]
+        if name == "train" and run.noise:
+            wrong = rng.random(len(labels)) < run.noise
             labels[wrong] = (labels[wrong] + rng.integers(1, task.num_classes, wrong.sum())) % task.num_classes
         columns = {"text": part["text"].tolist(), "labels": labels.tolist()}
         splits[name] = Dataset.from_dict(columns | ({"pair": part["pair"].tolist()} if "pair" in part else {}))
@@ -117,10 +129,10 @@ def logits_of(trainer: FocalTrainer, samples: Dataset) -> np.ndarray:
     return trainer.predict(samples).predictions.astype(np.float16)
 
 
-def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -> None:
-    path, learning_rate = encoders / ENCODERS[run["encoder"]][0], ENCODERS[run["encoder"]][1]
-    task, splits = FINE_TUNING_TASKS[run["task"]], task_splits(data, run)
-    loss, _, interval = run["loss"].partition("@")
+def train_one(run: Run, data: Path, encoders: Path, folder: Path, bf16: bool) -> None:
+    path, learning_rate = encoders / ENCODERS[run.encoder][0], ENCODERS[run.encoder][1]
+    task, splits = FINE_TUNING_TASKS[run.task], task_splits(data, run)
+    loss, _, interval = run.loss.partition("@")
     trainer, encoded = new_trainer(
         path,
         splits,
@@ -128,24 +140,24 @@ def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -
         num_labels=task.num_classes,
         problem_type=f"{'multi' if task.labels == 'several' else 'single'}_label_classification",
         max_length=128,
-        seed=run["seed"],
+        seed=run.seed,
         held_out="pool",
         loss=loss,
         gamma_update_steps=int(interval) if interval else None,
-        num_train_epochs=run["epochs"],
+        num_train_epochs=run.epochs,
         learning_rate=learning_rate,
         bf16=bf16,
         logging_strategy="no",
     )
     epochs = LogitsOfEpochs(trainer, {name: encoded[name] for name in ("pool", "test")})
-    if run["epochs"] > 3:
+    if run.epochs > 3:
         trainer.add_callback(epochs)
     started = time.time()
     trainer.train()
     seconds = time.time() - started
     arrays, record = (
         epochs.arrays,
-        {**run, "num_classes": task.num_classes, "learning_rate": learning_rate, "bf16": bf16},
+        {**asdict(run), "num_classes": task.num_classes, "learning_rate": learning_rate, "bf16": bf16},
     )
     record |= {f"{name}_samples": len(part) for name, part in encoded.items()}
     for name in ("pool", "test", "shift"):
@@ -170,7 +182,7 @@ def main() -> None:
     failed = []
     for block in options.blocks:
         for run in plan(block):
-            name = f"{block}_{run['task']}_{run['loss']}_s{run['seed']}{'_noise' if run['noise'] else ''}"
+            name = f"{block}_{run.task}_{run.loss}_s{run.seed}{'_noise' if run.noise else ''}"
             folder = loss_folder(options.output_dir, name)
             with unfinished_run(folder, "run.json") as is_unfinished:
                 try:

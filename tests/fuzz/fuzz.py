@@ -43,7 +43,7 @@ from trained_models import build  # noqa: E402
 
 from hf_focal import fit_temperature  # noqa: E402
 from hf_focal.cli import main as cli  # noqa: E402
-from hf_focal.hub.model_card import CardData, CardModel, Training, model_card  # noqa: E402
+from hf_focal.hub import CardData, CardModel, Training, model_card  # noqa: E402
 from hf_focal.reports import RunResult, write_report  # noqa: E402
 from hf_focal.utils.folder_lock import unlock_all  # noqa: E402
 

@@ -6,15 +6,18 @@ import re
 from dataclasses import fields, replace
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
+from huggingface_hub.errors import HTTPError
 
 import hf_focal
 from hf_focal import CalibrationMetrics, Temperature
-from hf_focal.hub.model_card import CardData, CardModel, Training, citations, model_card
+from hf_focal.hub import CardData, CardModel, Training, model_card, read_base_metadata
+from hf_focal.hub.bibtex import citations
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
@@ -42,6 +45,7 @@ def run_of(loss="flsd53", objective="ece", at_grid_end=False):
 def translation_of():
     bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
     return RunResult(
+        name="focal:gamma=1",
         loss="focal:gamma=1",
         temperature=Temperature(1.2, "nll", 0.1016, 0.0259, 2.0, 1.9, num_samples=500, num_bins=2),
         pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan, "bleu": 26.31},
@@ -52,15 +56,19 @@ def translation_of():
 
 
 def card_of(result=None, task="text-classification", *, name="user/my_model", folded=True, **options):
-    """Return a card; `options` are arguments of `model_card`, and fields of its data and its model."""
+    """Return a card, with the metadata of a base model that is a folder.
+
+    `options` are arguments of `model_card`, and fields of its data and its model.
+    """
     result = result or run_of()
     data = {part.name: options.pop(part.name) for part in fields(CardData) if part.name in options}
     card = {argument: options.pop(argument) for argument in ("language", "license") if argument in options}
     training = options.pop("training", Training())
     model = CardModel(name, task, **options)
-    return model_card(
-        replace(result, fit=replace(result.fit, folded=folded)), model, CardData(**data), training, **card
-    )
+    result, base = replace(result, fit=replace(result.fit, folded=folded)), model.base
+    if base is not None and Path(base).is_dir():
+        card["base_metadata"] = read_base_metadata(base)
+    return model_card(result, model, CardData(**data), training, **card)
 
 
 def front_matter(card):
@@ -270,7 +278,7 @@ def test_both_warnings_are_on_the_card_of_a_sigmoid_whose_correction_is_in_the_c
 
 
 def test_a_loss_that_is_not_of_this_library_is_named_as_it_is():
-    text = card_of(replace(run_of(), loss="the stock Trainer's | loss")).text
+    text = card_of(replace(run_of(), loss=None, name="the stock Trainer's | loss")).text
     assert "Loss: the stock Trainer's \\| loss." in text
     assert "FocalTrainer" not in text
     assert re.findall(r"@\w+{(\w+),", text) == ["guo2017calibration", "mukhoti2020calibrating"]
@@ -321,7 +329,7 @@ def test_a_card_without_a_temperature_says_so():
 
 
 def test_a_card_of_a_model_that_was_only_corrected():
-    result = replace(run_of(), loss="org/base")
+    result = replace(run_of(), loss=None, name="org/base")
     card = card_of(result, base="org/base", dataset="data.csv", training=None)
     assert f"{FIRST}\nIt is org/base, corrected with a temperature on data.csv.\nTemperature scaling " in card.text
     assert "## Training" not in card.text and "fine-tuned" not in card.text
@@ -402,7 +410,7 @@ def test_the_example_names_a_repository_also_if_its_id_is_not_known_yet():
 
 @pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "## x", "b\u2028c"])
 def test_hostile_names_are_shown_as_they_are(name):
-    result = replace(run_of(), loss=name)
+    result = replace(run_of(), loss=None, name=name)
     text = card_of(result, name=name, base=name, dataset=name).text
     shown = escaped(name)
     assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text
@@ -441,7 +449,27 @@ def test_what_the_card_of_the_base_model_says_is_kept(tmp_path):
     assert (trained.license, trained.language, trained.base_model) == ("mit", None, "org/encoder")
     assert card_of(base=str(tmp_path), license="apache-2.0", language="en", training=None).data.license == "apache-2.0"
     (tmp_path / "README.md").write_text("---\nlicense: [\n---\n")
-    assert "license" not in front_matter(card_of(base=str(tmp_path)))
+    with pytest.warns(UserWarning, match=r"no license and no language from .*README\.md', which cannot be read: "):
+        assert "license" not in front_matter(card_of(base=str(tmp_path)))
+
+
+@pytest.mark.parametrize("error", [OSError("offline"), ConnectionError(), HTTPError("timeout")])
+def test_a_card_does_without_the_hub_but_bugs_are_errors(error, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "model_info", fail)
+    assert read_base_metadata("org/base") == {} == read_base_metadata(None)
+    error = KeyError("a bug")
+    with pytest.raises(KeyError, match="a bug"):
+        read_base_metadata("org/base")
+
+
+def test_blank_lines_of_code_stay(monkeypatch):
+    code = 'text = "a\n\n\n\nb"\n\n\n\nprint(text)'
+    text = card_of(usage=code).text
+    assert f"```python\n{code}\n```" in text
+    assert "\n\n\n" not in text.replace(code, "")
 
 
 def test_pictures_are_side_by_side_with_one_legend():

@@ -8,7 +8,7 @@ import torch
 
 import hf_focal.metrics
 from hf_focal import CalibrationMetrics, fit_temperature
-from hf_focal.hub.model_card import CardModel, model_card
+from hf_focal.hub import CardModel, model_card
 from hf_focal.metrics import calibration_errors
 from hf_focal.metrics.metric_table import METRICS, Metric
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report

@@ -23,6 +23,7 @@ from hf_focal.choices import score_choices
 from hf_focal.choices.option_calibration import option_temperature
 from hf_focal.choices.option_scoring import OptionScoring
 from hf_focal.cli.main import main
+from hf_focal.command_lines import RunCommands
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
 
@@ -100,7 +101,7 @@ def test_the_temperature_is_for_the_options_and_the_weights_do_not_change(case, 
     assert "on the 300 questions of test.parquet" in card and "reference tokens" not in card
     assert "**not** in the weights" in card and "model.generate" not in card and "relied on" not in card
     assert "the text that the model generates, do not change" in summary(result)
-    (step, *_) = next_steps(result, {"output": "out"})
+    (step, *_) = map(str, next_steps(result, RunCommands("calibrate", {"output": "out"})))
     assert "score_choices" in step and "like any other model" not in step
     exec(code_of(card, tmp_path / "out"), {})
     printed = torch.tensor(ast.literal_eval(capsys.readouterr().out.rpartition("tensor(")[2].partition(")")[0]))

@@ -58,8 +58,8 @@ def test_it_is_corrected_as_a_table_of_the_same_scores(tmp_path):
     assert first == {name: second[name] for name in first} and second.keys() - first.keys() == {"schema"}
     loaded = [Correction.load(tmp_path / name / "correction.json") for name in ("mine", "table")]
     assert loaded[0] == loaded[1] and not loaded[0].is_identity
-    assert next_steps(mine) == ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
-    (step,) = next_steps(evaluate(Own(), (logits, labels)))
+    assert [*map(str, next_steps(mine))] == ["correct its logits: `Correction.load('correction.json').apply(logits)`"]
+    (step,) = map(str, next_steps(evaluate(Own(), (logits, labels))))
     assert step.startswith("fit a correction: `calibrate(source, held_out")
 
 

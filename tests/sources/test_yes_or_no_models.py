@@ -33,6 +33,7 @@ from hf_focal import (
     fit_thresholds,
 )
 from hf_focal.cli.main import main
+from hf_focal.command_lines import RunCommands
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.wording.model_warnings import warnings_of
 from hf_focal.reports.wording.next_steps import next_steps
@@ -477,7 +478,9 @@ def test_thresholds_of_a_head_without_a_bias_are_for_its_own_probabilities(tmp_p
     assert not all(decided)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "of the model's own probabilities, without the slope and the intercept" in card
-    assert "apply its correction as its README.md shows" in " ".join(next_steps(result, {"output": str(folder)}))
+    assert "apply its correction as its README.md shows" in " ".join(
+        map(str, next_steps(result, RunCommands("calibrate", {"output": str(folder)})))
+    )
 
 
 PLAIN = """

@@ -1,14 +1,14 @@
 """The page of one run: the verdict in words, three numbers, figures, and tables of its parts."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...command_lines import RunCommands
 from ...metrics.metric_table import METRICS
 from ..examples import Examples
 from ..figures.gamma_figure import gamma_heatmap
-from ..figures.reliability_figures import LINK_WORDS
+from ..figures.reliability_marks import LINK_WORDS
 from ..results.result_sections import Confusion, Groups
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import Cell
@@ -76,13 +76,13 @@ def run_page(
     title: str,
     table: ResultsTable,
     folder: str,
-    arguments: Mapping[str, Any] | None = None,
+    commands: RunCommands | None = None,
     examples: Examples | None = None,
 ) -> str:
     """Return the HTML of a run's page.
 
-    `table` has the texts about its test set. `folder` is the name of the run's folder, `arguments` are those of the
-    command, if they are known, and `examples` are samples to show.
+    `table` has the texts about its test set. `folder` is the name of the run's folder, `commands` are those that
+    follow the run, if its call is known, and `examples` are samples to show.
     """
     subsets = run.subsets
     return (
@@ -93,7 +93,7 @@ def run_page(
             run=run,
             table=table,
             verdict=verdict(run),
-            steps=[step.split("`") for step in next_steps(run, arguments, folder)],
+            steps=next_steps(run, commands, folder),
             headline=_headline(run),
             interval_notes=_interval_notes(run),
             metrics=_metric_rows(run),
@@ -104,7 +104,7 @@ def run_page(
             worst_classes=worst_class_figures(run),
             has_logarithmic_bins=bool(subsets.classes and len(subsets.classes.edges) > 1),
             risk_coverage=risk_coverage_page_figure(run),
-            slider=threshold_slider(run, arguments, folder),
+            slider=threshold_slider(run, commands, folder),
             examples=examples,
             groups=_groups(subsets.groups, run) if subsets.groups else None,
             confusion=_confusion_rows(subsets.confusion),

@@ -1,11 +1,11 @@
 """What the page of a run shows of its thresholds: the risk-coverage curve, the slider below it, and a table."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...command_lines import Command, RunCommands, names_held_out_data
 from ..figures.risk_coverage_figure import chosen_point, named_curves
 from ..results.result_sections import Curve
 from ..results.run_results import RunResult
@@ -24,7 +24,7 @@ class ThresholdSlider(NamedTuple):
     `points` are those that it can be moved to, as text: of a softmax, the numbers of answers and errors, and the least
     confidence of these answers; of a sigmoid, a bin's place, count, mean probability, and hits. `edges` are those of
     a sigmoid's bins, in JSON. `total` is the number of samples or labels. `command` chooses a threshold for GOAL, a
-    share that is a "precision" or "coverage" (`goal`).
+    share that is a "precision" or "coverage" (`goal`); with `has_placeholder`, it names a file that stands for others.
     """
 
     points: str
@@ -32,21 +32,23 @@ class ThresholdSlider(NamedTuple):
     columns: dict[str, list[Cell]]
     goal: str
     command: str
+    has_placeholder: bool
     edges: str = "[]"
 
 
-def threshold_slider(run: RunResult, arguments: Mapping[str, Any] | None, folder: str) -> ThresholdSlider | None:
+def threshold_slider(run: RunResult, commands: RunCommands | None, folder: str) -> ThresholdSlider | None:
     """Return the slider of a run, or None if it holds no curve; the arguments are those of `threshold_command`."""
-    goal, command = threshold_command(run, arguments, folder)
+    goal, command = threshold_command(run, commands, folder)
+    choosing = goal, str(command), isinstance(command, Command) and names_held_out_data(command)
     curve = run.subsets.risk_coverage and run.subsets.risk_coverage.last
     if curve and curve.confidence is not None:
-        return _slider_of_confidence(curve, curve.confidence, goal, command)
+        return _slider_of_confidence(curve, curve.confidence, choosing)
     if run.link == "sigmoid" and run.subsets.classes:
-        return _slider_of_probability(run, goal, command)
+        return _slider_of_probability(run, choosing)
     return None
 
 
-def _slider_of_confidence(curve: Curve, confidences: list[float], goal: str, command: str) -> ThresholdSlider:
+def _slider_of_confidence(curve: Curve, confidences: list[float], choosing: tuple[str, str, bool]) -> ThresholdSlider:
     points = [*zip(curve.answered, curve.errors, confidences, strict=True)]
     total = curve.answered[-1]
     rows = dict.fromkeys(next(point for point in points if point[0] >= share * total - 1e-9) for share in _COVERAGES)
@@ -57,10 +59,10 @@ def _slider_of_confidence(curve: Curve, confidences: list[float], goal: str, com
         "precision %": [f"{100 * (1 - errors / answered):.1f}" for answered, errors, _ in rows],
     }
     text = ";".join(f"{answered},{errors},{confidence:.6g}" for answered, errors, confidence in points)
-    return ThresholdSlider(text, total, columns, goal, command)
+    return ThresholdSlider(text, total, columns, *choosing)
 
 
-def _slider_of_probability(run: RunResult, goal: str, command: str) -> ThresholdSlider:
+def _slider_of_probability(run: RunResult, choosing: tuple[str, str, bool]) -> ThresholdSlider:
     """Return the slider of a sigmoid, which moves over the bins of the probabilities of all labels."""
     bins = run.post_bins
     filled = [*np.flatnonzero(bins.count)[::-1].tolist()]
@@ -75,7 +77,7 @@ def _slider_of_probability(run: RunResult, goal: str, command: str) -> Threshold
     rows = zip(filled, counts.tolist(), bins.confidence[filled].tolist(), hits.tolist(), strict=True)
     text = ";".join(f"{place},{count},{mean:.4g},{hit}" for place, count, mean, hit in rows)
     edges = json.dumps([float(f"{edge:.6g}") for edge in bins.edges])
-    return ThresholdSlider(text, total, columns, goal, command, edges)
+    return ThresholdSlider(text, total, columns, *choosing, edges)
 
 
 def risk_coverage_page_figure(run: RunResult) -> PageFigure | None:
@@ -92,6 +94,6 @@ def risk_coverage_page_figure(run: RunResult) -> PageFigure | None:
         coverage, right = 100 * chosen.coverage, 100 * chosen.precision
         text = f"chosen threshold {chosen.threshold:.2f}: {coverage:.0f}% answered, {right:.1f}% right"
         point = MarkedPoint(coverage, 100 - right, text)
-    alt = f"Risk-coverage curve of {run.loss}"
+    alt = f"Risk-coverage curve of {run.name}"
     titles = "Coverage: samples that get an answer, %", "Risk: wrong answers among these, %"
     return PageFigure(line_chart(lines, *titles, alt, point, has_slider=True), alt)

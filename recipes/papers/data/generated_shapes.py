@@ -13,7 +13,7 @@ from datasets import Dataset, Features, Image
 from PIL import Image as PILImage
 from transformers import SegformerConfig, SegformerForSemanticSegmentation, SegformerImageProcessorPil, set_seed
 
-from .label_options import label_options
+from papers.data.label_options import label_options
 
 # From the most to the least frequent.
 SHAPE_NAMES = ("background", "square", "disc", "triangle", "ring", "cross")

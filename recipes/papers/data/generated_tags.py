@@ -11,9 +11,9 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig, BertForTokenClassification, set_seed
 
-from .generated_topics import pseudo_word
-from .label_options import label_options
-from .tokenizer_training import train_tag_tokenizer
+from papers.data.generated_topics import pseudo_word
+from papers.data.label_options import label_options
+from papers.data.tokenizer_training import train_tag_tokenizer
 
 # Kinds of names, from the most to the least frequent, with the probability that such a name begins at a given word.
 _KINDS = {"PER": 0.06, "LOC": 0.03, "ORG": 0.015, "PROD": 0.004, "EVENT": 0.0015}

@@ -4,7 +4,7 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from scipy.special import expit, logit
 
-from .generated_topics import draw_words, pseudo_word, topic_distributions
+from papers.data.generated_topics import draw_words, pseudo_word, topic_distributions
 
 # The frequency of the first topic, and that of the last one as a share of it.
 _MOST_FREQUENT, _IMBALANCE = 0.5, 0.02

@@ -5,7 +5,7 @@ import re
 import numpy as np
 from datasets import Dataset, Features, Value
 
-from .generated_topics import pseudo_word
+from papers.data.generated_topics import pseudo_word
 
 # Numbers of adverbs, determiners, adjectives, nouns, verbs, and prepositions. `_SENTENCE` uses the same letters.
 _NUM_WORDS = {"t": 8, "d": 4, "a": 15, "n": 40, "v": 20, "p": 6}

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hf_focal.tasks.batches import open_image
-
-from .pixel_format import PixelFormat
+from papers.data.pixel_format import PixelFormat
 
 AUGMENTATIONS = ("none", "crop", "resized_crop")
 _PADDING = 4  # zero pixels around an image for "crop"

@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .tokenizer_training import train_words, word_level_tokenizer
+from papers.data.tokenizer_training import train_words, word_level_tokenizer
 
 # Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from .newsgroups import NUM_TEST, STRIPPERS
+from papers.data.newsgroups import NUM_TEST, STRIPPERS
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TextTask:
         folder: the folder of the files.
         label: the column of the labels: numbers, -1 for rows that are left out, or lists of numbers.
         labels: whether a text has one class or several labels; "only one" leaves out texts with several.
-        columns: new names of other columns.
+        columns: other columns, with the names that experiments give them.
         validation: the file of the published validation split; "" if there is none.
         strip: the parts of newsgroup posts that are removed.
         is_random_split: pool the posts, and split them at random as the papers do.
@@ -109,7 +109,7 @@ def read_task(
 
 def task_rows(rows: pd.DataFrame, task: TextTask) -> pd.DataFrame:
     """Return the rows of a task with its texts and labels."""
-    rows = rows.rename(columns=dict(task.columns)).assign(label=rows[task.label])
+    rows = rows.assign(label=rows[task.label], **{name: rows[column] for column, name in task.columns})
     if task.labels == "one":
         rows = rows[rows["label"] >= 0]
     if task.labels == "only one":

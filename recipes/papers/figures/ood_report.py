@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from hf_focal.reports.figures.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.wording.markdown_tables import before_after, columns_table, escaped, format_number, in_bold
 from hf_focal.utils.json_values import write_json
-
-from ..metrics.ood_metrics import SIDES, DetectionResult
+from papers.metrics.ood_metrics import SIDES, DetectionResult
 
 _COLUMNS = (
     ("AUROC % (entropy)", "entropy", "auroc", max),

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from hf_focal.reports.figures.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.report_folder import write_comparison, write_run_files
 from hf_focal.reports.wording.markdown_tables import before_after, columns_table
-
-from ..runs.translation_results import TranslationResult
+from papers.runs.translation_results import TranslationResult
 
 
 def translation_table(results: Sequence[TranslationResult]) -> str:

@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageClassification, PreTrainedConfig
 
-from .cifar_resnet import CifarPreTrainedModel
+from papers.models.cifar_resnet import CifarPreTrainedModel
 
 
 @strict

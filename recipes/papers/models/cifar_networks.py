@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import checks as check
-from .cifar_densenet import CifarDenseNetConfig
-from .cifar_resnet import CifarResNetConfig
+from papers import checks as check
+from papers.models.cifar_densenet import CifarDenseNetConfig
+from papers.models.cifar_resnet import CifarResNetConfig
 
 _basic = partial(CifarResNetConfig, block="basic", stem_width=16)
 _bottleneck = partial(CifarResNetConfig, block="bottleneck", widths=(64, 128, 256, 512), stem_width=64)

@@ -16,8 +16,7 @@ import pandas as pd
 
 from hf_focal.reports.figures.figure_style import COLORS, finished
 from hf_focal.reports.wording.markdown_tables import rows_table
-
-from .fine_tuning_evidence import (
+from papers.pages.fine_tuning_evidence import (
     LOSSES,
     SELECTIONS,
     SIZES,
@@ -37,9 +36,9 @@ from .fine_tuning_evidence import (
     selected,
     uncorrected_after_long_training,
 )
-from .fine_tuning_records import add_runs
-from .page import DOCS, RECORDS, fill_page, page_command
-from .records import read_records
+from papers.pages.fine_tuning_records import add_runs
+from papers.pages.page import DOCS, RECORDS, fill_page, page_command
+from papers.pages.records import read_records
 
 OLDER = RECORDS / "fine_tuning_earlier.csv"
 NAMES = {"adafocal@10": "adafocal, every 10 steps", "none": "nothing", "temperature": "T"}
@@ -247,44 +246,67 @@ def older_runs() -> dict[str, str]:
 
 
 def main_page(evidence: Evidence) -> dict[str, str]:
-    regret, with_auto = evidence.loss_regrets, evidence.auto_regrets
-    reference, alternative = ("cross_entropy", "temperature"), ("cross_entropy", "auto")
-    loss_gain = regret.loc["flsd53", "temperature"] - regret.loc[reference]
-    two = among(loss_gain, "two")
-    auto_gain = with_auto.loc[alternative] - with_auto.loc[reference]
-    both_auto = with_auto.loc["flsd53", "auto"] - with_auto.loc[alternative]
-    auto_two = among(auto_gain, "two")
-    with_several_labels = [name for name, task in TASKS.items() if task.labels == "several"]  # where "auto" is T
-    auto_more = among(auto_gain, "more").drop(with_several_labels, errors="ignore")
+    return loss_numbers(evidence) | auto_numbers(evidence) | rule_numbers(evidence) | setting_numbers(evidence)
+
+
+REFERENCE, ALTERNATIVE = ("cross_entropy", "temperature"), ("cross_entropy", "auto")
+
+
+def loss_numbers(evidence: Evidence) -> dict[str, str]:
+    """What the losses give after T, and without a correction."""
+    regret = evidence.loss_regrets
+    flsd53 = regret.loc["flsd53", "temperature"] - regret.loc[REFERENCE]
+    focal = regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"]
     trained = regret.drop(columns=["banking77", "clinc150"])  # which 3 epochs leave undertrained
-    focal_two = among(regret.loc["focal:gamma=1", "none"] - regret.loc["cross_entropy", "none"], "two")
-    longer = uncorrected_after_long_training(evidence.records)
-    settings = other_settings(evidence.records)
     error_gain = flsd_minus_cross_entropy(evidence.runs, lambda run: 100 * run["none"]["error"])
+    two = among(flsd53, "two")
+    return {
+        "loss_lower": count_below_zero(flsd53),
+        "two": str(len(two)),
+        "two_gain": mean_with_interval(-two),
+        "error_gain": gain_over_tasks(error_gain, 2, " points"),
+        "focal_lower": count_below_zero(among(focal, "two")),
+        "uncorrected_lower": count_below_zero(uncorrected_after_long_training(evidence.records)),
+        "dual_trained": f"{trained.loc['dual_focal', 'temperature'].mean():.3f}",
+        "reference_trained": f"{trained.loc[REFERENCE].mean():.3f}",
+    }
+
+
+def auto_numbers(evidence: Evidence) -> dict[str, str]:
+    """What `auto` gives in the place of T."""
+    regret = evidence.auto_regrets
+    gain = regret.loc[ALTERNATIVE] - regret.loc[REFERENCE]
+    with_several_labels = [name for name, task in TASKS.items() if task.labels == "several"]  # where "auto" is T
+    more_classes = among(gain, "more").drop(with_several_labels, errors="ignore")
+    return {
+        "auto_lower": count_below_zero(more_classes),
+        "auto_gain": mean_with_interval(-more_classes),
+        "auto_two": f"{among(gain, 'two').mean():+.3f}",
+        "both_auto": gain_over_tasks(regret.loc["flsd53", "auto"] - regret.loc[ALTERNATIVE]),
+    }
+
+
+def rule_numbers(evidence: Evidence) -> dict[str, str]:
+    """Rules on new tasks, and the table of strategies."""
     difference = "minus cross-entropy, T"
     header = ["Strategy", "all runs: regret", difference, "runs with logits: regret", difference]
     return {
-        "loss_lower": count_below_zero(loss_gain),
-        "two": str(len(two)),
-        "two_gain": mean_with_interval(-two),
-        "auto_lower": count_below_zero(auto_more),
-        "auto_gain": mean_with_interval(-auto_more),
-        "both_auto": gain_over_tasks(both_auto),
-        "error_gain": gain_over_tasks(error_gain, 2, " points"),
-        "auto_two": f"{auto_two.mean():+.3f}",
-        "focal_lower": count_below_zero(focal_two),
-        "uncorrected_lower": count_below_zero(longer),
-        "fixed": mean_with_interval(rule_on_new_tasks(with_auto, groups=False)),
-        "ruled": mean_with_interval(rule_on_new_tasks(with_auto, groups=True)),
-        **{name: gain_over_tasks(flsd_gain(settings[name], "temperature")) for name in ("longer", "mpnet", "noisy")},
+        "fixed": mean_with_interval(rule_on_new_tasks(evidence.auto_regrets, groups=False)),
+        "ruled": mean_with_interval(rule_on_new_tasks(evidence.auto_regrets, groups=True)),
+        "table": rows_table(header, strategy_rows(evidence)),
+    }
+
+
+def setting_numbers(evidence: Evidence) -> dict[str, str]:
+    """The numbers of runs, and FLSD-53 in other settings."""
+    settings = other_settings(evidence.records)
+    return {
         "runs": str(len(evidence.runs)),
         "losses": str(len(LOSSES)),
         "tasks": str(len(TASKS)),
         "with_logits": str(len(evidence.with_logits)),
-        "tasks_with_logits": str(with_auto.shape[1]),
-        "table": rows_table(header, strategy_rows(evidence)),
-        "dual_trained": f"{trained.loc['dual_focal', 'temperature'].mean():.3f}",
-        "reference_trained": f"{trained.loc[reference].mean():.3f}",
+        "tasks_with_logits": str(evidence.auto_regrets.shape[1]),
+        **{name: gain_over_tasks(flsd_gain(settings[name], "temperature")) for name in ("longer", "mpnet", "noisy")},
     }
 
 

@@ -10,10 +10,10 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 
-from ..data.text_tasks import FINE_TUNING_TASKS as TASKS
-from ..fine_tuning import LOSSES
-from .fine_tuning_records import RUNS
-from .records import read_records
+from papers.data.text_tasks import FINE_TUNING_TASKS as TASKS
+from papers.fine_tuning import LOSSES
+from papers.pages.fine_tuning_records import RUNS
+from papers.pages.records import read_records
 
 # Tasks that share their texts are resampled and left out together.
 SOURCE = {task: task for task in TASKS} | {"sst5": "sst", "newsgroups_by_date": "newsgroups"}

@@ -23,9 +23,8 @@ from scipy.special import logsumexp
 from hf_focal import CalibrationMetrics, Correction, fit_correction, fit_temperature
 from hf_focal.calibration.affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from papers.metrics.ood_metrics import detection_metrics, uncertainty
-
-from .page import RECORDS
-from .records import add_records, read_records, rounded
+from papers.pages.page import RECORDS
+from papers.pages.records import add_records, read_records, rounded
 
 RUNS = RECORDS / "fine_tuning.csv"
 SETTING = ("task", "loss", "seed", "size", "encoder", "epochs", "noise")

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hf_focal.reports.wording.markdown_tables import rows_table
-
-from .page import DOCS, RECORDS, fill_page
+from papers.pages.page import DOCS, RECORDS, fill_page
 
 TABLES = RECORDS / "finished_tables"
 

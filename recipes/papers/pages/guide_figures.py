@@ -2,8 +2,7 @@
 
 from hf_focal.calibration.calibration_fit import scaling_name
 from hf_focal.reports import RunResult
-
-from .page import DOCS, RECORDS, draw_panels
+from papers.pages.page import DOCS, RECORDS, draw_panels
 
 GUIDES = DOCS.parent / "guides"
 

@@ -13,9 +13,8 @@ import pandas as pd
 from hf_focal.reports import RunResult
 from hf_focal.reports.wording.markdown_tables import rows_table
 from hf_focal.utils.json_values import to_json
-
-from .page import DOCS, RECORDS, fill_page, page_command, seed_rows
-from .records import add_records, read_records, record_of, rounded
+from papers.pages.page import DOCS, RECORDS, fill_page, page_command, seed_rows
+from papers.pages.records import add_records, read_records, record_of, rounded
 
 RUNS, PAGE = RECORDS / "multi_label.csv", DOCS / "yes_or_no.md"
 STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per label"}

@@ -12,10 +12,9 @@ from pathlib import Path
 from hf_focal import losses
 from papers import checks as check
 from papers.losses import published_mmce  # noqa: F401 (registers the loss)
-
-from .page import RECORDS
-from .paper_tables import Runs, read_rows, row_of_run
-from .records import add_records, read_records, record_of
+from papers.pages.page import RECORDS
+from papers.pages.paper_tables import Runs, read_rows, row_of_run
+from papers.pages.records import add_records, read_records, record_of
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from hf_focal.reports.wording.markdown_tables import MISSING, columns_table
-
-from .page import PAPERS, mean_and_deviation
+from papers.pages.page import PAPERS, mean_and_deviation
 
 TABLES = PAPERS / "tables"
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables

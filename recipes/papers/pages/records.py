@@ -21,8 +21,7 @@ from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import ReliabilityBins, adaptive_calibration_error
 from hf_focal.reports import RunResult
 from hf_focal.utils.atomic_write import write_whole
-
-from ..runs.translation_results import TranslationResult, read_result
+from papers.runs.translation_results import TranslationResult, read_result
 
 _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from hf_focal.reports.wording.markdown_tables import MISSING, rows_table
 from papers.figures.dynamics_figures import dynamics_figure, reliability_by_epoch, write_dynamics_comparison
-
-from .page import DOCS, draw_panels, fill_page
-from .paper_runs import (
+from papers.pages.page import DOCS, draw_panels, fill_page
+from papers.pages.paper_runs import (
     CLASSIFICATION,
     DYNAMICS,
     EXPERIMENTS,
@@ -24,9 +23,9 @@ from .paper_runs import (
     read_runs,
     record_runs,
 )
-from .paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, write_comparison
-from .records import bins_of
-from .seed_statistics import TRANSLATION_CLAIMS, calibration_error_bars, claims_table, temperatures_table
+from papers.pages.paper_tables import TABLES, Runs, beside_the_paper, read_paper_tables, read_rows, write_comparison
+from papers.pages.records import bins_of
+from papers.pages.seed_statistics import TRANSLATION_CLAIMS, calibration_error_bars, claims_table, temperatures_table
 
 # The losses in the figure of gradient norms; histograms of more losses would hide each other.
 WITH_GRADIENTS = ("cross_entropy", "focal_1", "focal_2", "focal_3")

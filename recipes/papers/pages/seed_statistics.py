@@ -11,8 +11,7 @@ from scipy import stats
 
 from hf_focal.reports.figures.figure_style import ACCURACY, OVER, clean_axes, finished, wrapped
 from hf_focal.reports.wording.markdown_tables import MISSING, columns_table
-
-from .paper_tables import Runs, metric_value
+from papers.pages.paper_tables import Runs, metric_value
 
 _PANELS = {"ece": "ECE %", "adaece": "AdaECE %", "classwise_ece": "Classwise ECE %"}
 _STAGES = {"pre_t": ("before T", OVER), "post_t": ("after T", ACCURACY)}

@@ -11,9 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from hf_focal.reports.wording.markdown_tables import rows_table
-
-from .page import DOCS, RECORDS, fill_page, page_command, seed_rows
-from .records import add_records, read_records
+from papers.pages.page import DOCS, RECORDS, fill_page, page_command, seed_rows
+from papers.pages.records import add_records, read_records
 
 RUNS, PAGE = RECORDS / "sft.csv", DOCS / "sft.md"
 # Title -> the key in a run's record, a factor, and the number of decimals.

@@ -18,9 +18,8 @@ from sklearn.metrics import average_precision_score
 from hf_focal import CalibrationMetrics, fit_correction, fit_thresholds, shift_prior
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 from hf_focal.reports.wording.markdown_tables import MISSING
-
-from . import finished_tables
-from .page import fill_page, page_command, seed_rows
+from papers.pages import finished_tables
+from papers.pages.page import fill_page, page_command, seed_rows
 
 # The texts of a page by name, and its tables: their titles and rows.
 Contents = tuple[dict[str, str], dict[str, tuple[list[str], Iterable[list[str]]]]]

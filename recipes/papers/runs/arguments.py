@@ -15,14 +15,13 @@ from hf_focal.tasks import DataArguments
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer
 from hf_focal.trainer.recipe_arguments import parse_recipe
-
-from .. import checks as check
-from ..argument_fields import argument
-from ..data.long_tails import long_tailed
-from ..losses import published_mmce  # noqa: F401 (registers the loss)
-from .class_weights_callback import ClassWeightsCallback
-from .output_folders import files_of
-from .training_dynamics import DynamicsCallback
+from papers import checks as check
+from papers.argument_fields import argument
+from papers.data.long_tails import long_tailed
+from papers.losses import published_mmce  # noqa: F401 (registers the loss)
+from papers.runs.class_weights_callback import ClassWeightsCallback
+from papers.runs.output_folders import files_of
+from papers.runs.training_dynamics import DynamicsCallback
 
 
 @dataclass(kw_only=True)

@@ -17,12 +17,11 @@ from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.wording.markdown_tables import RESULTS_LEGEND
 from hf_focal.tasks.heads import Head, label_names_of
 from hf_focal.trainer import FocalTrainer, gamma_history
-
-from ..data.generated_topic_sets import true_label_errors
-from .arguments import SampleClassifierArguments
-from .class_weights_callback import class_weight_history
-from .reports import write_experiment_report
-from .training_dynamics import dynamics_history
+from papers.data.generated_topic_sets import true_label_errors
+from papers.runs.arguments import SampleClassifierArguments
+from papers.runs.class_weights_callback import class_weight_history
+from papers.runs.reports import write_experiment_report
+from papers.runs.training_dynamics import dynamics_history
 
 
 def run_classifier(

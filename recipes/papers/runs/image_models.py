@@ -7,10 +7,10 @@ from typing import Any
 
 from transformers import AutoModelForImageClassification, PreTrainedModel, TimmWrapperConfig
 
-from .. import checks as check
-from ..argument_fields import argument
-from ..data.pixel_format import PixelFormat
-from ..models import CIFAR_NETWORKS, cifar_config
+from papers import checks as check
+from papers.argument_fields import argument
+from papers.data.pixel_format import PixelFormat
+from papers.models import CIFAR_NETWORKS, cifar_config
 
 # Networks of papers that timm has no name for -> one of its architectures, and what is different.
 TIMM_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"resnet110": ("resnet50", {"layers": [3, 4, 26, 3]})}

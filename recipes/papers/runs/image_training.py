@@ -12,11 +12,10 @@ from transformers import BitImageProcessorPil, PreTrainedModel, TimmWrapperConfi
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_focal.trainer import FocalTrainer
-
-from .. import checks as check
-from ..argument_fields import argument
-from ..data.image_batches import collate, prepare_batch
-from ..data.pixel_format import PixelFormat
+from papers import checks as check
+from papers.argument_fields import argument
+from papers.data.image_batches import collate, prepare_batch
+from papers.data.pixel_format import PixelFormat
 
 
 @dataclass

@@ -9,11 +9,10 @@ from typing import Any
 from hf_focal.reports import RunResult
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint
 from hf_focal.utils.folder_lock import unlock_all
-
-from .arguments import TemperatureArguments
-from .output_folders import claim_output_dir, run_settings
-from .reports import write_classifier_comparison
-from .translation_results import read_result
+from papers.runs.arguments import TemperatureArguments
+from papers.runs.output_folders import claim_output_dir, run_settings
+from papers.runs.reports import write_classifier_comparison
+from papers.runs.translation_results import read_result
 
 
 def train_each_loss(

@@ -8,12 +8,11 @@ import numpy as np
 
 from hf_focal.reports import RunResult, write_comparison, write_report
 from hf_focal.trainer.recipe_arguments import loss_folder
-
-from ..data.image_batches import ImageDataset
-from ..figures.class_weight_figures import class_weights_figure, training_loss_figure
-from ..figures.dynamics_figures import write_dynamics, write_dynamics_comparison
-from ..figures.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
-from ..metrics.shot_recall import has_long_tail, shots_table
+from papers.data.image_batches import ImageDataset
+from papers.figures.class_weight_figures import class_weights_figure, training_loss_figure
+from papers.figures.dynamics_figures import write_dynamics, write_dynamics_comparison
+from papers.figures.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
+from papers.metrics.shot_recall import has_long_tail, shots_table
 
 
 def write_experiment_report(folder: str | Path, result: RunResult) -> None:

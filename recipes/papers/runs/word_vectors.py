@@ -9,9 +9,8 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
 
 from hf_focal.trainer import FocalTrainingArguments
-
-from .. import checks as check
-from ..argument_fields import argument
+from papers import checks as check
+from papers.argument_fields import argument
 
 
 @dataclass

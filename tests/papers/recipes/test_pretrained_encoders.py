@@ -31,8 +31,10 @@ def write_task(folder, task, rng, label, splits=("train", "test")):
 def test_runs_of_fine_tuning_leave_logits_and_are_not_repeated(tmp_path, encoders, monkeypatch, capsys):
     recipe, rng = import_recipe("fine_tuning"), np.random.default_rng(0)
     write_task(tmp_path / "data", "tweet_irony", rng, lambda count: {"label": rng.integers(0, 2, count)})
-    setting = {"task": "tweet_irony", "seed": 1, "size": "20", "encoder": "minilm", "noise": 0.2}
-    plan = [setting | {"loss": "adafocal@2", "epochs": 4}, setting | {"loss": "focal:gamma=2", "epochs": 1}]
+    settings = {"task": "tweet_irony", "seed": 1, "size": "20", "noise": 0.2}
+    plan = [
+        recipe.Run(loss=loss, epochs=epochs, **settings) for loss, epochs in (("adafocal@2", 4), ("focal:gamma=2", 1))
+    ]
     monkeypatch.setattr(recipe, "plan", lambda block: plan)
     monkeypatch.setattr(recipe, "POOL", 30)
     options = {"data": tmp_path / "data", "encoders": encoders, "output_dir": tmp_path / "out", "blocks": "mpnet"}
@@ -58,12 +60,11 @@ def test_a_failed_run_of_fine_tuning_stops_no_other_and_sets_the_exit_code(tmp_p
     recipe, tried = import_recipe("fine_tuning"), []
 
     def fail_first(run, *others):
-        tried.append(run["seed"])
+        tried.append(run.seed)
         if len(tried) == 1:
             raise RuntimeError("out of memory")
 
-    setting = {"task": "sst", "loss": "flsd53", "noise": 0.0}
-    monkeypatch.setattr(recipe, "plan", lambda block: [setting | {"seed": seed} for seed in (1, 2)])
+    monkeypatch.setattr(recipe, "plan", lambda block: [recipe.Run("sst", "flsd53", seed) for seed in (1, 2)])
     monkeypatch.setattr(recipe, "train_one", fail_first)
     options = {"data": tmp_path, "encoders": tmp_path, "output_dir": tmp_path / "out", "blocks": "main"}
     monkeypatch.setattr("sys.argv", ["fine_tuning.py", *flags(options)])
@@ -77,12 +78,10 @@ def test_a_failed_run_of_fine_tuning_stops_no_other_and_sets_the_exit_code(tmp_p
 
 def test_the_blocks_of_fine_tuning_differ_from_the_main_one_in_what_their_names_say():
     runs = {block: list(import_recipe("fine_tuning").plan(block)) for block in import_recipe("fine_tuning").BLOCKS}
-    assert {(run["size"], run["encoder"], run["epochs"], run["noise"]) for run in runs["main"]} == {
-        ("few", "minilm", 3, 0.0)
-    }
-    assert {run["size"] for run in runs["more_samples"]} == {"5000"}
-    assert {run["encoder"] for run in runs["mpnet"]} == {"mpnet"}
-    assert {(run["epochs"], run["noise"]) for run in runs["long_and_noisy"]} == {(10, 0.0), (3, 0.2)}
+    assert {(run.size, run.encoder, run.epochs, run.noise) for run in runs["main"]} == {("few", "minilm", 3, 0.0)}
+    assert {run.size for run in runs["more_samples"]} == {"5000"}
+    assert {run.encoder for run in runs["mpnet"]} == {"mpnet"}
+    assert {(run.epochs, run.noise) for run in runs["long_and_noisy"]} == {(10, 0.0), (3, 0.2)}
 
 
 @pytest.mark.filterwarnings("ignore")

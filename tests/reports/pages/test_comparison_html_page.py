@@ -243,7 +243,7 @@ def test_the_page_of_one_run_has_its_numbers(tmp_path):
         assert shown[str(label)] == [*map(str, counts.tolist()), f"{share:.1f}"]
     text = " ".join("".join(page.text).split())
     assert all(sentence in text for sentence in verdict(run)) and all(s in summary(run) for s in verdict(run))
-    assert [name for name in next_steps(run) if "`" in name] and "hf-focal calibrate m --dataset" in text
+    assert [step for step in next_steps(run) if step.commands] and "hf-focal calibrate m --dataset" in text
 
 
 def test_the_page_of_many_classes_has_the_most_frequent_errors(tmp_path):
@@ -282,7 +282,7 @@ def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
 
 
 def test_text_is_escaped(tmp_path):
-    save(replace(run_of(), loss=NASTY), tmp_path / "x")
+    save(replace(run_of(), name=NASTY), tmp_path / "x")
     save(replace(translation_of(NASTY + "2"), signature=NASTY), tmp_path / "y")
     page = Page(comparison_page([tmp_path / name for name in "xy"], tmp_path / "page.html", title="</title>$sections"))
     assert "b" not in {tag for tag, _ in page.tags}

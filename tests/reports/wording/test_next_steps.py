@@ -12,9 +12,10 @@ from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
+from hf_focal.command_lines import Command, RunCommands, names_held_out_data
 from hf_focal.reports import RunResult
 from hf_focal.reports.wording.model_warnings import warnings_of
-from hf_focal.reports.wording.next_steps import next_steps, steps_after_training
+from hf_focal.reports.wording.next_steps import next_steps, steps_after_training, threshold_command
 from hf_focal.reports.wording.verdicts import verdict
 
 GIVEN = {"model": "my models/bert", "dataset": "my data/held out.csv", "text_column": "post", "label_map": {"a": "b"}}
@@ -26,9 +27,16 @@ def evaluated(**details):
     return dataclasses.replace(result, temperature=unfitted, post={}, pre_intervals={"ece": (0.1, 0.2)})
 
 
+def steps_of(result, given=None, **options) -> list[str]:
+    """The next steps as a console shows them; `given` are the arguments of the run."""
+    name = "evaluate" if result.fit.fitted_on is None else "calibrate"
+    run = None if given is None else RunCommands(name, given)
+    return [str(step) for step in next_steps(result, run, **options)]
+
+
 def commands(steps: list[str]) -> list[dict]:
     """The arguments of the `hf-focal` commands in some steps, as the command itself reads them."""
-    internal = ("run", "uses_torch", "user_errors")
+    internal = ("to_run",)
     found = re.findall("`(hf-focal .*?)`", " ".join(steps))
     parsed = [vars(command_parser().parse_args(shlex.split(line)[1:])) for line in found]
     return [{name: value for name, value in arguments.items() if name not in internal} for arguments in parsed]
@@ -36,7 +44,7 @@ def commands(steps: list[str]) -> list[dict]:
 
 def test_after_measuring_the_measured_file_is_the_test_file():
     given = GIVEN | {"dataset": "data/test.csv", "output": "measured", "num_bins": 10}
-    (command,) = commands(next_steps(evaluated(), given))
+    (command,) = commands(steps_of(evaluated(), given))
     assert command == {
         **{"command": "calibrate", "model": "my models/bert", "dataset": "held_out.csv"},
         **{"test_dataset": "data/test.csv", "text_column": "post", "label_map": [("a", "b")], "num_bins": 10},
@@ -47,7 +55,7 @@ def test_after_measuring_the_measured_file_is_the_test_file():
 def test_the_next_command_writes_no_file_again():
     result = result_of(5.0, fitted_on="held_out.csv")
     for saved, again in (("scores.parquet", None), ("scores", "scores")):
-        found = commands(next_steps(result, GIVEN | {"output": "out", "save_scores": saved}))
+        found = commands(steps_of(result, GIVEN | {"output": "out", "save_scores": saved}))
         assert found and all(command.get("save_scores") == again for command in found)
         assert all(command["output"] != "out" for command in found)
 
@@ -61,13 +69,13 @@ def test_the_next_command_writes_no_file_again():
     ],
 )
 def test_datasets_with_splits(given, data):
-    (command,) = commands(next_steps(evaluated(), {"model": "m"} | given))
+    (command,) = commands(steps_of(evaluated(), {"model": "m"} | given))
     assert (command["dataset"], command["test_split"]) == data and "test_dataset" not in command
 
 
 def test_scores_need_another_file():
     given = {"scores": "june.csv", "reference": "may.csv", "score_column": "p", "group": "month"}
-    (command,) = commands(next_steps(evaluated(task="scores", measured_on="june.csv"), given))
+    (command,) = commands(steps_of(evaluated(task="scores", measured_on="june.csv"), given))
     assert command == {
         **{"command": "calibrate", "scores": "held_out.csv", "test_scores": "june.csv"},
         **{"score_column": "p", "group": "month", "output": "calibrated"},
@@ -78,20 +86,20 @@ def test_a_corrected_model_is_loaded_from_its_folder_and_a_threshold_gets_anothe
     result = result_of(1.0, fitted_on="dataset 'other.csv'")
     better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
     given = GIVEN | {"test_dataset": "test.csv", "output": "calibrated"}
-    steps = next_steps(better, given)
+    steps = steps_of(better, given)
     assert "pipeline('text-classification', model='calibrated')" in steps[0]
     assert "hf upload USER/calibrated calibrated" in steps[1]
     (command,) = commands(steps)
     assert command["precision"] == 0.9 and command["dataset"] == given["dataset"] and command["output"] != "calibrated"
     # Without a folder, the same command with one saves the model.
-    first, _ = commands(next_steps(better, GIVEN | {"test_dataset": "test.csv"}))
+    first, _ = commands(steps_of(better, GIVEN | {"test_dataset": "test.csv"}))
     assert first["output"] and first["test_dataset"] == "test.csv" and "precision" not in first
 
 
 def test_a_page_knows_only_what_the_result_holds():
     details = {"fitted_on": "split 'dev' of dataset 'org/d'", "measured_on": "split 'test' of test_dataset 'org/d'"}
     result = result_of(5.0, **details, options={"text_pair_column": "b"})
-    (command,) = commands(next_steps(result, folder="calibrated"))
+    (command,) = commands(steps_of(result, folder="calibrated"))
     assert command == {
         **{"command": "calibrate", "model": "m", "dataset": "org/d", "split": "dev", "test_dataset": "org/d"},
         **{"test_split": "test", "text_pair_column": "b", "output": "calibrated_2", "precision": 0.9},
@@ -99,19 +107,19 @@ def test_a_page_knows_only_what_the_result_holds():
 
 
 def test_the_folder_of_a_command_is_neither_the_models_nor_the_results():
-    (command,) = commands(next_steps(evaluated(), GIVEN | {"model": "./calibrated", "dataset": "test.csv"}))
+    (command,) = commands(steps_of(evaluated(), GIVEN | {"model": "./calibrated", "dataset": "test.csv"}))
     assert command["output"] == "calibrated_2"
     given = GIVEN | {"model": "calibrated", "test_dataset": "test.csv", "output": "calibrated_2"}
-    (command,) = commands(next_steps(result_of(1.0, fitted_on="dataset 'other.csv'"), given))
+    (command,) = commands(steps_of(result_of(1.0, fitted_on="dataset 'other.csv'"), given))
     assert command["output"] == "calibrated_3"
 
 
 def test_a_correction_that_lowers_only_the_nll_is_used():
     result = result_of(1.0, fitted_on="dataset 'other.csv'")
     result = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] / 2})
-    assert "pipeline(" in next_steps(result, GIVEN | {"output": "out"})[0]
+    assert "pipeline(" in steps_of(result, GIVEN | {"output": "out"})[0]
     worse = dataclasses.replace(result, post=result.pre | {"ece": result.pre["ece"] / 2})
-    assert "without this correction" in next_steps(worse, GIVEN | {"output": "out"})[0]
+    assert "without this correction" in steps_of(worse, GIVEN | {"output": "out"})[0]
 
 
 @pytest.mark.parametrize(("link", "goal"), [("sigmoid", "recall"), ("softmax", None)])
@@ -119,15 +127,14 @@ def test_after_a_prior_shift_no_precision_is_advised(link, goal):
     shift = {"names": ["spam"], "train_prior": [0.4], "new_prior": [0.2], "estimated_on": None}
     result = result_of(1.0, fitted_on="dataset 'other.csv'", prior_shift=shift)
     if link == "sigmoid":
-        result.pre["num_entries"] = 400.0
-    assert result.link == link
+        result = dataclasses.replace(result, link=link)
     worse = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] * 2})
-    steps = next_steps(worse, GIVEN | {"output": "out", "new_prior": 0.2})
+    steps = steps_of(worse, GIVEN | {"output": "out", "new_prior": 0.2})
     assert "pipeline(" in steps[0]  # on data with the old shares, a shift must raise the NLL
     assert [found for command in commands(steps) for found in command if found in ("precision", "recall")] == (
         [goal] if goal else []
     )
-    recorded = [command for command in commands(next_steps(worse)) if command["command"] == "calibrate"]
+    recorded = [command for command in commands(steps_of(worse)) if command["command"] == "calibrate"]
     assert [command["new_prior"] for command in recorded] == [(0.2,)] * len(recorded)
 
 
@@ -151,7 +158,7 @@ def test_rare_labels_that_a_model_ranks_get_thresholds(informative):
     metrics = CalibrationMetrics(link="sigmoid")
     metrics.update(informative * labels + torch.randn(2000, 4, generator=random) - 6, labels)
     result = RunResult.from_metrics("m", None, metrics, None, details=DETAILS)
-    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    first = steps_of(result, GIVEN | {"dataset": "data/test.csv"})[0]
     (warning,) = [text for text in warnings_of(result) if "not shown to be right" in text]
     assert ("so its ranking is useful: choose a threshold" in warning) == informative
     if informative:
@@ -164,7 +171,7 @@ def test_rare_labels_that_a_model_ranks_get_thresholds(informative):
 @pytest.mark.parametrize("fitted_on", [None, "dataset 'other.csv'"])
 def test_the_threshold_of_a_rare_positive_class_has_a_command(fitted_on):
     result, _, _ = rare(True, fitted_on=fitted_on)
-    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    first = steps_of(result, GIVEN | {"dataset": "data/test.csv"})[0]
     (command,) = commands([first])
     assert command["command"] == "calibrate" and command["recall"] == 0.8 and "--precision 0.9" in first
     assert command["model"] == "my models/bert" and command["text_column"] == "post" and command["output"]
@@ -177,7 +184,7 @@ def test_the_threshold_of_another_rare_class_has_a_command_for_its_probability(
 ):
     monkeypatch.chdir(tmp_path)
     result, logits, labels = rare(is_one_logit, positives_are_rare)
-    first = next_steps(result, GIVEN | {"dataset": "data/test.csv"})[0]
+    first = steps_of(result, GIVEN | {"dataset": "data/test.csv"})[0]
     p = logits.sigmoid() if is_one_logit else logits.softmax(1)[:, [1]]
     p, y = (p, labels) if positives_are_rare else (1 - p, 1 - labels)
     pd.DataFrame({"p": p[:, 0].double(), "label": y[:, 0]}).to_csv("held_out.csv", index=False)
@@ -244,16 +251,16 @@ def test_a_new_folder_is_named_after_the_users_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = result_of(1.0, fitted_on="dataset 'other.csv'")
     given = GIVEN | {"test_dataset": "test.csv", "output": "my out/"}
-    (command,) = [found for found in commands(next_steps(result, given)) if "precision" in found]
+    (command,) = [found for found in commands(steps_of(result, given)) if "precision" in found]
     assert command["output"] == "my out_2"
     (tmp_path / "my out_2").mkdir()
-    (command,) = [found for found in commands(next_steps(result, given)) if "precision" in found]
+    (command,) = [found for found in commands(steps_of(result, given)) if "precision" in found]
     assert command["output"] == "my out_3"
 
 
 def test_costs_and_prompts_are_repeated_as_they_were_typed():
     given = GIVEN | {"prompt": "Review: {text}\nIt is", "labels": "a,b", "cost": (1.0, 0.5), "dataset": "test.csv"}
-    steps = " ".join(next_steps(evaluated(), given))
+    steps = " ".join(steps_of(evaluated(), given))
     assert "--cost 1,0.5" in steps and "'Review: {text}\\nIt is'" in steps
     (command,) = commands([steps])
     assert command["prompt"] == given["prompt"] and command["cost"] == given["cost"]
@@ -276,7 +283,7 @@ def test_without_a_threshold_the_fields_and_no_words_say_what_to_do(provable, no
     outcome = {"provable_precision": provable, "no_costs_least": no_costs_least}
     labels = [{"name": "cost", "value": None, "reason": "a cost", "precision": None, "recall": None} | outcome]
     section = {"for": "a goal", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
-    (step,) = [step for step in next_steps(evaluated(thresholds=section), GIVEN) if "threshold" in step]
+    (step,) = [step for step in steps_of(evaluated(thresholds=section), GIVEN) if "threshold" in step]
     if provable:
         assert "ask for a precision that these data can show" in step and "--precision 0.57 " in step.replace("`", " ")
     else:
@@ -287,7 +294,7 @@ def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():
     labels = [{"name": "a", "value": None, "reason": "no positives", "precision": None, "recall": None}]
     section = {"for": "the largest F1", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
     result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=section)
-    (step,) = [step for step in next_steps(result, GIVEN | {"f1": True, "split": "dev"}) if "no threshold" in step]
+    (step,) = [step for step in steps_of(result, GIVEN | {"f1": True, "split": "dev"}) if "no threshold" in step]
     (command,) = commands([step])
     assert command["f1"] and command["dataset"] == "held_out.csv" and "split" not in command
 
@@ -298,10 +305,10 @@ def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
     result = result_of(1.0, fitted_on="dataset 'other.csv'", thresholds=thresholds)
     better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
     given = GIVEN | {"test_dataset": "test.csv", "output": "out"}
-    load, decide, *_ = next_steps(better, given)
+    load, decide, *_ = steps_of(better, given)
     assert "pipeline('text-classification', model='out')" in load
     assert "`hf_focal.apply_thresholds(classifier(inputs, top_k=None), classifier.model.config)`" in decide
-    serve = next_steps(better, given | {"onnx": "model.onnx"})[0]
+    serve = steps_of(better, given | {"onnx": "model.onnx"})[0]
     assert serve == (
         "serve `out/model.onnx`, whose logits are corrected: their softmax has the probabilities; the thresholds of "
         "these are in `out/config.json`"
@@ -311,13 +318,13 @@ def test_thresholds_of_a_model_and_of_a_served_graph_are_said():
 def test_a_trained_model_is_loaded_published_and_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = result_of(1.0)
-    loading, publishing = steps_after_training(result, "out/flsd53", published=False)
+    loading, publishing = map(str, steps_after_training(result, "out/flsd53", published=False))
     assert "`out/flsd53/README.md`" in loading
     assert "hf upload USER/flsd53 out/flsd53 . --exclude report.html --exclude 'checkpoint-*'`" in publishing
-    assert steps_after_training(result, "out/flsd53", published=True) == [loading]
+    assert [*map(str, steps_after_training(result, "out/flsd53", published=True))] == [loading]
     for name in ("flsd53", "brier"):
         result_of(1.0).save(_new_report(tmp_path / "out" / name))
-    *_, comparing = steps_after_training(result, "out/flsd53", published=True)
+    *_, comparing = map(str, steps_after_training(result, "out/flsd53", published=True))
     assert "`hf-focal report out --output comparison.html`" in comparing
     assert main(["report", "out", "--output", "comparison.html"]) == 0
 
@@ -342,10 +349,37 @@ def test_a_model_that_knows_nothing_is_not_published(task, error, chance, warned
     subsets = dataclasses.replace(result.subsets, class_balance=None, class_changes=None)
     post = pre | {"ece": pre["ece"] / 3, "nll": pre["nll"] / 2}
     result = dataclasses.replace(result, pre=pre, post=post, subsets=subsets, pre_intervals={}, post_intervals={})
-    told, steps = warnings_of(result), next_steps(result, GIVEN | {"test_dataset": "test.csv", "output": "out"})
+    told, steps = warnings_of(result), steps_of(result, GIVEN | {"test_dataset": "test.csv", "output": "out"})
     assert any("hf upload" in step for step in steps) == (not warned)
     assert ("improves the calibration" in " ".join(verdict(result))) == (not warned)
     if warned:
         assert warned in told[0] and steps[0].startswith("look at the model before its calibration")
     else:
         assert not told
+
+
+def test_names_with_backquotes_are_whole_in_one_command():
+    given = {"scores": "a`b.csv", "score_column": "`p`"}
+    (step, *_) = next_steps(evaluated(task="scores"), RunCommands("evaluate", given))
+    (command,) = step.commands
+    text, shown, note = step.parts
+    assert (text, shown) == ("fit a correction: ", command) and note.startswith(", where held_out.csv")
+    words = shlex.split(str(command))
+    assert words[words.index("--test_scores") + 1] == "a`b.csv" and words[words.index("--score_column") + 1] == "`p`"
+
+
+@pytest.mark.parametrize("given", [{"scores": "held_out.csv"}, {"model": "m", "dataset": "held_out.csv"}])
+def test_only_a_file_that_stands_for_others_is_explained(given):
+    result = evaluated(task="scores" if "scores" in given else "text-classification")
+    _, choosing = threshold_command(result, RunCommands("evaluate", given))
+    assert names_held_out_data(choosing) and "--coverage GOAL" in str(choosing)
+    fitted = result_of(1.0, fitted_on="dataset 'held_out.csv'")
+    _, choosing = threshold_command(fitted, RunCommands("calibrate", given))
+    assert not names_held_out_data(choosing)  # the user's own file
+
+
+def test_a_command_extends_one_with_fewer_arguments():
+    first = Command("calibrate", {"scores": "a.csv", "output": "out"})
+    assert Command("calibrate", {**first.arguments, "recall": 0.8}).extends(first) and first.extends(first)
+    assert not Command("evaluate", first.arguments).extends(first)
+    assert not Command("calibrate", {"scores": "a.csv", "group": "g", "output": "out"}).extends(first)

@@ -9,7 +9,8 @@ import torch
 from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics, Correction, Temperature, evaluate_scores
-from hf_focal.hub.model_card import CardModel, model_card
+from hf_focal.command_lines import RunCommands
+from hf_focal.hub import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.results.result_sections import CrossFit, LabelThreshold, ThresholdSection
 from hf_focal.reports.wording.headlines import headline_of
@@ -63,7 +64,7 @@ def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp
     assert (tmp_path / "report" / "table.md").read_text(encoding="utf-8").startswith("Warning: m is not shown")
     page = comparison_page([tmp_path], tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.index("never predicts") < page.index('class="lead"')
-    assert "before its calibration" in next_steps(result)[0]
+    assert "before its calibration" in str(next_steps(result)[0])
 
 
 def test_the_ranking_of_such_a_model_may_be_worth_a_threshold():
@@ -198,12 +199,12 @@ def test_the_ece_of_a_model_that_is_wrong_more_often_is_not_bold():
     labels = rng.integers(3, size=2000)
     good = rng.normal(size=(2000, 3)) + 6 * np.eye(3)[labels] * (rng.random((2000, 1)) < 0.9)
     worse = np.full((2000, 3), 0.0) + 1e-6 * rng.normal(size=(2000, 3))  # chance, and calibrated
-    runs = [replace(measured(z, labels), loss=name) for name, z in (("good", 3 * good), ("chance", worse))]
+    runs = [replace(measured(z, labels), name=name) for name, z in (("good", 3 * good), ("chance", worse))]
     columns = results_columns(runs)
     assert runs[1].pre["ece"] < runs[0].pre["ece"]
     assert not any(isinstance(part, Best) for cell in columns["ECE %"] for part in parts(cell))
     assert "**" not in results_table(runs).splitlines()[-1].split("|")[2]
-    better = replace(measured(good, labels), loss="better")
+    better = replace(measured(good, labels), name="better")
     assert any(isinstance(part, Best) for cell in results_columns([runs[0], better])["ECE %"] for part in parts(cell))
 
 
@@ -308,7 +309,7 @@ def test_the_model_of_a_table_has_no_name_but_where_runs_are_compared(tmp_path):
     assert warnings_of(result)[0].startswith("The model is not shown to be right more often than")
     assert warnings_of(result, "run 1")[0].startswith("run 1 is not shown")
     assert "Warning: The model" in results_table([result])
-    assert f"Warning: {result.loss} is not shown" in results_table([result, result])
+    assert f"Warning: {result.name} is not shown" in results_table([result, result])
 
 
 def changed_by(correction, logits, labels, link="softmax", names=(), method="platt", **details):
@@ -339,7 +340,8 @@ def test_what_the_correction_did_is_not_said_of_the_model():
     expected = f"never predicts 'relevant': before it, it did for {100 * predicted:.1f}% of the samples"
     assert never == f"After the correction, the model {expected}"
     assert "lowers the recall of 'relevant' from" in " ".join(verdict(result))
-    steps = next_steps(result, {"scores": "a.csv", "test_scores": "b.csv", "output": "out"})
+    given = {"scores": "a.csv", "test_scores": "b.csv", "output": "out"}
+    steps = [*map(str, next_steps(result, RunCommands("calibrate", given)))]
     assert "--recall 0.8" in steps[0] and "--test_scores b.csv --output out_2 --method temperature`" in steps[1]
     assert "before its calibration" not in " ".join(steps)
 
@@ -375,10 +377,10 @@ def test_a_class_that_loses_its_recall_is_named_and_a_temperature_is_offered():
     (told,) = [line for line in verdict(result) if "lowers the recall" in line]
     assert name == "optimism" and before - after > 0.3
     assert f"of 'optimism' from {100 * before:.1f}% to {100 * after:.1f}%. The method 'temperature'" in told
-    given = {"scores": "a.csv", "test_scores": "b.csv", "output": "out"}
-    assert any(step.endswith("--output out_2 --method temperature`") for step in next_steps(result, given))
+    run = RunCommands("calibrate", {"scores": "a.csv", "test_scores": "b.csv", "output": "out"})
+    assert any(str(step).endswith("--output out_2 --method temperature`") for step in next_steps(result, run))
     slight = changed_by(Correction.bias(1.0, [0, 0, 0, -0.1]), logits, labels, names=names, method="bias")
-    assert not lost_recall(slight) and not any("--method" in step for step in next_steps(slight, given))
+    assert not lost_recall(slight) and not any("--method" in str(step) for step in next_steps(slight, run))
     few = changed_by(Correction.bias(1.0, [0, 0, 0, -3.0]), logits[:30], labels[:30], names=names, method="bias")
     assert (labels[:30] == 3).sum() < 5 and not lost_recall(few)  # which chance may explain
 

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, TrainerState, TrainingArguments
 
-from hf_focal.hub.trained_model import trained_model, training_settings
+from hf_focal.hub.trainer_card import trained_model, training_settings
 
 
 class Arguments(TrainingArguments):

@@ -9,7 +9,10 @@ from transformers import PreTrainedModel, TrainerState, TrainingArguments
 from ..reports import RunResult
 from ..tasks.heads import without_adapter
 from ..utils.model_wrappers import unwrap
-from .model_card import CardData, CardModel, Training, model_card, registering_package
+from .base_metadata import read_base_metadata
+from .card_contents import CardData, CardModel, Training
+from .model_card import model_card
+from .registering_package import registering_package
 
 # Training arguments that are listed if they are set, and the names under which they are.
 _TITLES = {
@@ -75,6 +78,7 @@ def write_card(
     tags: str | list[str] | None = None,
 ) -> None:
     """Write ``README.md``, the card that `model_card` returns, with more `tags` in its metadata."""
-    card = model_card(result, model, data, training, language=language, license=license)
+    base = read_base_metadata(model.base)
+    card = model_card(result, model, data, training, base_metadata=base, language=language, license=license)
     card.data.tags += [tags] if isinstance(tags, str) else tags or []
     card.save(folder / "README.md")

@@ -1,0 +1,256 @@
+"""The `hf-focal` commands that consoles and pages advise: what follows a run of `evaluate` or `calibrate`.
+
+Only this module names options of the command outside of its parser; tests parse whatever it returns.
+"""
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .tasks.file_formats import is_file
+from .utils.data_names import DataName
+
+# Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
+_OF_EVALUATE = (
+    *("split", "coverage", "threshold_dataset", "threshold_split", "threshold_scores", "reference"),
+    *("output", "save_scores"),
+)
+# Arguments that a command for another threshold does not repeat.
+_OLD_GOAL = ("precision", "coverage", "recall", "f1", "cost", "push_to_hub", "private", "reference", "save_scores")
+_NUMBERS = ("cost", "new_prior")  # arguments that are numbers with commas between them
+_WITH_LINE_BREAKS = ("prompt", "system")  # whose line breaks the parser reads as backslash and n
+# Files that stand for data that the user does not have yet.
+_HELD_OUT, _TEST, _NEW = "held_out.csv", "test.csv", "new.csv"
+
+
+@dataclass(frozen=True)
+class Command:
+    """An `hf-focal` command: its name, its arguments as its parser returns them, and those without a name first."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    positional: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the command as a shell reads it."""
+        words = [*self.positional]
+        for name, value in self.arguments.items():
+            words += _words_of(name, value)
+        return shlex.join(["hf-focal", self.name, *words])
+
+    def extends(self, other: "Command") -> bool:
+        """Return whether this is the other command, perhaps with more arguments at its end."""
+        shared = [*self.arguments.items()][: len(other.arguments)]
+        return self.name == other.name and shared == [*other.arguments.items()]
+
+
+def _words_of(name: str, value: Any) -> list[str]:
+    """Return the words of an argument; the model has no name before it."""
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [f"--{name}"]
+    values = [f"{old}={new}" for old, new in value.items()] if isinstance(value, Mapping) else [str(value)]
+    if isinstance(value, tuple | list):
+        texts = (f"{item:.15g}" for item in value) if name in _NUMBERS else map(str, value)
+        values = [",".join(texts)]
+    if name in _WITH_LINE_BREAKS:
+        values = [values[0].replace("\n", "\\n")]
+    if name == "model":
+        return values
+    if values[0].startswith("-"):  # which would be read as an option
+        return [f"--{name}={values[0]}"]
+    return [f"--{name}", *values]
+
+
+def option(name: str, value: Any) -> str:
+    """Return an option with its value, such as "--precision 0.9", to be added to a command."""
+    return shlex.join(_words_of(name, value))
+
+
+def apply_command(correction: str) -> Command:
+    """Return the command that adds calibrated probabilities to new scores, which are in new.csv."""
+    return Command("apply", {"output": "corrected.csv"}, (correction, _NEW))
+
+
+def report_command(folder: str) -> Command:
+    """Return the command that compares the runs in a folder."""
+    return Command("report", {"output": "comparison.html"}, (folder,))
+
+
+@dataclass(frozen=True)
+class RunCommands:
+    """The commands that follow a run.
+
+    Attributes:
+        name: the command that measured: "evaluate" or "calibrate".
+        arguments: its arguments, as its parser returns them.
+        has_folders: whether the names of the user's files have their folders, which a result does not hold.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    has_folders: bool = True
+
+    @classmethod
+    def recorded(
+        cls,
+        *,
+        model: str | None,
+        fitted_on: str | None,
+        measured_on: str | None,
+        new_prior: list[float] | None,
+        options: Mapping[str, Any],
+        output: str,
+    ) -> "RunCommands":
+        """Return those that follow a run of which only the result is known.
+
+        `model` is None for a table of scores. `fitted_on` (None without a correction) and `measured_on` name the data,
+        and `options` are those of the data.
+        """
+        arguments: dict[str, Any]
+        measured = _name_and_split(measured_on or _TEST)
+        fitted = measured if fitted_on is None else _name_and_split(fitted_on)
+        if model is None:
+            arguments = {"scores": fitted[0]} | ({"test_scores": measured[0]} if fitted != measured else {})
+        else:
+            arguments = {"model": model, "dataset": fitted[0], "split": fitted[1]}
+            arguments |= {"test_dataset": measured[0], "test_split": measured[1]} if fitted != measured else {}
+        prior = {} if new_prior is None else {"new_prior": new_prior}
+        name = "evaluate" if fitted_on is None else "calibrate"
+        return cls(name, {**arguments, **prior, **options, "output": output}, has_folders=False)
+
+    @property
+    def output(self) -> str | None:
+        """The folder that the run wrote, or that it was written to."""
+        return self.arguments.get("output")
+
+    @property
+    def repository(self) -> str | None:
+        """The repository on the Hub that the run published."""
+        return self.arguments.get("push_to_hub")
+
+    @property
+    def is_of_onnx(self) -> bool:
+        return "onnx" in self.arguments
+
+    @property
+    def precision(self) -> float:
+        """The precision that was asked for; 0 if none was."""
+        return self._next.get("precision", 0)
+
+    @property
+    def data_note(self) -> str:
+        """What follows a command in a sentence, to say which data its names stand for; "" if they are the user's."""
+        if self.name == "calibrate":
+            return ""
+        data = "the split validation has data" if self._has_splits else f"{_HELD_OUT} has labeled data"
+        return f", where {data} that the model was not trained on"
+
+    @property
+    def _is_of_table(self) -> bool:
+        return "scores" in self.arguments
+
+    @property
+    def _has_splits(self) -> bool:
+        """Whether the data are a dataset with splits, rather than a file."""
+        return not self._is_of_table and not is_file(str(self.arguments["dataset"]))
+
+    @cached_property
+    def _next(self) -> dict[str, Any]:
+        """The arguments of the next `calibrate`: of the same data or, after `evaluate`, of held-out ones.
+
+        After `evaluate`, the measured data become the test data.
+        """
+        output = _new_folder(self.arguments, self.output if self.name == "calibrate" else None)
+        if self.name == "calibrate":
+            # A file of scores must be new; a folder spares the forward pass.
+            saved = ("save_scores",) if str(self.arguments.get("save_scores")).endswith(".parquet") else ()
+            return self._without("push_to_hub", "private", *saved) | {"output": output}
+        rest = self._without(*_OF_EVALUATE, "scores", "model", "dataset") | {"output": output}
+        return self._held_out_data() | rest
+
+    def _held_out_data(self) -> dict[str, Any]:
+        if self._is_of_table:
+            return {"scores": _HELD_OUT, "test_scores": self.arguments["scores"]}
+        model, data = self.arguments["model"], str(self.arguments["dataset"])
+        if not self._has_splits:
+            return {"model": model, "dataset": _HELD_OUT, "test_dataset": data}
+        name, _, config_and_split = data.partition(":")
+        config, _, split = config_and_split.partition(":")
+        test_split = split or self.arguments.get("split") or "test"
+        dataset = f"{name}:{config}" if config else name
+        return {"model": model, "dataset": dataset, "split": "validation", "test_split": test_split}
+
+    def _without(self, *names: str) -> dict[str, Any]:
+        return {name: value for name, value in self.arguments.items() if name not in names}
+
+    def calibrate(
+        self, *, method: str | None = None, precision: float | None = None, recall: float | None = None
+    ) -> Command:
+        """Return the command that fits a correction, perhaps with another method or a goal of thresholds."""
+        changes = {"method": method, "precision": precision, "recall": recall}
+        return self._calibrate({name: value for name, value in changes.items() if value is not None})
+
+    def calibrate_all_scores(self) -> Command:
+        """Return the command that fits a correction to a table with the scores of all classes."""
+        return self._calibrate({"scores": _HELD_OUT, "test_scores": _TEST})
+
+    def calibrate_with_test_data(self) -> Command:
+        """Return the command that measures the correction on other data, in test.csv."""
+        return self._calibrate({"test_scores" if self._is_of_table else "test_dataset": _TEST})
+
+    def calibrate_on_more_data(self) -> Command:
+        """Return the command that fits the correction to more data, in held_out.csv."""
+        others = {name: value for name, value in self._next.items() if name != "split"}
+        return Command("calibrate", others | {"scores" if self._is_of_table else "dataset": _HELD_OUT})
+
+    def calibrate_one_class(self, recall: float) -> Command:
+        """Return the command that chooses a threshold of one class by its probability, column p of held_out.csv."""
+        scores = {"scores": _HELD_OUT, "score_column": "p", "kind": "probabilities", "link": "sigmoid"}
+        return Command("calibrate", scores | {"recall": recall, "output": self._next["output"]})
+
+    def _calibrate(self, changes: Mapping[str, Any]) -> Command:
+        return Command("calibrate", {**self._next, **changes})
+
+    def choose_threshold(self, goal: str, value: str) -> Command:
+        """Return the command that chooses a threshold for a goal: the run again, with other data after `evaluate`."""
+        choosing = self._without(*_OLD_GOAL) | {goal: value}
+        if self.name == "calibrate":
+            if self.output is not None:
+                choosing["output"] = _new_folder(self.arguments, self.output)
+            return Command("calibrate", choosing)
+        choosing = {name: text for name, text in choosing.items() if name not in ("output", "threshold_split")}
+        choosing = {"threshold_scores" if self._is_of_table else "threshold_dataset": _HELD_OUT} | choosing
+        first = {name: choosing[name] for name in ("scores", "model", "dataset", "split") if name in choosing}
+        return Command("evaluate", first | choosing)
+
+
+def names_held_out_data(command: Command) -> bool:
+    """Return whether held_out.csv in a command stands for data that the user does not have yet."""
+    return command.name == "evaluate" and _HELD_OUT in (
+        command.arguments.get("threshold_scores"),
+        command.arguments.get("threshold_dataset"),
+    )
+
+
+def _name_and_split(text: str) -> tuple[str, str | None]:
+    """Return the name and the split in a result's description of data, such as "split 'test' of dataset 'name'"."""
+    data = DataName.parse(text)
+    return (text, None) if data is None else (data.name, data.split)
+
+
+def _new_folder(arguments: Mapping[str, Any], output: Any = None) -> str:
+    """Return the name of a folder that is new, and neither the model's nor the output's: `output` with a number."""
+    taken = {Path(str(arguments[key])) for key in ("model", "output") if arguments.get(key)}
+    base, number = str(output or "calibrated").rstrip("/"), 1
+    if numbered := re.fullmatch(r"(.+)_(\d{1,2})", base):
+        base, number = numbered[1], int(numbered[2])
+    names = (base if count == 1 else f"{base}_{count}" for count in itertools.count(number))
+    return next(name for name in names if Path(name) not in taken and not os.path.exists(name))
