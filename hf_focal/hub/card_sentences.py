@@ -14,6 +14,7 @@ from ..reports.wording.number_format import format_metric, format_number, senten
 from ..reports.wording.text_summary import prior_shift_sentence
 from ..reports.wording.verdicts import (
     correction_verdict,
+    costs_of_correction,
     is_better_calibrated,
     remaining_miscalibration,
     uncorrected_verdict,
@@ -96,7 +97,8 @@ def _verdict(card: CardContents) -> str:
             "not show whether it helps on other data."
         )
     confident = _at_confidence(result) if is_better_calibrated(result) else ""
-    parts = [correction_verdict(result, card.samples, card.unit), remaining_miscalibration(result), confident]
+    costs = escaped(" ".join(costs_of_correction(result)))
+    parts = [correction_verdict(result, card.samples, card.unit), costs, remaining_miscalibration(result), confident]
     return " ".join(filter(None, parts))
 
 

@@ -37,7 +37,7 @@ from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalT
 from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
 from .content_key import hash_contents
-from .model_data import EncodedSamples, LoadedSamples, encode_samples
+from .model_data import EncodedSamples, LoadedSamples, encode_samples, positive_name
 from .model_loading import load_model, match_padding, set_problem_type
 from .model_names import loss_of, public_name
 from .model_output import ModelOutput, WeightsOutput, earlier_correction
@@ -219,7 +219,8 @@ class ModelSource(BaseSource):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
             samples, notes = self.select(NamedSplit(data_name, loaded), options)
-        return LoadedSamples(data_name, samples, tuple(notes))
+        positive = positive_name(loaded.features.get(str(options.label_column)))
+        return LoadedSamples(data_name, samples, tuple(notes), positive)
 
     def select(self, split: NamedSplit, options: InputOptions) -> tuple[Dataset, list[str]]:
         """Return the columns that the task takes, and notes on them."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 
 from ..tasks.input_encoding import encode_inputs
 from ..tasks.input_selection import CLUSTER, GROUP
@@ -19,11 +19,19 @@ class LoadedSamples:
         data_name: the name of the data in reports.
         samples: the selected columns, with labels unless these are tokens.
         notes: what a reader of the results should know of them.
+        positive: what the data call the label 1 of a model with one logit: "1" unless a `ClassLabel` names it.
     """
 
     data_name: str
     samples: Dataset
     notes: tuple[str, ...] = ()
+    positive: str = "1"
+
+
+def positive_name(feature: Any) -> str:
+    """Return the name of the label 1 of a column of this type: "1" unless it is a `ClassLabel` of two names."""
+    is_named = isinstance(feature, ClassLabel) and feature.num_classes == 2
+    return feature.names[1] if is_named else "1"
 
 
 @dataclass(frozen=True)

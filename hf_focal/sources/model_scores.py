@@ -91,6 +91,7 @@ class ModelScores:
     def __init__(self, model: ScoredModel, loaded: LoadedSamples, encoded: EncodedSamples) -> None:
         self.model, self.data_name, self.samples = model, loaded.data_name, loaded.samples
         self.encoded, self.encoded_rows = encoded.inputs, encoded.rows
+        self.positive = loaded.positive
         self.notes = [*loaded.notes, *encoded.notes]
         self.sample_rows = np.arange(len(loaded.samples))
         self._collected: Scores | None = None
@@ -108,7 +109,9 @@ class ModelScores:
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        return self.classes
+        """The names of the K logits. One logit without a name of its own has what the data call the label 1."""
+        is_unnamed = self.link == "sigmoid" and self.classes == ("LABEL_0",)  # the default of Transformers
+        return (self.positive,) if is_unnamed else self.classes
 
     @property
     def num_classes(self) -> int:
@@ -296,7 +299,7 @@ class ModelScores:
             logits,
             labels,
             self.link,
-            self.classes,
+            self.score_names,
             groups=None if self.groups is None else self.groups[rows],
             clusters=self._cluster_keys[rows],
             are_independent=self.clusters.are_independent,

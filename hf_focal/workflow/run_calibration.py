@@ -128,7 +128,9 @@ def _measure_fit(run: FitRun, notes: list[str]) -> tuple[RunResult, dict[str, An
         thresholds, section, threshold_notes = _thresholds_of_fit(run, run.goal, metrics)
         sections = replace(sections, thresholds=section)
         notes += threshold_notes
-    config_entries = _config_entries(run.prior, thresholds, names_of(fitted))
+    # Software finds the thresholds by the names in the config, also where reports have better ones.
+    names = [*fitted.classes] if len(fitted.classes) == fitted.num_classes else names_of(fitted)
+    config_entries = _config_entries(run.prior, thresholds, names)
     notes = [*fitted.notes, *measured.notes, *notes, *run.source.notes(fit, config_entries)]
     return run_result(run.source, measured, fit.temperature, metrics, sections, notes), config_entries
 

@@ -378,6 +378,14 @@ def test_a_card_of_a_correction_that_lowers_only_the_nll_shows_the_error():
     assert "lowers the NLL, but not the ECE" in text and "the error from 20.00% to 10.00%" in text
 
 
+def test_a_card_says_which_answers_a_correction_costs():
+    result = run_of()
+    worse = replace(result, post=result.post | {"error": result.pre["error"] + 0.019})
+    assert "It also raises the error by 1.9 percentage points." in str(card_of(worse))
+    assert "changes no prediction" not in str(card_of(worse))  # advice to whoever fitted it
+    assert "It also" not in str(card_of(result))
+
+
 def test_a_card_names_what_was_measured_and_how_much_of_it():
     card = card_of(dataset="/home/me/train.csv", test_dataset="/home/me/my|test.csv")
     assert "trained on train.csv." in card.text and "/home" not in str(card)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from trained_models import COLORS, build
 from transformers import (
@@ -168,6 +168,22 @@ def test_a_reranker_as_it_is_downloaded_is_calibrated(problem_type, tmp_path, ca
     assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == MULTI_LABEL
     result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
     assert result.pre["ece"] > 0.1 and result.post["ece"] < 0.03
+
+
+def test_one_logit_without_a_name_is_called_as_the_data_call_the_label_1(tmp_path):
+    model, fit, test = biased_model(tmp_path, rows=200, problem_type=None)
+    options = {"label_column": "l0", "precision": 0.3}
+    result = calibrate_model(model, fit, test_dataset=test, output=tmp_path / "out", **options)
+    assert result.subsets.label_names == ["1"] and result.thresholds.labels[0].name == "1"
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["id2label"] == {"0": "LABEL_0"} and [*config["thresholds"]["values"]] == ["LABEL_0"]
+    named = Dataset.from_parquet(test).cast_column("l0", ClassLabel(names=["no match", "match"]))
+    named.to_parquet(tmp_path / "named.parquet")
+    found = evaluate_model(model, str(tmp_path / "named.parquet"), label_column="l0")
+    assert found.subsets.label_names == ["match"]
+    config["id2label"] = {"0": "relevant"}
+    (tmp_path / "out" / "config.json").write_text(json.dumps(config))
+    assert evaluate_model(tmp_path / "out", test, label_column="l0").subsets.label_names == ["relevant"]
 
 
 def test_grades_and_other_numbers_are_told_apart(tmp_path):

@@ -85,6 +85,12 @@ def is_no_better_by_correction(result: RunResult) -> bool:
     return _found_and_lost(result) is None and result.pre.get("error", nan) < _majority_error(result)
 
 
+def is_error_changed(result: RunResult) -> bool:
+    """Return whether the correction changes the error, so that what is said of the error holds only after it."""
+    before, after = (side.get("error", nan) for side in (result.pre, result.post))
+    return not isnan(before) and not isnan(after) and before != after
+
+
 def never_predicted_by_correction(result: RunResult) -> list[str]:
     """Return the classes, or labels, that were predicted before the correction, and are not after it.
 
@@ -142,8 +148,9 @@ def _error_warnings(result: RunResult, name: str) -> list[str]:
         is_worse = counts[1] - counts[0] > _ONE_SIDED * math.sqrt(sum(counts))
     compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
     text = f"{name} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
-    if is_no_better_by_correction(result):
-        text = f"After the correction, {text}; before it, the error was {100 * result.pre['error']:.1f}%"
+    if is_error_changed(result):
+        too = "" if is_no_better_by_correction(result) else " too,"
+        text = f"After the correction, {text}; before it,{too} the error was {100 * result.pre['error']:.1f}%"
     return [f"{text}; {'; '.join(_ranking(result))}" if _ranking(result) else text]
 
 

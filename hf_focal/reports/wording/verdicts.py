@@ -13,6 +13,7 @@ from ..results.run_results import RunResult
 from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
 from .model_warnings import (
     has_wrong_mean,
+    is_error_changed,
     is_no_better_by_correction,
     is_no_better_than_guessing,
     never_predicted_by_correction,
@@ -105,26 +106,41 @@ def _what_may_help(result: RunResult) -> str:
 
 
 def _cost_in_answers(result: RunResult) -> list[str]:
-    """Say what a correction that changes predictions costs in error or F1, which neither ECE nor NLL shows."""
-    before, after = ([side.get(name, nan) for name in ("error", "micro_f1")] for side in (result.pre, result.post))
+    """Say what a correction that changes predictions costs in error or F1, and what would not cost it."""
+    answers, fall = _lost_answers(result), _lost_f1(result)
+    temperature = "The method 'temperature' changes no prediction."
+    costs = [f"{answers}." if result.prior else f"{answers}. {temperature}"] if answers else []
+    if fall and result.thresholds is not None and result.thresholds.is_empty:
+        return costs or [f"{fall}. {temperature}"]
+    if fall and result.thresholds is not None:
+        return [*costs, f"{fall}: use the thresholds below instead."]
+    return [*costs, f"{fall}: choose another threshold with --f1, --precision, or --recall."] if fall else costs
+
+
+def costs_of_correction(result: RunResult) -> list[str]:
+    """Return sentences on the answers that a correction costs, which neither ECE nor NLL shows, without advice."""
+    return [f"{text}." for text in (_lost_answers(result), _lost_f1(result)) if text]
+
+
+def _lost_answers(result: RunResult) -> str:
+    """Say how much a correction raises the error, and of which classes it lowers the recall; "" without such costs."""
+    rise = result.post.get("error", nan) - result.pre.get("error", nan)
     costs = []
-    if result.link == "softmax" and after[0] - before[0] >= _COST:
-        costs.append(f"raises the error by {100 * (after[0] - before[0]):.1f} percentage points")
+    if result.link == "softmax" and rise >= _COST:
+        costs.append(f"raises the error by {100 * rise:.1f} percentage points")
     if losses := lost_recall(result):
         parts = [f"of {name!r} from {100 * old:.1f}% to {100 * new:.1f}%" for name, old, new in losses[:_MOST_LOSSES]]
         rest = f", and that of {len(losses) - _MOST_LOSSES} more classes" if len(losses) > _MOST_LOSSES else ""
         costs.append(f"lowers the recall {', '.join(parts)}{rest}")
-    if costs:
-        kept = "" if result.prior else " The method 'temperature' changes no prediction."
-        costs = [f"It also {', and '.join(costs)}.{kept}"]
-    if result.link == "sigmoid" and before[1] - after[1] >= _COST:
-        fall = f"At a threshold of 0.5, the micro F1 falls from {100 * before[1]:.1f}% to {100 * after[1]:.1f}%"
-        if result.thresholds is not None and result.thresholds.is_empty:
-            return costs or [f"{fall}. The method 'temperature' changes no prediction."]
-        if result.thresholds is not None:
-            return [*costs, f"{fall}: use the thresholds below instead."]
-        return [*costs, f"{fall}: choose another threshold with --f1, --precision, or --recall."]
-    return costs
+    return f"It also {', and '.join(costs)}" if costs else ""
+
+
+def _lost_f1(result: RunResult) -> str:
+    """Say how far a correction lowers the F1 of labels at a probability of ½; "" if it does not."""
+    before, after = (side.get("micro_f1", nan) for side in (result.pre, result.post))
+    if result.link != "sigmoid" or not before - after >= _COST:
+        return ""
+    return f"At a threshold of 0.5, the micro F1 falls from {100 * before:.1f}% to {100 * after:.1f}%"
 
 
 def lost_recall(result: RunResult) -> list[tuple[str, float, float]]:
@@ -209,7 +225,7 @@ def _note_on_accuracy(result: RunResult) -> str:
         return ""
     doubt = "" if ranks_classes(result) else ", so its probabilities may say no more than the frequencies"
     answer = "the most frequent answer" if result.data.chance_error is None else "guessing"
-    after = "after the correction, " if is_no_better_by_correction(result) else ""
+    after = "after the correction, " if is_error_changed(result) else ""
     return f" However, {after}the model is not shown to be right more often than {answer}{doubt}."
 
 

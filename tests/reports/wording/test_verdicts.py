@@ -401,3 +401,14 @@ def test_thresholds_are_advised_only_if_there_are_any():
     section = ThresholdSection("precision >= 80%", None, "sigmoid", "dataset 'other.csv'", missing)
     told = verdict(replace(result, thresholds=section))[-1]
     assert "below instead" not in told and told.endswith("The method 'temperature' changes no prediction.")
+
+
+def test_an_error_that_the_correction_changes_is_said_to_be_that_after_it():
+    logits, labels = reranker()
+    worse = changed_by(Correction.platt(1.0, -0.2), logits + 2, labels, "sigmoid", ("relevant",))
+    before, after = (100 * side["error"] for side in (worse.pre, worse.post))
+    told = warnings_of(worse, "m")[0]
+    assert told.startswith(
+        "After the correction, m is wrong more often than always answering 'not relevant': an error"
+    )
+    assert f"of {after:.1f}% against 20.0%; before it, too, the error was {before:.1f}%" in told
