@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ...calibration.calibration_fit import score_trade
 from ..results.run_results import RunResult
 
-_SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
+SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
 
 
 def description(result: RunResult) -> str:
@@ -83,4 +83,4 @@ def gap_beyond_noise(mean: float, share: float, size: float) -> float:
 
 def is_miscalibrated(intervals: Mapping[str, tuple[float, float]]) -> bool:
     """Return whether the interval of the ECE shows that the ECE is larger than one that hardly matters."""
-    return intervals.get("ece", (0.0, 1.0))[0] > _SMALL_ECE
+    return intervals.get("ece", (0.0, 1.0))[0] > SMALL_ECE

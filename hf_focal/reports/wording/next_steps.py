@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ...calibration.calibration_fit import is_too_few, reason_for_none
+from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...command_lines import Command, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
 from ..results.run_results import RunResult
 from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
 from .steps import Code, Part, Step
-from .verdicts import costs_answers, not_lowered
+from .verdicts import costs_answers, lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
 
 _CLASSIFIERS = ("text-classification", "image-classification", "audio-classification", "label-words")
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
@@ -39,8 +39,9 @@ def next_steps(result: RunResult, commands: RunCommands | None = None, folder: s
     evaluated = result.fit.fitted_on is None
     steps = _steps_against_majority(result, commands)
     if costs_answers(result):
-        keeping = commands.calibrate(method="temperature")
-        steps.append(Step.of("to keep the model's own predictions, correct with a temperature only: ", keeping))
+        steps.append(_step_that_keeps_predictions(result, commands))
+    if raises_ece(result) and "NLL" not in not_lowered(result):
+        steps.append(_step_for_ece(result, commands))
     steps += _steps_without_threshold(result, commands)
     steps += _steps_after_evaluate(result, commands) if evaluated else _steps_after_calibrate(result, commands)
     shown, calibrating = [command for step in steps for command in step.commands], commands.calibrate()
@@ -98,6 +99,42 @@ def _steps_against_majority(result: RunResult, commands: RunCommands) -> list[St
             "order of its outputs"
         )
     return [Step.of(f"{first}: {check}")]
+
+
+def _step_that_keeps_predictions(result: RunResult, commands: RunCommands) -> Step:
+    keeping, fit = "to keep the model's own predictions, ", result.fit.cross_fit
+    if not temperature_is_worse(result) or fit is None or not fit.scores:
+        return Step.of(f"{keeping}correct with a temperature only: ", commands.calibrate(method="temperature"))
+    before, after = fit.before, fit.scores["temperature"]
+    changes = f"the ECE from {_percent(before['ece'])} to {_percent(after['ece'])}"
+    if after["nll"] > before["nll"]:
+        changes += f", and the NLL from {before['nll']:.4f} to {after['nll']:.4f}"
+    alone = f"a temperature alone, cross-fitted, changes {changes}"
+    return Step.of(f"{keeping}use it without a correction: {alone}")
+
+
+def _step_for_ece(result: RunResult, commands: RunCommands) -> Step:
+    """Offer what this run shows to have a lower ECE than the correction that was fitted."""
+    wanted, fit = "if the ECE matters more to you than the NLL, ", result.fit.cross_fit
+    if fit is None or not fit.scores:
+        return Step.of(f"{wanted}use the model without this correction: this run compared no other")
+    chosen, better = _percent(fit.after["ece"]), lower_ece_methods(result)
+    if better and fit.scores[better[0]]["ece"] < fit.after["ece"]:
+        name, ece = scaling_name(better[0]), _percent(fit.scores[better[0]]["ece"])
+        reason = f"correct with {name}, whose cross-fitted ECE is {ece} in the place of {chosen}: "
+        return Step.of(wanted + reason, commands.calibrate(method=better[0]))
+    if fit.before["ece"] < fit.after["ece"]:
+        numbers = f"its cross-fitted ECE is {_percent(fit.before['ece'])}, with the correction {chosen}"
+    else:
+        numbers = (
+            f"the ECE on these test data is {_percent(result.pre['ece'])}, with it {_percent(result.post['ece'])}"
+        )
+    others = "no other that was tried is shown to lower both"
+    return Step.of(f"{wanted}use the model without this correction: {numbers}; {others}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
 
 
 def _steps_after_evaluate(result: RunResult, commands: RunCommands) -> list[Step]:
@@ -190,11 +227,11 @@ def _threshold_of_rarer_class(result: RunResult, commands: RunCommands) -> Step:
     names = confusion.names if confusion else None
     has_labels = result.link == "sigmoid" and balance is None
     sought = "rare labels, choose a threshold for each" if has_labels else "the rarer class, choose a threshold"
-    reason, by_precision = f"to find {sought} by what its errors cost: ", Code(option("precision", _PRECISION))
+    reason, by_precision = f"to find {sought} by its recall: ", Code(option("precision", _PRECISION))
     # Of a model with one logit, the command's threshold is for the second class.
     if has_labels or (result.link == "sigmoid" and balance and names and names[0] == balance.majority):
         # A precision would not hold after a prior shift.
-        others = () if result.prior else ("; or ", by_precision, ", or ", _COST_OPTION, _COST_HINT)
+        others = () if result.prior else ("; or ", by_precision, " or ", _COST_OPTION, _COST_HINT)
         return Step.of(reason, commands.calibrate(recall=_RECALL), commands.data_note, *others)
     # No command chooses a threshold of one class of a softmax: its probability must be the only score.
     data = (

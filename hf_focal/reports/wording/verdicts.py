@@ -7,10 +7,11 @@ here; what is wrong with the model itself is in `model_warnings`.
 from math import isnan, nan, sqrt
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
+from ...calibration.correction_methods import CORRECTION_METHODS
 from ...metrics.metric_table import METRICS
 from ...tasks.task import LABEL_WORDS, TASKS, unit_of
 from ..results.run_results import RunResult
-from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
+from .headlines import SMALL_ECE, gap_beyond_noise, headline_of, is_miscalibrated
 from .model_warnings import (
     has_wrong_mean,
     is_error_changed,
@@ -108,10 +109,11 @@ def _what_may_help(result: RunResult) -> str:
 def _cost_in_answers(result: RunResult) -> list[str]:
     """Say what a correction that changes predictions costs in error or F1, and what would not cost it."""
     answers, fall = _lost_answers(result), _lost_f1(result)
-    temperature = "The method 'temperature' changes no prediction."
-    costs = [f"{answers}." if result.prior else f"{answers}. {temperature}"] if answers else []
+    is_advised = not (result.prior or temperature_is_worse(result))
+    temperature = " The method 'temperature' changes no prediction." if is_advised else ""
+    costs = [f"{answers}.{temperature}"] if answers else []
     if fall and result.thresholds is not None and result.thresholds.is_empty:
-        return costs or [f"{fall}. {temperature}"]
+        return costs or [f"{fall}.{temperature}"]
     if fall and result.thresholds is not None:
         return [*costs, f"{fall}: use the thresholds below instead."]
     return [*costs, f"{fall}: choose another threshold with --f1, --precision, or --recall."] if fall else costs
@@ -169,6 +171,50 @@ def costs_answers(result: RunResult) -> bool:
         return False
     by_correction = is_no_better_by_correction(result) or bool(never_predicted_by_correction(result))
     return by_correction or (result.has_own_test_data and bool(_cost_in_answers(result)))
+
+
+def temperature_is_worse(result: RunResult) -> bool:
+    """Return whether cross-fitting shows that a temperature alone would raise the ECE or the NLL."""
+    fit = result.fit.cross_fit
+    temperature = (fit.scores or {}).get("temperature") if fit else None
+    if fit is None or not temperature or not fit.before:
+        return False
+    return _is_clearly_higher(temperature["ece"], fit.before["ece"]) or temperature["nll"] > fit.before["nll"]
+
+
+def raises_ece(result: RunResult) -> bool:
+    """Return whether a correction raises the ECE: on test data beyond its intervals, or cross-fitted.
+
+    A cross-fitted ECE counts unless test data show that the ECE falls.
+    """
+    if result.method is None or result.prior:
+        return False
+    fit, falls = result.fit.cross_fit, False
+    if result.has_own_test_data:
+        falls = "ECE" not in not_lowered(result)
+        before, after = result.pre_intervals.get("ece"), result.post_intervals.get("ece")
+        if before and after and after[0] > before[1]:
+            return True
+    return (
+        not falls and fit is not None and bool(fit.before) and _is_clearly_higher(fit.after["ece"], fit.before["ece"])
+    )
+
+
+def _is_clearly_higher(ece: float, before: float) -> bool:
+    """Return whether an ECE without an interval is higher by a tenth, and is one that matters."""
+    return ece > max((1 + _CLEAR_FALL) * before, SMALL_ECE)
+
+
+def lower_ece_methods(result: RunResult) -> list[str]:
+    """Return the methods that cross-fitting shows to lower both the ECE and the NLL, the lowest ECE first."""
+    fit = result.fit.cross_fit
+    scores = (fit.scores or {}) if fit else {}
+    lower = {
+        name: score["ece"]
+        for name, score in scores.items()
+        if fit and name in CORRECTION_METHODS and all(score[key] < fit.before[key] for key in _LOWERED)
+    }
+    return sorted(lower, key=lambda name: lower[name])
 
 
 def uncorrected_verdict(result: RunResult) -> str:
