@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # After white space, an opening bracket, or a quotation mark that follows a space, a word begins without a space.
 _OPEN = re.compile(r"""(\s|[(\[{<«“‘「『]|(?<!\S)["'`])$""")
@@ -36,7 +39,7 @@ class ContinuationTokenizer:
             are left out.
     """
 
-    def __init__(self, tokenizer: Any, chat: bool = False, system: str | None = None) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", chat: bool = False, system: str | None = None) -> None:
         self.tokenizer, self.chat, self.system = tokenizer, chat, system
         self.ends = _ends(tokenizer)
 
@@ -83,7 +86,7 @@ class ContinuationTokenizer:
         return min(ways, key=lambda way: sum(map(len, way.ids)))
 
 
-def _ends(tokenizer: Any) -> list[int]:
+def _ends(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Return the tokens that a tokenizer adds after a text."""
     plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
     for start in range(len(whole) - len(plain) + 1):

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .continuation_tokens import ContinuationTokenizer, WordsInPlace
 from .prompts import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class LabelWords:
@@ -36,7 +39,7 @@ class LabelWords:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: "PreTrainedTokenizerBase",
         labels: Sequence[str],
         prompt: str,
         *,
@@ -113,8 +116,8 @@ class LabelWords:
             (encoded[row],) = self._tokens([[value[: fits[row]] for value in rows[row]]])
         return encoded, len(cut)
 
-    def special_tokens_note(self, rows: Sequence[Sequence[str]], source: str) -> str:
-        """Say which of the rows, named `source`, have special tokens in their values; "" if none has.
+    def special_tokens_note(self, rows: Sequence[Sequence[str]], data_name: str) -> str:
+        """Say which of the rows, named `data_name`, have special tokens in their values; "" if none has.
 
         They are kept, as a server keeps them, so that its scores are the measured ones.
         """
@@ -125,7 +128,7 @@ class LabelWords:
         if not found:
             return ""
         return (
-            f"the texts of {len(found):,} of the {len(rows):,} prompts of {source} have special tokens, such as "
+            f"the texts of {len(found):,} of the {len(rows):,} prompts of {data_name} have special tokens, such as "
             f"{found[0].group()!r}, which the tokenizer reads as its own, so a text can end its turn: remove them "
             "from texts that others wrote, also where the model is served"
         )

@@ -1,7 +1,7 @@
 """A causal language model as a classifier: the scores that it gives to label words after a prompt."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,11 @@ from ..utils.constants import MULTI_LABEL
 from .continuations import after_prompts, goes_on_from_its_cache, next_token_logits
 from .label_words import LabelWords
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-def set_labels(config: Any, labels: Sequence[str], one_logit: bool) -> None:
+
+def set_labels(config: "PreTrainedConfig", labels: Sequence[str], one_logit: bool) -> None:
     """Give a config the labels of a classifier: one class each or, with `one_logit`, a sigmoid for the second one."""
     names = [*labels[1:]] if one_logit else [*labels]
     config.num_labels = len(names)
@@ -31,7 +34,7 @@ class LabelWordsModel(nn.Module):
     second label minus that of the first. The padding may be on either side.
     """
 
-    def __init__(self, language_model: Any, words: LabelWords, config: Any = None) -> None:
+    def __init__(self, language_model: Any, words: LabelWords, config: "PreTrainedConfig | None" = None) -> None:
         super().__init__()
         self.language_model, self.words = language_model, words
         self.config = language_model.config if config is None else config
@@ -82,7 +85,7 @@ class LabelWordsModel(nn.Module):
 @torch.inference_mode()
 def label_scores(
     model: Any,
-    tokenizer: Any,
+    tokenizer: "PreTrainedTokenizerBase",
     rows: Sequence[Mapping[str, str]],
     labels: Sequence[str],
     prompt: str,

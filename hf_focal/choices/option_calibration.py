@@ -1,10 +1,13 @@
 """The temperature for options that a model's config has, with how the options were scored."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..calibration import Correction
 from ..calibration.calibration_record import calibration_record
 from .option_scoring import OptionScoring
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def option_record(temperature: Correction, scoring: OptionScoring) -> dict[str, Any]:
@@ -12,7 +15,7 @@ def option_record(temperature: Correction, scoring: OptionScoring) -> dict[str, 
     return calibration_record(temperature) | scoring.record()
 
 
-def option_temperature(config: Any, scoring: OptionScoring) -> tuple[Correction | None, str]:
+def option_temperature(config: "PreTrainedConfig", scoring: OptionScoring) -> tuple[Correction | None, str]:
     """Return the temperature that `config.option_calibration` has for options that are scored in this way, or None.
 
     The second value says why a recorded temperature is not used, or is "". Anyone can write this field of a downloaded

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from .continuation_tokens import ContinuationTokenizer
 from .option_scoring import OptionScoring
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class OptionText(NamedTuple):
@@ -37,7 +40,11 @@ class EncodedQuestions(NamedTuple):
 
 
 def encode_choices(
-    model: Any, tokenizer: Any, questions: Sequence[str], choices: Sequence[Sequence[str]], scoring: OptionScoring
+    model: Any,
+    tokenizer: "PreTrainedTokenizerBase",
+    questions: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    scoring: OptionScoring,
 ) -> EncodedQuestions:
     """Convert questions to token ids. Arguments and errors are those of `score_choices`, which calls this first."""
     _check_sizes(questions, choices, scoring.letters)

@@ -6,7 +6,7 @@ import string
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,13 @@ from .option_encoding import EncodedQuestions, Question, encode_choices
 from .option_scoring import OptionScoring
 from .score_file import ScoredBatch, ScoreFile
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 def score_choices(
     model: Any,
-    tokenizer: Any,
+    tokenizer: "PreTrainedTokenizerBase",
     questions: Sequence[str],
     choices: Sequence[Sequence[str]],
     *,

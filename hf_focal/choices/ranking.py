@@ -1,17 +1,20 @@
 """Documents in the order of their probabilities, as a causal language model judges them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..calibration import Correction
 from ..errors import InputError
 from .label_words_model import label_scores
 from .prompts import Prompt
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 def rank(
     model: Any,
-    tokenizer: Any,
+    tokenizer: "PreTrainedTokenizerBase",
     query: str,
     documents: Sequence[str],
     prompt: str,

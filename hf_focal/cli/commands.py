@@ -21,6 +21,6 @@ class Command:
     uses_torch: bool = False
     user_errors: tuple[type[Exception], ...] = (InputError, OSError)
 
-    def parsed_by(self, parser: argparse.ArgumentParser) -> None:
+    def register(self, parser: argparse.ArgumentParser) -> None:
         """Let the parser's results say that they are for this command."""
         parser.set_defaults(to_run=self)

@@ -22,7 +22,7 @@ def add_apply(commands: Any) -> None:
     parser.add_argument("--output", metavar="FILE", help="a new csv, tsv, jsonl or parquet file")
     parser.add_argument("--score_column", metavar="COLUMN", help="as for evaluate")
     parser.add_argument("--onnx", metavar="FILE", help="instead, write the correction as an ONNX graph to this file")
-    Command(run_apply, uses_torch=True, user_errors=(InputError,)).parsed_by(parser)
+    Command(run_apply, uses_torch=True, user_errors=(InputError,)).register(parser)
 
 
 def run_apply(**arguments: Any) -> None:
@@ -53,7 +53,7 @@ def add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="put several runs on one page")
     parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
     parser.add_argument("--output", metavar="PAGE", default="report.html", help="a new file [%(default)s]")
-    Command(run_report, uses_torch=True).parsed_by(parser)
+    Command(run_report, uses_torch=True).register(parser)
 
 
 def run_report(folders: list[str], output: str) -> None:

@@ -37,7 +37,7 @@ _OPTIONS |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
 def add_evaluate(commands: Any) -> None:
     text = "measure how calibrated a trained model is"
     parser = commands.add_parser("evaluate", help=text, description=_EVALUATE, **_OPTIONS)
-    _command(run_evaluate, evaluate_options(parser)).parsed_by(parser)
+    _command(run_evaluate, evaluate_options(parser)).register(parser)
 
 
 def run_evaluate(options: ScopedOptions, /, **arguments: Any) -> None:
@@ -49,7 +49,7 @@ def run_evaluate(options: ScopedOptions, /, **arguments: Any) -> None:
 def add_calibrate(commands: Any) -> None:
     text = "fit a correction of a trained model, and fold it in"
     parser = commands.add_parser("calibrate", help=text, description=_CALIBRATE, **_OPTIONS)
-    _command(run_calibrate, calibrate_options(parser)).parsed_by(parser)
+    _command(run_calibrate, calibrate_options(parser)).register(parser)
 
 
 def run_calibrate(options: ScopedOptions, /, **arguments: Any) -> None:

@@ -135,15 +135,15 @@ def _add_inputs(options: ScopedOptions, *, saves: bool) -> None:
 
 def _parsing(field: Field, annotation: Any) -> dict[str, Any]:
     """Return how the value of a field is parsed, which its annotation and its metadata say."""
-    types, texts = get_args(annotation) or (annotation,), field.metadata
+    types, metadata = get_args(annotation) or (annotation,), field.metadata
     if bool in types:
         return {"action": "store_true"}
-    metavar = texts.get("metavar", "N" if int in types else field.name.rpartition("_")[2].upper())
+    metavar = metadata.get("metavar", "N" if int in types else field.name.rpartition("_")[2].upper())
     if any(get_origin(part) is Mapping for part in types):
         return {"metavar": metavar, "type": label_pair, "nargs": "+", "action": "extend"}
-    if texts.get("may_be_file"):
+    if metadata.get("may_be_file"):
         return {"metavar": metavar, "type": prompt_or_file}
-    if texts.get("has_line_breaks"):
+    if metadata.get("has_line_breaks"):
         return {"metavar": metavar, "type": with_line_breaks}
     return {"metavar": metavar, "type": next((kind for kind in (int, float) if kind in types), None)}
 

@@ -18,7 +18,7 @@ from .parsing import refuse_arguments
 def add_demo(commands: Any) -> None:
     parser = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
     parser.add_argument("--output_dir", metavar="DIR", default="out/hf_focal", help="models and reports [%(default)s]")
-    Command(run_demo, uses_torch=True).parsed_by(parser)
+    Command(run_demo, uses_torch=True).register(parser)
 
 
 def run_demo(output_dir: str) -> None:
@@ -29,7 +29,7 @@ def run_demo(output_dir: str) -> None:
 
 def add_env(commands: Any) -> None:
     parser = commands.add_parser("env", help="print the versions that a bug report should name")
-    Command(run_env, uses_torch=True).parsed_by(parser)
+    Command(run_env, uses_torch=True).register(parser)
 
 
 def run_env() -> None:
@@ -51,7 +51,7 @@ def describe_environment() -> str:
 
 def add_losses(commands: Any) -> None:
     parser = commands.add_parser("losses", help="list the losses with their sources and options")
-    Command(run_losses).parsed_by(parser)
+    Command(run_losses).register(parser)
 
 
 def run_losses() -> None:
@@ -66,7 +66,7 @@ def listed_losses() -> str:
 def add_gamma(commands: Any) -> None:
     parser = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
     parser.add_argument("p0", type=float, help="a probability in (0, 0.5)")
-    Command(run_gamma, uses_torch=True).parsed_by(parser)
+    Command(run_gamma, uses_torch=True).register(parser)
 
 
 def run_gamma(p0: float) -> None:
@@ -82,7 +82,7 @@ def add_recipe(commands: Any) -> None:
     copy = actions.add_parser("copy", help="copy a script and its configuration")
     copy.add_argument("name", metavar="NAME", nargs="?", help="such as text_classification")
     copy.add_argument("--output_dir", metavar="DIR", default=".", help="the folder to copy them to [%(default)s]")
-    Command(run_recipe, user_errors=(InputError,)).parsed_by(parser)
+    Command(run_recipe, user_errors=(InputError,)).register(parser)
 
 
 def run_recipe(action: str, name: str | None = None, output_dir: str = ".") -> None:
@@ -109,7 +109,7 @@ def add_recommend(commands: Any) -> None:
     parser.add_argument(
         "--held_out_samples", type=int, metavar="N", required=True, help="labeled samples to correct on"
     )
-    Command(run_recommend).parsed_by(parser)
+    Command(run_recommend).register(parser)
 
 
 def run_recommend(**arguments: Any) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..calibration.calibration_fit import scaling_name
 from ..losses import LossConfig
-from ..losses.loss_config import known_loss
 from ..reports.results.run_results import RunResult
 from ..reports.wording.markdown_tables import escaped
 from ..tasks.task import MULTIPLE_CHOICE, PIPELINES, Task, unit_of
@@ -121,7 +120,7 @@ class CardContents:
     @property
     def loss(self) -> LossConfig | None:
         """The loss that a model was trained with; None if it is not known, or for a model that was only corrected."""
-        return known_loss(self.result.loss) if self.training else None
+        return self.result.loss_config if self.training else None
 
     @property
     def unit(self) -> str:

@@ -203,7 +203,7 @@ class TrainingSection:
         if card.training is None:
             return None
         if card.loss is None:
-            return cls(f"Loss: {escaped(card.result.loss)}.", "", card.training.settings)
+            return cls(f"Loss: {escaped(card.result.name)}.", "", card.training.settings)
         spec = LOSSES[card.loss.name]
         text = f"Loss: `{card.loss}`, {escaped(spec.summary)} ({escaped(spec.source)})."
         return cls(text, training_code(card, card.loss).rstrip(), card.training.settings)

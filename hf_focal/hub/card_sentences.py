@@ -6,6 +6,7 @@ from math import isnan, nan
 import numpy as np
 
 from ..calibration.calibration_fit import scaling_name
+from ..reports.figures.reliability_marks import FEW
 from ..reports.results.result_sections import CrossFit, ThresholdSection
 from ..reports.results.run_results import RunResult
 from ..reports.wording.markdown_tables import escaped
@@ -22,7 +23,6 @@ from .card_contents import CardContents
 from .hub_ids import display_name
 
 _MOST_NAMES = 12
-_FEWEST_OF_BIN = 30  # labels of which a share is named as an example
 _MOST_LABELS = 20  # of a table
 _SERVING = f"{WEBSITE}serving.html"
 # Software that applies a softmax to the logits even where several labels, or the only logit, need a sigmoid, by task;
@@ -109,7 +109,7 @@ def _at_confidence(result: RunResult) -> str:
     if not len(bins.count) or not bins.count.max() > 0:
         return ""
     count = bins.count
-    if result.link == "sigmoid" and (likely := np.where(bins.edges[:-1] >= 0.5, count, 0)).max() >= _FEWEST_OF_BIN:
+    if result.link == "sigmoid" and (likely := np.where(bins.edges[:-1] >= 0.5, count, 0)).max() >= FEW:
         count = likely
     most = int(count.argmax())
     mean, right = 100 * bins.confidence[most], 100 * bins.accuracy[most]
@@ -323,7 +323,8 @@ def how_t_was_fitted(card: CardContents) -> str:
     ece = [format_number(value, 100, 2) for value in (fitted.ece_before, fitted.ece_after)]
     nll = [format_number(value, 1, 3) for value in (fitted.nll_before, fitted.nll_after)]
     sentences = [
-        f"T = {fitted:.6g}{each} was fitted on {fitted.num_samples:,} {units} of {data.fit_data}, {others}.",
+        f"{card.result.correction_title(6)}{each} was fitted on {fitted.num_samples:,} {units} of {data.fit_data}, "
+        f"{others}.",
         f"It has {lowest}.",
         f"On these {units}, with {fitted.num_bins} bins, it changed the ECE from {ece[0]}% to {ece[1]}% and the NLL "
         f"from {nll[0]} to {nll[1]}.",

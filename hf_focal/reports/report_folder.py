@@ -5,7 +5,6 @@ from pathlib import Path
 
 import yaml
 
-from ..losses.loss_config import known_loss
 from .figures.gamma_figure import gamma_heatmap
 from .figures.group_figure import group_figure
 from .figures.reliability_figures import comparison_figure, reliability_diagram
@@ -54,7 +53,7 @@ def write_comparison(
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "table.md", folder / "comparison.png"
     table.write_text(markdown, encoding="utf-8")
-    bins = {result.loss: (result.pre_bins, result.post_bins) for result in results}
+    bins = {result.name: (result.pre_bins, result.post_bins) for result in results}
     comparison_figure(bins, figure, link=results[0].link)
     return [table, figure]
 
@@ -68,7 +67,7 @@ def write_run_files(folder: Path, result: RunResult, markdown: str, pictures: bo
         if path.stem in _PICTURES or path in (loss, folder / "examples.html"):
             path.unlink()  # from an earlier report
     paths = [table]
-    if (config := known_loss(result.loss)) is not None:
+    if (config := result.loss_config) is not None:
         loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
         paths.append(loss)
     return [*paths, *_draw(folder, result)] if pictures else paths
@@ -76,10 +75,9 @@ def write_run_files(folder: Path, result: RunResult, markdown: str, pictures: bo
 
 def _draw(folder: Path, result: RunResult) -> list[Path]:
     before, after, labels = (folder / name for name in _DIAGRAMS)
-    paths, diagrams = [], [(before, result.pre_bins, result.loss)]
+    paths, diagrams = [], [(before, result.pre_bins, result.name)]
     if result.method is not None:
-        title = f"T = {result.temperature:.6g}" if result.temperature.is_fitted else result.correction
-        diagrams.append((after, result.post_bins, f"{result.loss}, {title}"))
+        diagrams.append((after, result.post_bins, f"{result.name}, {result.correction_title(6)}"))
     for path, bins, title in diagrams:
         reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
         paths.append(path)
@@ -96,5 +94,5 @@ def _draw(folder: Path, result: RunResult) -> list[Path]:
         group_figure(groups, paths[-1])
     if history := result.subsets.gamma_history:
         paths.append(folder / "gamma.png")
-        gamma_heatmap(history, title=result.loss, path=paths[-1])
+        gamma_heatmap(history, title=result.name, path=paths[-1])
     return paths

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import InputError
+from .meanings import Link, ScoreKind
 
 # What the schema of an earlier table has decided.
 _DECIDED_BY_SCHEMA = ("correct_column", "classes", "kind", "floor", "link")
@@ -23,9 +24,9 @@ class TableOptions:
     group: str | None = None
     cluster_column: str | None = None
     classes: Sequence[str] = ()
-    kind: str | None = None
+    kind: ScoreKind | None = None
     floor: float | None = None
-    link: str | None = None
+    link: Link | None = None
 
     @classmethod
     def names(cls) -> frozenset[str]:

@@ -80,28 +80,29 @@ class LabelWordsSource(ModelSource):
     def output(self) -> LabelWordsOutput:
         return LabelWordsOutput(self.model, self.encoder, self.name, self.options.save_as is not None)
 
-    def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
-        fields = self.words.prompt.fields
-        if missing := [field for field in fields if field not in split.column_names]:
+    def select(self, split: NamedSplit, options: InputOptions) -> tuple[Dataset, list[str]]:
+        fields, (data_name, rows) = self.words.prompt.fields, split
+        if missing := [field for field in fields if field not in rows.column_names]:
             names = ", ".join(map(repr, missing))
             raise InputError(
-                "prompt", f"must have names of columns of {data_name}, {split.column_names}, in braces, got {names}"
+                "prompt", f"must have names of columns of {data_name}, {rows.column_names}, in braces, got {names}"
             )
         values, notes = [], []
         for field in fields:
-            texts, empty = _texts(data_name, split, field)
+            texts, empty = _texts(split, field)
             values.append(texts)
             if empty:
                 notes.append(f"{empty:,} missing texts in {field!r} of {data_name} are taken as empty")
-        split = split.add_column(PROMPT_VALUES, [list(row) for row in zip(*values, strict=True)])
-        options = with_known_columns(NamedSplit(data_name, split), options, "label_column")
-        if self.one_logit and _names_labels(split, options):
+        rows = rows.add_column(PROMPT_VALUES, [list(row) for row in zip(*values, strict=True)])
+        options = with_known_columns(split, options, "label_column")
+        if self.one_logit and _names_labels(rows, options):
             two_classes = ModelLabels(dict(enumerate(self.labels)), options.label_map or {})
-            numbers = class_numbers(two_classes, NamedSplit(data_name, split), options.label_column)
-            split = split.remove_columns(options.label_column)
-            split = split.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
+            numbers = class_numbers(two_classes, split, options.label_column)
+            rows = rows.remove_columns(options.label_column)
+            rows = rows.add_column(options.label_column, np.where(numbers < 0, np.nan, numbers))
             options = replace(options, label_map=None)
-        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), notes
+        selected = select_inputs(self.task, NamedSplit(data_name, rows), self.config, options)
+        return selected.samples, notes + selected.notes
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         rows, data_name = loaded.samples["fields"][:], loaded.data_name
@@ -139,27 +140,25 @@ class LabelWordsSource(ModelSource):
         return CardModel(name, self.task.pipeline, self.name, is_correction=not is_model, usage=usage)
 
 
-def _names_labels(split: Dataset, options: InputOptions) -> bool:
+def _names_labels(rows: Dataset, options: InputOptions) -> bool:
     """Return whether the labels are names, such as no and yes, rather than 0 and 1, or grades."""
-    feature = split.features.get(options.label_column)
+    feature = rows.features.get(options.label_column)
     is_named = isinstance(feature, ClassLabel) or getattr(feature, "dtype", "") in ("string", "large_string")
     return is_named or (feature is not None and bool(options.label_map))
 
 
-def _texts(data_name: str, split: Dataset, column: str) -> tuple[list[str], int]:
+def _texts(split: NamedSplit, column: str) -> tuple[list[str], int]:
     """Return the values of a column as texts, and how many are missing texts, which become "".
 
     Besides texts, a column may hold numbers and a `ClassLabel`, whose names are taken. In a CSV file, an empty text is
     a missing one.
     """
-    feature, values = split.features[column], split[column][:]
+    feature, values = split.rows.features[column], split.rows[column][:]
     if not isinstance(feature, Value | ClassLabel) or getattr(feature, "dtype", "") in ("binary", "large_binary"):
-        raise InputError(
-            "prompt", f"must name columns of texts or numbers, got {column!r} of {data_name} with {feature}"
-        )
+        raise InputError("prompt", f"must name columns of texts or numbers, got {split.where(column)} with {feature}")
     missing, are_texts = values.count(None), feature.dtype in ("string", "large_string", "null")
     if missing and not are_texts:
-        raise InputError("prompt", f"must name columns without missing numbers, got {column!r} of {data_name}")
+        raise InputError("prompt", f"must name columns without missing numbers, got {split.where(column)}")
     if isinstance(feature, ClassLabel):
         return [feature.names[value] for value in values], 0
     return ["" if value is None else str(value) for value in values], missing

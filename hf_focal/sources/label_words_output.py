@@ -20,12 +20,7 @@ class LabelWordsOutput(ModelOutput):
     """``correction.json``, with the prompt and the labels' tokens, and ``openai.json`` (see `openai_requests`).
 
     With `saves_classifier`, also a small classifier, whose head has no bias in most families: then its weights lack
-    the offsets.
-
-    Args:
-        model, processor: the language model with its labels, and its tokenizer.
-        name: the language model's Hub id or folder.
-        saves_classifier: whether to save a classifier.
+    the offsets. `name` is the language model's Hub id or folder.
     """
 
     def __init__(self, model: LabelWordsModel, processor: Any, name: str, saves_classifier: bool) -> None:

@@ -17,21 +17,20 @@ from ..calibration.calibration_record import recorded_calibration
 from ..calibration.correction_methods import METHODS_OF_LINK
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
-from ..errors import InputError, some_of
+from ..errors import InputError
 from ..hub.card_contents import CardData, CardModel
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
 from ..hub.registering_package import registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
+from ..scores.meanings import Link
 from ..scores.sets.score_set import ScoreSet
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.input_encoding import input_length
 from ..tasks.input_errors import as_input_errors
 from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import select_inputs
-from ..tasks.label_numbers import ModelLabels
-from ..tasks.multi_hot_labels import column_order
 from ..tasks.named_split import NamedSplit
 from ..tasks.task import LabelKind, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
@@ -84,7 +83,7 @@ class ModelSource(BaseSource):
         self.loss = loss_of(self.name)
         self._check(settings.batch_size)
         self.problem_type_notes = set_problem_type(self.config, self.task, self.options.problem_type)
-        self.link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
+        self.link: Link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
         # A head of multiple choice, and a vocabulary, have no classes.
         self.classes = tuple(self.config.id2label.values()) if self.task.takes_affine else ()
         self.has_independent_samples = not self.task.unit.is_part_of_sample
@@ -201,7 +200,7 @@ class ModelSource(BaseSource):
 
     def content_key(self, samples: Dataset, encoded: Dataset) -> str:
         """Return a hash of the model, of its settings, and of all that it takes, whatever the names of files are."""
-        model = self.model  # loading it may change the config
+        model = self.trainer.model  # loading it, and making its trainer, may change the config
         settings = [{**self.config.to_dict(), "_name_or_path": "", "transformers_version": ""}, self.options.to_dict()]
         if self.task.takes_texts:
             return hash_contents(settings, model, self.onnx, (samples, encoded))
@@ -219,17 +218,12 @@ class ModelSource(BaseSource):
         with self.args.main_process_first(desc="loading the data"):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
-            samples, notes = self.select(data_name, loaded, options)
-        several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
-        labels = ModelLabels.of(self.config, self.options)
-        if several and column_order(labels, self.options.label_column.split(",")) is None:
-            order = some_of(labels.names)
-            notes = [*notes, f"no column of {data_name} has a label's name: they are taken in the order {order}"]
+            samples, notes = self.select(NamedSplit(data_name, loaded), options)
         return LoadedSamples(data_name, samples, tuple(notes))
 
-    def select(self, data_name: str, split: Dataset, options: InputOptions) -> tuple[Dataset, list[str]]:
+    def select(self, split: NamedSplit, options: InputOptions) -> tuple[Dataset, list[str]]:
         """Return the columns that the task takes, and notes on them."""
-        return select_inputs(self.task, NamedSplit(data_name, split), self.config, options), []
+        return select_inputs(self.task, split, self.config, options)
 
     def encode(self, loaded: LoadedSamples) -> EncodedSamples:
         encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0

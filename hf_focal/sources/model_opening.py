@@ -16,10 +16,7 @@ from .model_loading import load_config
 from .multiple_choice import MultipleChoiceSource
 from .onnx_source import OnnxSource
 
-_SOURCES: dict[str, type[ModelSource]] = {
-    LABEL_WORDS.name: LabelWordsSource,
-    MULTIPLE_CHOICE.name: MultipleChoiceSource,
-}
+_SOURCES = {LABEL_WORDS.name: LabelWordsSource, MULTIPLE_CHOICE.name: MultipleChoiceSource}
 
 
 def open_model(
@@ -51,13 +48,8 @@ def open_model(
 
 
 def choose_task(config: PreTrainedConfig, task: str | None, options: InputOptions) -> Task:
-    """Return what a model is used for: the task of its architecture or, if it is a causal language model, label words
-    or the options of questions, if the user gives these.
-
-    Args:
-        config: the model's config.
-        task: the name of the task in place of that of the architecture; None if the user gives none.
-        options: those of the data.
+    """Return what a model is used for: label words or the options of questions if the user gives these, or else the
+    task that is called `task` or, if this is None, that of the model's architecture.
 
     Raises:
         InputError: the task is not known, or the model cannot score what the user gives.

@@ -17,11 +17,7 @@ from .source import FoldOutcome
 
 
 class ModelOutput(ABC):
-    """What keeps a correction of a model. There is a subclass for each form of what is saved.
-
-    Attributes:
-        model, processor: the model, and the tokenizer or other processor that is saved with it.
-    """
+    """What keeps a correction of a model, which is saved with its processor; a subclass for each form of this."""
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor

@@ -31,7 +31,7 @@ from .source import FoldOutcome
 class OptionOutput(ModelOutput):
     """The model's config, which stores any T: text that is sampled with a T for options makes no sense.
 
-    `recorded` is the temperature that the config already has for options scored as `scoring` says, or None.
+    `recorded` is the temperature that the config already has for options with this `scoring`, or None.
     """
 
     def __init__(self, model: Any, processor: Any, recorded: Correction | None, scoring: OptionScoring) -> None:
@@ -71,14 +71,13 @@ class OptionScores(ModelScores):
         super().__init__(model, loaded, encoded)
         self.score = score
 
-    def _run(self, sums: TemperatureSums | None) -> Scores:
-        clusters, independent, _ = self._clusters
+    def compute(self, sums: TemperatureSums | None) -> Scores:
         return Scores(
             self.score(self.encoded),
             self.known_labels,
             groups=self.groups,
-            clusters=clusters,
-            are_independent=independent,
+            clusters=self.clusters.keys,
+            are_independent=self.clusters.are_independent,
             data_name=self.data_name,
             has_classwise_metrics=False,  # an option's position in the list is not a class
         )

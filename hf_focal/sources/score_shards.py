@@ -82,13 +82,8 @@ def open_shards(
 ) -> Iterator[ScoreShards]:
     """Open a new folder, or one with scores of the same model and data, which is locked during the block.
 
-    Every process must call this.
-
-    Args:
-        folder: where the shards are.
-        content_key: returns the key of the model and of the data (see `hash_contents`), on the main process only.
-        batch_size: rows that each process takes at once.
-        num_rows: rows that the model takes.
+    Every process must call this. `content_key` returns the `hash_contents` of the model and of the data; the main
+    process calls it. The model takes `num_rows` rows, in each process `batch_size` at once.
 
     Raises:
         InputError: the folder holds something else, is in use, is not writable, or is not the same for all processes.

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
 from ..scores.correction_files.correction_json import write_correction
+from ..scores.meanings import Link
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.scores_in_memory import Scores
 from ..utils.atomic_write import write_whole
@@ -218,7 +219,6 @@ class Source(BaseSource):
     Derive from it, or pass any object with `link`, `classes`, and `scores(data)` to `evaluate` and `calibrate`.
 
     Attributes:
-        name: the name in errors and reports.
         link: "softmax" or "sigmoid".
         classes: the names of the classes or labels, in the order of the logits; () if they have none.
 
@@ -235,7 +235,7 @@ class Source(BaseSource):
         0.0
     """
 
-    link: str = "softmax"
+    link: Link = "softmax"
     classes: tuple[str, ...] = ()
 
     @abstractmethod
@@ -253,14 +253,10 @@ class Source(BaseSource):
         names = tuple(self.classes)
         if scores.classes and names and tuple(scores.classes) != names:
             raise InputError("source", f"must give scores of its classes, {names}, got {scores.classes}")
-        if (
-            names
-            and scores.confidences is None
-            and scores.num_classes not in (len(names), len(names) - (len(names) == 2))
-        ):
-            raise InputError(
-                "source", f"must give a score for each of its {len(names)} classes, got {scores.num_classes}"
-            )
+        sizes = (len(names), len(names) - (len(names) == 2))
+        if names and scores.confidences is None and scores.num_classes not in sizes:
+            expected = f"must give a score for each of its {len(names)} classes"
+            raise InputError("source", f"{expected}, got {scores.num_classes}")
         if scores.data_name == "scores":  # it has no name of its own
             name = str(data.value) if isinstance(data.value, str | Path) else data.argument
             scores = replace(scores, data_name=name)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ..errors import InputError
 from ..reports.results.result_sections import DataSection
-from ..scores.column_names import PREDICTIONS, known_columns
 from ..scores.columns.cluster_columns import cluster_column_of
+from ..scores.name_vocabulary import PREDICTIONS, known_columns
 from ..scores.reading.large_tables import open_table
 from ..scores.reading.score_rows import load
 from ..scores.reading.table_batches import TableBatches

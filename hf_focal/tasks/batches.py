@@ -112,10 +112,7 @@ def extract_sounds(extractor: Any, model: Any) -> Collator:
 def _collate_images(samples: list[dict], processor: Any) -> dict[str, "Tensor"]:
     import torch
 
-    from .input_errors import as_input_errors
-
-    with as_input_errors():  # images are opened only here, while the model is measured
-        images = [open_image(sample["image"], sample["row"]) for sample in samples]
+    images = [open_image(sample["image"], sample["row"]) for sample in samples]
     pixels = processor(images, return_tensors="pt")["pixel_values"]
     return {"pixel_values": pixels, "labels": torch.tensor([sample["labels"] for sample in samples])}
 
@@ -150,7 +147,7 @@ def open_image(image: dict[str, Any], row: int) -> "Image":
         if opened.mode.startswith("I;16"):  # Pillow would clip these at 255
             opened = Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8))
         return opened.convert("RGB")
-    except (OSError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # what Pillow's readers raise
         file = f", {image['path']!r}" if image["path"] and image["path"] not in str(error) else ""
         raise InputError(
             "image_column", f"must hold images, got something else in row {row}{file}: {error}"

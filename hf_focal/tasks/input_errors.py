@@ -19,9 +19,8 @@ from safetensors import SafetensorError
 
 from ..errors import InputError, one_line
 
-_USER_ERRORS = (ValueError, OSError, ImportError, DatasetsError)
 # The messages of these are clear without the error's type.
-_CLEAR = (*_USER_ERRORS, RuntimeError, SafetensorError, UnpicklingError)
+_CLEAR = (ValueError, OSError, ImportError, DatasetsError, RuntimeError, SafetensorError, UnpicklingError)
 # Types of errors -> why a model or dataset could not be loaded, if an error of these types is among the causes.
 _REASONS: dict[tuple[type[Exception], ...], str] = {
     (GatedRepoError,): "is gated: ask for access on its page on the Hub, then log in with `hf auth login`",
@@ -42,14 +41,13 @@ def check_id_or_folder(argument: str, name: str) -> None:
 
 
 @contextmanager
-def as_input_errors(kind: str = "", name: str = "") -> Iterator[None]:
-    """Turn errors raised in the block into an `InputError`.
+def as_input_errors(kind: str, name: str) -> Iterator[None]:
+    """Turn every error raised in the block into an `InputError`, because malformed files raise errors of any type.
 
-    Wrap only code whose errors come from the user's input: a bug must keep its traceback.
+    Wrap only the call of another library that loads or parses what the user named: a bug must keep its traceback.
 
     Args:
-        kind: "model" or "dataset" if the block does nothing but load one. Then every exception is converted, because
-            malformed files raise exceptions of any type.
+        kind: "model" or "dataset", which the block loads.
         name: the name of that model or dataset.
     """
     try:
@@ -57,8 +55,6 @@ def as_input_errors(kind: str = "", name: str = "") -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        if not kind and not isinstance(error, _USER_ERRORS):
-            raise
         raise InputError("", _explanation(error, kind, name)) from error
 
 
@@ -74,11 +70,11 @@ def _explanation(error: BaseException, kind: str, name: str) -> str:
     while (cause := cause.__cause__ or cause.__context__) is not None and cause not in causes:  # type: ignore[assignment]
         causes.append(cause)
     for types, reason in _REASONS.items():
-        if kind and any(isinstance(cause, types) for cause in causes):
+        if any(isinstance(cause, types) for cause in causes):
             return f"{kind} {name!r} {reason}"
     if kind == "model" and _is_about_remote_code(error):
         return f"model {name!r} comes with Python code of its own: read it, and give --trust_remote_code to run it"
     if isinstance(error, DatasetGenerationError) and error.__cause__ is not None:
         error = error.__cause__  # the error itself gives no reason
     text = one_line(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {one_line(error)}"
-    return f"{kind} {name!r} cannot be loaded: {text}" if kind and name not in text else text
+    return f"{kind} {name!r} cannot be loaded: {text}" if name not in text else text

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import NamedTuple
 
 from datasets import Dataset
 from transformers import PreTrainedConfig
@@ -14,7 +15,7 @@ from .column_selection import Column, flatten_translations, input_columns, sampl
 from .input_options import InputOptions
 from .label_columns import LabelColumns, LabelShape
 from .label_numbers import ModelLabels, add_classes, add_tags
-from .multi_hot_labels import multi_hot_labels
+from .multi_hot_labels import column_order, multi_hot_labels
 from .named_split import NamedSplit
 from .task import ColumnType, LabelKind, Task
 
@@ -22,16 +23,26 @@ _DEFAULTS = InputOptions()
 CLUSTER, GROUP = "cluster", "group"  # the columns of clusters and groups, as strings
 
 
-def select_inputs(task: Task, split: NamedSplit, config: PreTrainedConfig, options: InputOptions) -> Dataset:
-    """Select a model's inputs from a split, with "labels" unless they are tokens of the inputs.
+class SelectedInputs(NamedTuple):
+    """A model's inputs with labels.
+
+    Attributes:
+        samples: the columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens";
+            "question" and "choices"; or "source" and "target"; also `CLUSTER` with `options.cluster_column`, and
+            `GROUP` with `options.group`. "labels" are the model's label numbers, and of answers the indices of the
+            right options; they are missing if they are tokens of the inputs.
+        notes: what a reader of the results should know of how the columns were read.
+    """
+
+    samples: Dataset
+    notes: list[str]
+
+
+def select_inputs(task: Task, split: NamedSplit, config: PreTrainedConfig, options: InputOptions) -> SelectedInputs:
+    """Select a model's inputs from a split.
 
     `config` is the model's config. Texts, images, and sounds without a label are dropped. At most
     `options.max_samples` samples are kept, drawn at random.
-
-    Returns:
-        The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
-        "choices"; or "source" and "target"; also `CLUSTER` with `options.cluster_column`, and `GROUP` with
-        `options.group`. Labels are the model's label numbers, and answers are the indices of the right options.
 
     Raises:
         InputError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
@@ -46,20 +57,21 @@ def select_inputs(task: Task, split: NamedSplit, config: PreTrainedConfig, optio
             samples = samples.add_column(name, _strings(argument, split, column))
     if task.has_equal_options:
         _check_choices(split.data_name, samples["choices"][:])
+    notes: list[str] = []
     match task.labels:
         case LabelKind.CLASSES:
-            samples = _with_classes(samples, split, config, options)
+            samples, notes = _with_classes(samples, split, config, options)
         case LabelKind.ANSWERS:
             samples = _with_answers(samples, split, options)
         case LabelKind.TAGS:
             samples = add_tags(ModelLabels.of(config, options), samples, split, options.tag_column)
-    if options.max_samples is None or options.max_samples >= len(samples):
-        return samples
-    return samples.shuffle(seed=0).select(range(options.max_samples))
+    if options.max_samples is not None and options.max_samples < len(samples):
+        samples = samples.shuffle(seed=0).select(range(options.max_samples))
+    return SelectedInputs(samples, notes)
 
 
 def input_keys(task: Task, samples: Dataset) -> list[tuple[Hashable, ...]]:
-    """Return the `sample_keys` of samples that `select_inputs` returned, made from the inputs without the labels."""
+    """Return the `sample_keys` of samples that `select_inputs` gave, made from the inputs without the labels."""
     return sample_keys(samples, *(column.name for column in task.inputs if column.name in samples.column_names))
 
 
@@ -90,13 +102,20 @@ def with_known_columns(split: NamedSplit, options: InputOptions, *arguments: str
     return options
 
 
-def _with_classes(samples: Dataset, split: NamedSplit, config: PreTrainedConfig, options: InputOptions) -> Dataset:
+def _with_classes(
+    samples: Dataset, split: NamedSplit, config: PreTrainedConfig, options: InputOptions
+) -> SelectedInputs:
     labels = ModelLabels.of(config, options)
-    if config.problem_type == MULTI_LABEL:
-        columns = LabelColumns.read(split, options.label_column, labels)
-        return samples.add_column("labels", multi_hot_labels(labels, columns, options))
-    _check_one_label(config, LabelColumns.read(split, options.label_column), options.positive_from)
-    return add_classes(labels, samples, split, options.label_column)
+    if config.problem_type != MULTI_LABEL:
+        _check_one_label(config, LabelColumns.read(split, options.label_column), options.positive_from)
+        return SelectedInputs(add_classes(labels, samples, split, options.label_column), [])
+    columns = LabelColumns.read(split, options.label_column, labels)
+    samples = samples.add_column("labels", multi_hot_labels(labels, columns, options))
+    if columns.shape is not LabelShape.SEPARATE or column_order(labels, columns.names) is not None:
+        return SelectedInputs(samples, [])
+    order = some_of(labels.names)
+    note = f"no column of {split.data_name} has a label's name: they are taken in the order {order}"
+    return SelectedInputs(samples, [note])
 
 
 def _with_answers(samples: Dataset, split: NamedSplit, options: InputOptions) -> Dataset:

@@ -16,6 +16,7 @@ from ..calibration import Correction, TemperatureStream
 from ..calibration.thresholds import ThresholdSamples, threshold_samples
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
+from ..scores.meanings import Link
 from ..scores.reading.table_batches import MOST_SCORES
 from ..scores.sets.scores_in_memory import Scores
 from ..tasks.heads import Head
@@ -259,8 +260,8 @@ class SampleScores:
 
     pass_name = "measuring"
 
-    def __init__(self, link: str = "softmax", classes: Sequence[str] = ()) -> None:
-        self.collected, self.classes = CollectedLogits(link=link), tuple(classes)
+    def __init__(self, link: Link = "softmax", classes: Sequence[str] = ()) -> None:
+        self.collected, self.link, self.classes = CollectedLogits(link=link), link, tuple(classes)
         self.scores: Scores | None = None
         self.shapes: set[tuple[int, ...]] = set()
         self.num_scores = 0
@@ -280,7 +281,7 @@ class SampleScores:
         logits, labels = score_arrays(self.collected.gather(), self.collected.link)  # type: ignore[arg-type]  # no stream
         width = logits.shape[1]
         has_names = len(self.classes) in (width, width + (width == 1))
-        self.scores = Scores(logits, labels, self.collected.link, self.classes if has_names else ())
+        self.scores = Scores(logits, labels, self.link, self.classes if has_names else ())
 
 
 def _are_shown(shapes: set[tuple[int, ...]], num_scores: int) -> bool:

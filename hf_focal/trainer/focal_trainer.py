@@ -50,6 +50,7 @@ from ..reports.wording.model_warnings import warnings_of
 from ..reports.wording.next_steps import steps_after_training
 from ..scores.analysis.examples import find_examples
 from ..scores.correction_files.correction_json import write_correction
+from ..scores.meanings import Link
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.model_wrappers import plain_submodules, unwrap
 from .accumulators import (
@@ -205,7 +206,7 @@ class FocalTrainer(Trainer):
         return inside
 
     @property
-    def link(self) -> str:
+    def link(self) -> Link:
         return "sigmoid" if self.head is Head.LABELS else "softmax"
 
     @property

@@ -221,7 +221,8 @@ def _is_same(first: Data, second: Data) -> bool:
     from ..tasks.input_errors import as_input_errors
 
     def place(data: Data) -> Any:
-        return dataset_location(data.argument, str(data.value), data.split, data.default_split)
+        name = str(data.value)
+        with as_input_errors("dataset", name):
+            return dataset_location(data.argument, name, data.split, data.default_split)
 
-    with as_input_errors():
-        return place(first) == place(second)
+    return place(first) == place(second)

@@ -21,15 +21,12 @@ def new_repository(source: BaseSource, push_to_hub: str, private: bool | None) -
     if not source.is_main:
         return None
     from ..hub.hub_publishing import HubError, create_repository
-    from ..tasks.input_errors import as_input_errors
 
-    with as_input_errors():
-        try:
-            return create_repository(push_to_hub, private=private)
-        except HubError as error:
-            raise HubError(
-                f"{error}; or leave out push_to_hub, and upload the folder later with `hf upload`"
-            ) from error
+    try:
+        return create_repository(push_to_hub, private=private)
+    except HubError as error:
+        message = f"{error}; or leave out push_to_hub, and upload the folder later with `hf upload`"
+        raise InputError("", message) from error
 
 
 @contextmanager

@@ -45,6 +45,7 @@ def run_of(loss="flsd53", objective="ece", at_grid_end=False):
 def translation_of():
     bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
     return RunResult(
+        name="focal:gamma=1",
         loss="focal:gamma=1",
         temperature=Temperature(1.2, "nll", 0.1016, 0.0259, 2.0, 1.9, num_samples=500, num_bins=2),
         pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan, "bleu": 26.31},
@@ -277,7 +278,7 @@ def test_both_warnings_are_on_the_card_of_a_sigmoid_whose_correction_is_in_the_c
 
 
 def test_a_loss_that_is_not_of_this_library_is_named_as_it_is():
-    text = card_of(replace(run_of(), loss="the stock Trainer's | loss")).text
+    text = card_of(replace(run_of(), loss=None, name="the stock Trainer's | loss")).text
     assert "Loss: the stock Trainer's \\| loss." in text
     assert "FocalTrainer" not in text
     assert re.findall(r"@\w+{(\w+),", text) == ["guo2017calibration", "mukhoti2020calibrating"]
@@ -328,7 +329,7 @@ def test_a_card_without_a_temperature_says_so():
 
 
 def test_a_card_of_a_model_that_was_only_corrected():
-    result = replace(run_of(), loss="org/base")
+    result = replace(run_of(), loss=None, name="org/base")
     card = card_of(result, base="org/base", dataset="data.csv", training=None)
     assert f"{FIRST}\nIt is org/base, corrected with a temperature on data.csv.\nTemperature scaling " in card.text
     assert "## Training" not in card.text and "fine-tuned" not in card.text
@@ -409,7 +410,7 @@ def test_the_example_names_a_repository_also_if_its_id_is_not_known_yet():
 
 @pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "## x", "b\u2028c"])
 def test_hostile_names_are_shown_as_they_are(name):
-    result = replace(run_of(), loss=name)
+    result = replace(run_of(), loss=None, name=name)
     text = card_of(result, name=name, base=name, dataset=name).text
     shown = escaped(name)
     assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text

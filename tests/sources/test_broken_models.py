@@ -139,7 +139,7 @@ def test_folders_with_names_that_yaml_could_read(capsys, texts, broken, name, tm
     (tmp_path / "beside" / "x.yaml").write_text("name: brier\n")  # another one's
     output = tmp_path / "out"
     assert main([*line_of("calibrate", texts, broken(name)), "--output", str(output)]) == 0
-    assert json.loads((output / "report" / "metrics.json").read_text())["loss"] == name
+    assert json.loads((output / "report" / "metrics.json").read_text())["name"] == name
 
 
 def test_a_model_that_takes_more_than_its_tokenizer_gives(capsys, texts, broken, monkeypatch):

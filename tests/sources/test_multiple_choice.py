@@ -218,6 +218,16 @@ def test_both_files_are_checked_before_anything_is_scored(case, tmp_path, monkey
         calibrate_model(case / "model", str(case / "validation.parquet"), **data, **COLUMNS)
 
 
+def test_only_errors_of_the_scores_folder_are_those_of_the_user(case, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file"):
+        evaluate_model(case / "model", str(case / "test.parquet"), scores_folder=tmp_path / "file", **COLUMNS)
+    monkeypatch.setattr("hf_focal.choices.option_scores._score_batch", lambda *_: int("a bug"))
+    with pytest.raises(ValueError, match="a bug") as caught:
+        evaluate_model(case / "model", str(case / "test.parquet"), **COLUMNS)
+    assert not isinstance(caught.value, InputError)
+
+
 def test_several_processes_are_refused(case, monkeypatch):
     monkeypatch.setattr(FocalTrainingArguments, "world_size", 2)
     with pytest.raises(InputError, match="multiple choice must run in one process, got 2"):

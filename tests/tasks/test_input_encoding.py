@@ -24,7 +24,7 @@ def test_translations_from_columns_and_from_mappings():
     options = InputOptions(source_column="en", target_column="de")
     pairs = [{"de": "Haus", "en": "house"}]
     for samples in (Dataset.from_list(pairs), Dataset.from_list([{"id": 1, "translation": pairs[0]}])):
-        chosen = select_inputs(TASKS["seq2seq-lm"], NamedSplit("test", samples), CONFIG, options)
+        chosen = select_inputs(TASKS["seq2seq-lm"], NamedSplit("test", samples), CONFIG, options).samples
         assert chosen[:] == {"source": ["house"], "target": ["Haus"]}
         assert input_keys(TASKS["seq2seq-lm"], chosen) == [("house", "Haus")]
         with pytest.raises(ValueError, match=r"target_column must be one of .*'de', 'en'.*, got 'target'"):

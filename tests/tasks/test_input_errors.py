@@ -1,4 +1,4 @@
-"""One-line errors of the user, and tracebacks of bugs."""
+"""One-line errors of what a user names."""
 
 import pytest
 
@@ -18,10 +18,11 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
             load_one_split("dataset", str(name), split)
 
 
-def test_a_bug_is_no_error_of_the_user():
-    with pytest.raises(ZeroDivisionError), as_input_errors():
-        raise ZeroDivisionError
-    with pytest.raises(RuntimeError), as_input_errors():
-        raise RuntimeError
+def test_every_error_of_loading_is_one_of_the_user():
+    message = r"^dataset 'x.csv' cannot be loaded: ZeroDivisionError: division by zero$"
+    with pytest.raises(InputError, match=message), as_input_errors("dataset", "x.csv"):
+        _ = 1 / 0
+    with pytest.raises(InputError, match=r"^text_column must be x$"), as_input_errors("dataset", "x.csv"):
+        raise InputError("text_column", "must be x")
     with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), as_input_errors("model", "x"):
         raise ValueError("one\n  two")

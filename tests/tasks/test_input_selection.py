@@ -18,9 +18,8 @@ UNNAMED = GPCNNConfig(num_labels=3)
 def test_the_column_may_be_called_labels():
     def selected(**columns):
         data = Dataset.from_dict({"text": ["a", "b"]} | columns)
-        return select_inputs(TASKS["text-classification"], NamedSplit("test", data), UNNAMED, InputOptions())[
-            "labels"
-        ][:]
+        split = NamedSplit("test", data)
+        return select_inputs(TASKS["text-classification"], split, UNNAMED, InputOptions()).samples["labels"][:]
 
     assert selected(labels=[0, 2]) == [0, 2] and selected(labels=[0, 2], label=[1, 1]) == [1, 1]
     with pytest.raises(InputError, match="label_column must be one of"):
@@ -52,7 +51,7 @@ def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
 
 def test_default_names_are_found_whatever_their_case_spaces_and_punctuation():
     split = Dataset.from_dict({" TEXT": ["a", "b"], "Label:": ["cat", "dog"]})
-    selected = select_inputs(TASKS["text-classification"], NamedSplit("test", split), CONFIG, InputOptions())
+    selected, _ = select_inputs(TASKS["text-classification"], NamedSplit("test", split), CONFIG, InputOptions())
     assert selected["text"][:] == ["a", "b"] and selected["labels"][:] == [0, 1]
     two = Dataset.from_dict({"Text": ["a"], "TEXT": ["b"], "label": ["cat"]})
     with pytest.raises(InputError, match=r"text_column must name one of .* called alike: give --text_column Text$"):
@@ -73,3 +72,18 @@ def test_the_error_for_another_name_has_the_option():
         options = InputOptions(text_column="Customer's Review")
         select_inputs(TASKS["text-classification"], NamedSplit("test", split), several, options)
     assert str(refused.value).endswith(": give --label_column Topic")
+
+
+def test_a_note_says_in_which_order_columns_without_the_names_of_labels_are_taken():
+    several = GPCNNConfig(id2label=CONFIG.id2label, problem_type="multi_label_classification")
+    data = {"text": ["a", "b"], "x": [0, 1], "y": [1, 1], "z": [0, 0], "dog": [1, 0], "fox": [1, 1], "cat": [0, 0]}
+    split = NamedSplit("test", Dataset.from_dict(data))
+
+    def selected(label_column):
+        return select_inputs(TASKS["text-classification"], split, several, InputOptions(label_column=label_column))
+
+    named, unnamed = selected("fox,cat,dog"), selected("x,y,z")
+    assert named.samples["labels"][:] == [[0, 1, 1], [0, 0, 1]] and named.notes == []
+    assert unnamed.samples["labels"][:] == [[0, 1, 0], [1, 1, 0]]
+    order = "they are taken in the order 'cat', 'dog', 'fox'"
+    assert unnamed.notes == [f"no column of test has a label's name: {order}"]

@@ -257,7 +257,7 @@ def test_what_is_saved(cases, kind, tmp_path):
     assert ('<img src="data:image/jpeg;base64,' in page) == (kind == "images")
     loaded = RunResult.load(report / "metrics.json")
     assert loaded.temperature == result.temperature and loaded.subsets == result.subsets and loaded.data == result.data
-    assert loaded.loss == "model"  # the folder's name: nobody knows its loss
+    assert (loaded.name, loaded.loss) == ("model", None)  # the name of the folder: nobody knows its loss
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "trained on" not in card.partition("## Results")[0]
     assert (

@@ -5,7 +5,7 @@ Figures are made without pyplot, so they need no display and do not change globa
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,31 +15,13 @@ from ...metrics import CalibrationMetrics, ReliabilityBins
 from ...validation import Array, check_positive
 from ..results.measured_sections import scaled
 from .figure_style import ACCURACY, GRAY, OVER, UNDER, clean_axes, finished, title_above, wrapped
+from .reliability_marks import FEW, LINK_WORDS, wilson_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-class LinkWords(NamedTuple):
-    """The titles of the axes, and the terms for bins whose confidence is above and below their accuracy."""
-
-    horizontal: str
-    vertical: str
-    over: str
-    under: str
-
-    @property
-    def percent_titles(self) -> tuple[str, str]:
-        """The titles of the axes of a chart in percent."""
-        return f"{self.horizontal}, %", f"{self.vertical}, %"
-
-
-LINK_WORDS = {
-    "softmax": LinkWords("Confidence", "Accuracy", "overconfident", "underconfident"),
-    "sigmoid": LinkWords("P(label)", "Frequency", "P too high", "P too low"),
-}
-_SOLID_COUNT = 30  # bars of bins with fewer samples are paler
 _HEADROOM = 1.2  # upper end of the accuracy axis: the ECE is written above 1, where there are no bars
 
 
@@ -178,7 +160,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     left, width, count = bins.edges[:-1][filled], np.diff(bins.edges)[filled], bins.count[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
     gap = confidence - accuracy
-    opacity = 0.2 + 0.8 * np.minimum(count / _SOLID_COUNT, 1)
+    opacity = 0.2 + 0.8 * np.minimum(count / FEW, 1)
     bars: dict[str, Any] = {"width": width, "align": "edge", "linewidth": 0.6}
     solid, black = (to_rgba_array([color] * len(count), opacity) for color in (ACCURACY, "black"))
     solid[:, 3] *= 0.65
@@ -222,14 +204,6 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1.2)
     _finish_diagram(axes, f"smooth ECE {100 * curve.smooth_ece:.1f}%", font_size)
     _legend_above(axes, [line, band, diagonal], ["accuracy", "95% band", "calibrated"])
-
-
-def wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lower and upper ends of 95% intervals for each `share` of `count` samples [Wilson 1927]."""
-    z = 1.96
-    center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / (1 + z**2 / count)
-    return center - half, center + half
 
 
 def _reliability_legend(link: str) -> tuple[list[Any], list[str]]:

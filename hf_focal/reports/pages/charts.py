@@ -11,10 +11,8 @@ import numpy as np
 from markupsafe import Markup
 
 from ...metrics import ReliabilityBins
-from ..figures.reliability_figures import LINK_WORDS, wilson_interval
+from ..figures.reliability_marks import FEW, LINK_WORDS, wilson_interval
 from ..results.result_sections import Groups
-
-_SOLID = 30  # bins with fewer samples are paler
 
 
 class Frame(NamedTuple):
@@ -120,7 +118,7 @@ def _bin(bins: ReliabilityBins, index: int, frame: Frame, link: str, log: bool) 
         marks += [_vertical(x + width / 2, frame.y(low), frame.y(high), "interval")]
     x, width = frame.x(max(left, frame.low[0])), frame.x(right) - frame.x(max(left, frame.low[0]))
     marks += [_rectangle(x, frame.top, width, frame.height, "tip")]
-    kind = "bin" if count >= _SOLID else "bin pale"
+    kind = "bin" if count >= FEW else "bin pale"
     return Markup('<g class="{}"><title>{}</title>{}</g>').format(kind, tip, Markup("").join(marks))
 
 
@@ -203,14 +201,14 @@ def reliability_lines(bins: Mapping[str, ReliabilityBins], horizontal: str, vert
     for number, (name, side) in enumerate(bins.items()):
         style, filled = _line_style(number), side.count > 0
         count, confidence, accuracy = side.count[filled], 100 * side.confidence[filled], 100 * side.accuracy[filled]
-        solid = count >= _SOLID
+        solid = count >= FEW
         parts.append(_line(frame, [*zip(confidence[solid], accuracy[solid], strict=True)], style))
         low, high = (100 * end for end in wilson_interval(accuracy / 100, count))
         for x, y, below, above, size in zip(confidence, accuracy, low, high, count, strict=True):
             tip = f"{name}: confidence {x:.1f}%, accuracy {y:.1f}% of {size:,} samples"
             interval = _vertical(frame.x(x), frame.y(below), frame.y(above), f"{style} thin")
             dot = Markup('<circle class="{} dot" cx="{}" cy="{}" r="3.5"/>').format(style, frame.x(x), frame.y(y))
-            kind = "" if size >= _SOLID else "pale"
+            kind = "" if size >= FEW else "pale"
             parts.append(Markup('<g class="{}"><title>{}</title>{}{}</g>').format(kind, tip, interval, dot))
         parts.append(_legend_entry(number, name))
     return _framed(frame, parts, horizontal, vertical, label, len(bins))

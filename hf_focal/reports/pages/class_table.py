@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...metrics import ReliabilityBins
-from ..figures.reliability_figures import LINK_WORDS
+from ..figures.reliability_marks import FEW, LINK_WORDS
 from ..results.result_sections import ClassBins, FilledBins
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import label_columns
@@ -15,7 +15,6 @@ from ..wording.number_format import MISSING, format_number
 from .charts import reliability_chart, small_axis_end
 from .page_parts import PageFigure
 
-_FEW = 30  # a class with fewer predictions has a large ECE by chance
 _NUM_WORST = 6  # classes with a small diagram
 
 
@@ -137,7 +136,7 @@ def _prediction_sums(classes: ClassBins, side: FilledBins) -> _PredictionSums:
 def _worst_first(classes: ClassBins) -> list[int]:
     """Return the classes by their ECE before the correction, the largest first; those with few predictions follow."""
     sums = _prediction_sums(classes, classes.before)
-    return np.lexsort([-np.nan_to_num(sums.ece, nan=-1), sums.num_predictions < _FEW]).tolist()
+    return np.lexsort([-np.nan_to_num(sums.ece, nan=-1), sums.num_predictions < FEW]).tolist()
 
 
 def _label_cells(run: RunResult, classes: ClassBins, order: Sequence[int]) -> dict[str, list[Any]]:

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from ...command_lines import RunCommands
 from ...errors import InputError
-from ...losses.loss_config import known_loss
 from ...tasks.task import unit_of
 from ...utils.atomic_write import write_whole
 from ...utils.data_names import DataName
 from ..examples import Examples
 from ..figures.gamma_figure import gamma_heatmap
-from ..figures.reliability_figures import LINK_WORDS
+from ..figures.reliability_marks import LINK_WORDS
 from ..results.run_results import READ_ERRORS, RunResult
 from ..wording.headlines import headline_of
 from ..wording.markdown_tables import results_columns, results_notes
@@ -94,8 +93,8 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
         fitted_on = _data_name(run.fit.fitted_on) or "the validation data"
         compared.append(ComparedRun(run, fitted_on, headline_of(run), decision_lines(run), reliability_figures(run)))
         if history := run.subsets.gamma_history:
-            alt = f"γ of each bin over the training of {run.loss}"
-            gammas.append(matplotlib_page_figure(gamma_heatmap(history), alt, run.loss))
+            alt = f"γ of each bin over the training of {run.name}"
+            gammas.append(matplotlib_page_figure(gamma_heatmap(history), alt, run.name))
     return (
         environment()
         .get_template("comparison_page.html.jinja")
@@ -116,9 +115,9 @@ def _overlays(runs: Sequence[RunResult]) -> list[PageFigure]:
     """Return figures with the reliability of all runs, before and, if any has one, after the correction."""
     links = {run.link for run in runs}
     titles = LINK_WORDS[links.pop() if len(links) == 1 else "softmax"].percent_titles
-    sides = {"before the correction": {run.loss: run.pre_bins for run in runs}}
+    sides = {"before the correction": {run.name: run.pre_bins for run in runs}}
     if is_corrected := any(run.method for run in runs):
-        sides["after the correction"] = {run.loss: run.post_bins for run in runs}
+        sides["after the correction"] = {run.name: run.post_bins for run in runs}
     figures = []
     for when, named_bins in sides.items():
         bins = {name: side for name, side in named_bins.items() if side.count.sum()}
@@ -134,7 +133,7 @@ def _name(file: Path, run: RunResult) -> str:
     """Return the name of a run's model, or that of its folder with the loss that it was trained with."""
     if run.data.model:
         return run.data.model
-    return f"{_folder_of(file).name}, trained with {run.loss}" if known_loss(run.loss) else run.loss
+    return f"{_folder_of(file).name}, trained with {run.name}" if run.loss_config else run.name
 
 
 def _folder_of(file: Path) -> Path:
@@ -152,8 +151,8 @@ def read_runs(folders: Sequence[str | Path]) -> dict[Path, RunResult]:
     for file in files.values():
         with _errors_of(file):
             runs[file] = RunResult.load(file)
-    names = _unique_names([" ".join(run.loss.split()) for run in runs.values()], list(runs))
-    return {file: replace(run, loss=name) for name, (file, run) in zip(names, runs.items(), strict=True)}
+    names = _unique_names([" ".join(run.name.split()) for run in runs.values()], list(runs))
+    return {file: replace(run, name=name) for name, (file, run) in zip(names, runs.items(), strict=True)}
 
 
 def _metrics_files(folder: Path) -> list[Path]:
@@ -217,14 +216,14 @@ def _results_table(test_set: str, runs: Sequence[RunResult], is_comparison: bool
     dates = sorted({run.data.date for run in runs if run.data.date is not None})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     notes = [
-        f"The correction of {run.loss} was fitted on the samples that it is measured on, so the values after it are "
+        f"The correction of {run.name} was fitted on the samples that it is measured on, so the values after it are "
         "optimistic"
         for run in runs
         if not run.has_own_test_data
     ]
     return ResultsTable(
         about="; ".join(filter(None, (test_set, measured))),
-        warnings=[warning for run in runs for warning in warnings_of(run, run.loss if is_comparison else None)],
+        warnings=[warning for run in runs for warning in warnings_of(run, run.name if is_comparison else None)],
         columns=results_columns(runs),
         notes=notes + results_notes(runs),
     )

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from ...calibration.calibration_fit import scaling_name
 from ...utils.constants import WEBSITE
+from ..figures.reliability_marks import FEW, Z
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import Best, Cell, Tied, parts
 from ..wording.number_format import format_metric, sentence
@@ -69,6 +70,7 @@ def environment() -> Environment:
         "tied": lambda part: isinstance(part, Tied),
     }
     made.globals |= {"zip": zip, "frame": RELIABILITY[:4], "lines_frame": LINES[:4], "site": WEBSITE}
+    made.globals |= {"few": FEW, "z": Z}
     made.globals["guide"] = f"{WEBSITE}guides/reliability_diagram.html"
     return made
 
@@ -87,7 +89,7 @@ def reliability_figures(run: RunResult) -> list[PageFigure]:
     for when, bins, metrics in sides if run.method else sides[:1]:
         caption = f"ECE {format_metric('ece', metrics)}%"
         caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
-        alt = f"Reliability diagram of {run.loss}. {caption}"
+        alt = f"Reliability diagram of {run.name}. {caption}"
         figures.append(PageFigure(reliability_chart(bins, run.link, alt), alt, caption if run.method else None))
     return figures
 

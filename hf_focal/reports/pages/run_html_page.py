@@ -8,7 +8,7 @@ from ...command_lines import RunCommands
 from ...metrics.metric_table import METRICS
 from ..examples import Examples
 from ..figures.gamma_figure import gamma_heatmap
-from ..figures.reliability_figures import LINK_WORDS
+from ..figures.reliability_marks import LINK_WORDS
 from ..results.result_sections import Confusion, Groups
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import Cell

@@ -94,6 +94,6 @@ def risk_coverage_page_figure(run: RunResult) -> PageFigure | None:
         coverage, right = 100 * chosen.coverage, 100 * chosen.precision
         text = f"chosen threshold {chosen.threshold:.2f}: {coverage:.0f}% answered, {right:.1f}% right"
         point = MarkedPoint(coverage, 100 - right, text)
-    alt = f"Risk-coverage curve of {run.loss}"
+    alt = f"Risk-coverage curve of {run.name}"
     titles = "Coverage: samples that get an answer, %", "Risk: wrong answers among these, %"
     return PageFigure(line_chart(lines, *titles, alt, point, has_slider=True), alt)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ...calibration import Correction, Temperature
 from ...calibration.calibration_fit import scaling_name
+from ...losses import LossConfig
+from ...losses.loss_config import known_loss
 from ...metrics import CalibrationMetrics, ReliabilityBins
 from ...utils.column_names import normalized
 from ...utils.json_values import FiniteNumber, Share, from_json, key_of, to_json, write_json
@@ -40,6 +42,15 @@ def sections_of(details: Mapping[str, Any]) -> dict[str, Any]:
     return sections | {"details": {key: value for key, value in details.items() if key not in _DETAILS}}
 
 
+def _with_name(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a result; one of an earlier version had its name in "loss", and no link."""
+    if "name" in values:
+        return dict(values)
+    loss = values["loss"]
+    link = "sigmoid" if "num_entries" in values["pre"] else "softmax"
+    return {**values, "name": loss, "loss": loss if known_loss(loss) else None, "link": link}
+
+
 _DETAILS = {"notes", *(key for key, _ in _NESTED.values())}
 _DETAILS |= {key_of(part) for kind in _FLAT.values() for part in fields(kind)}
 
@@ -51,7 +62,7 @@ class RunResult:
     Printed, it is its verdict and a table of its metrics. A notebook shows its reliability diagrams, too.
 
     Attributes:
-        loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
+        name: the name in tables and figures: that of the model, of a table of scores, or of the loss of a training.
         temperature: the T fitted on the validation set, or `Temperature.unfitted`. If no T was fitted, `post` equals
             `pre` or is measured after another correction than a temperature.
         pre, post: the metrics of the test set before and after the correction, as `CalibrationMetrics.compute` returns
@@ -61,6 +72,8 @@ class RunResult:
         thresholds, prior, drift: None unless thresholds were chosen, the prior shifted, or earlier data compared.
         notes: what a reader should know of the data and the correction, in sentences without their periods.
         details: other JSON values, of experiments.
+        loss: the loss of the training, as `str(LossConfig)`; None if it is none of this library, or not known.
+        link: what maps logits to probabilities: "sigmoid" for several labels per sample or one logit, else "softmax".
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
             tokens, which are not independent samples.
@@ -74,7 +87,7 @@ class RunResult:
         (True, 0.75, 0.325)
     """
 
-    loss: str
+    name: str
     temperature: Temperature
     pre: dict[str, float]
     post: dict[str, float]
@@ -91,6 +104,8 @@ class RunResult:
     pre_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     post_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     true_calibration_error: tuple[float, float] | None = None
+    loss: str | None = None
+    link: str = "softmax"
 
     def __repr__(self) -> str:
         from ..wording.text_summary import summary
@@ -103,9 +118,9 @@ class RunResult:
         return notebook_view(self)
 
     @property
-    def link(self) -> str:
-        """What maps logits to probabilities: "sigmoid" for several labels per sample or one logit, else "softmax"."""
-        return "sigmoid" if "num_entries" in self.pre else "softmax"
+    def loss_config(self) -> LossConfig | None:
+        """The loss of the training, if it is known."""
+        return None if self.loss is None else LossConfig.parse(self.loss)
 
     @property
     def method(self) -> str | None:
@@ -147,6 +162,10 @@ class RunResult:
         """The correction's name in sentences, such as "T" or "vector scaling"; "" without one."""
         return "T" if self.temperature.is_fitted else scaling_name(self.method) if self.method else ""
 
+    def correction_title(self, digits: int) -> str:
+        """Return "T = 1.23", with T to a number of significant digits, or the name of another correction."""
+        return f"T = {self.temperature:.{digits}g}" if self.temperature.is_fitted else self.correction
+
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
@@ -161,7 +180,7 @@ class RunResult:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = _with_name(json.loads(Path(path).read_text(encoding="utf-8")))
         names = [part for part in fields(cls) if part.name in values and part.name != "details"]
         result = cls(
             **{part.name: from_json(part.type, values[part.name], part.name) for part in names},
@@ -169,6 +188,10 @@ class RunResult:
         )
         for bins in (result.pre_bins, result.post_bins):
             bins.check()
+        if result.link not in ("softmax", "sigmoid"):
+            raise ValueError(f"link must be 'softmax' or 'sigmoid', got {result.link!r}")
+        if result.loss is not None:
+            LossConfig.parse(result.loss)
         for side, metrics in (("pre", result.pre), ("post", result.post)):
             for name in {"error", "accuracy", "confidence"} & metrics.keys():
                 from_json(Share, metrics[name], f"{side}.{name}")
@@ -181,7 +204,7 @@ class RunResult:
     @classmethod
     def measure(
         cls,
-        loss: str,
+        name: str,
         fit: Temperature | Correction,
         logits: Tensor,
         labels: Tensor,
@@ -190,14 +213,14 @@ class RunResult:
     ) -> "RunResult":
         """Make a result from a test set's logits (..., K) and labels (...) by applying a correction to the logits.
 
-        Samples with the label -100 are ignored. `options` are keyword arguments of `from_metrics`.
+        Samples with the label -100 are ignored. `name` and `options` are arguments of `from_metrics`.
         """
         temperature = fit if isinstance(fit, Temperature) else None
         corrected = fit.apply(logits.float()) if isinstance(fit, Correction) else scaled(logits, fit.value)
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
         after.update(corrected, labels)
-        result = cls.from_metrics(loss, temperature, before, after, **options)
+        result = cls.from_metrics(name, temperature, before, after, **options)
         decisions = decision_metrics(logits, labels)
         return replace(
             result,
@@ -210,7 +233,7 @@ class RunResult:
     @classmethod
     def from_metrics(
         cls,
-        loss: str,
+        name: str,
         temperature: Temperature | None,
         before: CalibrationMetrics,
         after: CalibrationMetrics | None,
@@ -219,6 +242,7 @@ class RunResult:
         intervals: bool = True,
         label_names: Sequence[str] = (),
         *,
+        loss: str | None = None,
         data: DataSection | None = None,
         fit: FitSection | None = None,
         subsets: SubsetSection | None = None,
@@ -231,8 +255,8 @@ class RunResult:
 
         `after` is None without a correction. `temperature` is None unless the correction is a temperature. Pass
         ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are the names of a
-        multi-label model's labels, in the order of its logits. The others are fields of the result; `details` may have
-        them, too, in their JSON form.
+        multi-label model's labels, in the order of its logits. The others are fields of the result: `loss` is `name`
+        by default, if this is a loss, and `details` may have the sections, too, in their JSON form.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
         named: dict[str, Any] = {"data": data, "fit": fit, "subsets": subsets, "notes": notes}
@@ -241,7 +265,9 @@ class RunResult:
         recorded, cross_fit = sections.pop("data"), sections["fit"].cross_fit
         measured = measured_subsets(label_names, before, after, temperature, cross_fit, pre.get("num_samples"))
         return cls(
-            loss=loss,
+            name=name,
+            loss=name if loss is None and known_loss(name) else loss,
+            link=before.link,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
             pre=pre,
             post=pre if after is None else after.compute(),

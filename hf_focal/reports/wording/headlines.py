@@ -11,7 +11,7 @@ _SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even 
 
 def description(result: RunResult) -> str:
     """Return one line: the name of the model or loss, and its headline."""
-    return f"{result.loss}: {_headline(result)}"
+    return f"{result.name}: {_headline(result)}"
 
 
 def headline_of(result: RunResult) -> str:
@@ -24,7 +24,7 @@ def headline_of(result: RunResult) -> str:
 
 def _headline(result: RunResult) -> str:
     """Say how the mean confidence compares with the accuracy, and what the correction made of the confidence."""
-    corrected = f"T = {result.temperature:.3g}" if result.temperature.is_fitted else result.correction
+    corrected = result.correction_title(3)
     if result.link == "sigmoid":
         before, after = _of_probabilities(result)
     elif "confidence" in result.pre and "accuracy" in result.pre:

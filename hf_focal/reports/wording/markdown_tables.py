@@ -102,7 +102,7 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     check_results(results)
     # A run that the `evaluate` or `calibrate` command measured is named after its model.
     name = "Model" if any(run.data.model is not None for run in results) else "Loss"
-    columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
+    columns: dict[str, list[Cell]] = {name: [run.name for run in results]}
     for key, metric in METRICS.items():
         if metric.in_tables and metric.is_compared and any(key in run.pre for run in results):
             columns[metric.heading] = _before_after_cells(results, key)
@@ -133,7 +133,7 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
     for run in results:
         if increases_both(run):
             notes.append(
-                f"{run.correction.capitalize()} increases both ECE and NLL of {run.loss}: fit it on more samples, or "
+                f"{run.correction.capitalize()} increases both ECE and NLL of {run.name}: fit it on more samples, or "
                 "do without"
             )
     return notes
@@ -154,7 +154,7 @@ def results_table(results: Sequence[RunResult]) -> str:
     Raises InputError if there are no results.
     """
     columns = results_columns(results)
-    names = [run.loss if len(results) > 1 else None for run in results]
+    names = [run.name if len(results) > 1 else None for run in results]
     warnings = "".join(
         f"Warning: {escaped(text)}.\n\n"
         for run, name in zip(results, names, strict=True)

@@ -39,7 +39,7 @@ def warnings_of(result: RunResult, name: str | None = None) -> list[str]:
     barely vary. `name` is what the sentences call the model; by default, the name of the result, but "the model" for a
     table of scores, whose name is that of a file.
     """
-    name = name or ("the model" if result.is_of_table else result.loss)
+    name = name or ("the model" if result.is_of_table else result.name)
     warnings = [
         *_error_warnings(result, name),
         *_never_predicted(result, name),

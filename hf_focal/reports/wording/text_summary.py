@@ -20,7 +20,7 @@ def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     data, temperature = result.data, result.temperature
     notes = [*(f"warning: {text}" for text in warnings_of(result)), *(f"note: {note}" for note in result.notes)]
-    title = f"{data.model}: {data.task}" if data.model else result.loss
+    title = f"{data.model}: {data.task}" if data.model else result.name
     lines = [title, *notes, "", *verdict(result)]
     if result.fit.fitted_on is not None and temperature.is_fitted:
         lines += ["", temperature_line(result)]
@@ -219,8 +219,7 @@ def metrics_table(result: RunResult) -> str:
     """Format a table, narrow enough for a phone, of each metric before and after the correction, if there is one."""
     titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
     if result.method is not None:
-        after = f"T = {result.temperature:.4g}" if result.temperature.is_fitted else result.correction
-        titles = ["", "before", f"after, {after}"]
+        titles = ["", "before", f"after, {result.correction_title(4)}"]
         columns.append((result.post, result.post_intervals))
     rows = [titles]
     for key in shown_metrics(result):

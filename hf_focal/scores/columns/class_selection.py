@@ -1,13 +1,14 @@
 """Which of the columns of scores are classes, and their order."""
 
 import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
 from ...utils.shown_names import listed, shown
-from ..column_names import LIST_LABELS, is_statistic
+from ..name_vocabulary import LIST_LABELS, is_statistic
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.label_values import label_values
@@ -16,29 +17,58 @@ from ..values.value_notes import TableNote
 from .score_columns import ScoreColumns
 
 
-def without_statistics(
-    rows: ScoreRows,
-    score_columns: ScoreColumns,
-    values: np.ndarray,
-    label: str | None,
-    classes: tuple[str, ...],
-    needs_labels: bool,
-) -> tuple[ScoreColumns, np.ndarray, tuple[TableNote, ...]]:
-    """Return the columns of classes without others of the same prefix, such as logit_margin. The labels tell them."""
-    names = score_columns.names
-    if len(score_columns.columns) < 2 or classes:
-        return score_columns, values, ()
+@dataclass(frozen=True)
+class ClassScores:
+    """The scores of classes that a table has, as far as they are known.
+
+    Attributes:
+        columns: the columns of the scores.
+        values: the scores, (N, K).
+        class_names: the names of the classes; () as long as they are not known.
+        classes_are_given: whether the user named the classes, so that labels may be their numbers.
+        notes: what a reader should know.
+    """
+
+    columns: ScoreColumns
+    values: np.ndarray
+    class_names: tuple[str, ...]
+    classes_are_given: bool
+    notes: tuple[TableNote, ...] = ()
+
+    @property
+    def num_scores(self) -> int:
+        return self.values.shape[1]
+
+    @property
+    def are_named_by_columns(self) -> bool:
+        """Whether the columns say which score is that of which class, so that labels are names."""
+        return bool(self.columns.names) and not self.classes_are_given
+
+    def at(self, places: list[int]) -> "ClassScores":
+        """Return the scores at these places, in their order."""
+        names, columns = self.columns.names, self.columns.columns
+        chosen = replace(
+            self.columns, columns=tuple(columns[i] for i in places), names=tuple(names[i] for i in places)
+        )
+        is_same = places == [*range(self.num_scores)]
+        return replace(self, columns=chosen, values=self.values if is_same else self.values[:, places])
+
+
+def without_statistics(rows: ScoreRows, scores: ClassScores, label: str | None, needs_labels: bool) -> ClassScores:
+    """Return the scores of classes without others of the same prefix, such as logit_margin. The labels tell them."""
+    names, columns = scores.columns.names, scores.columns.columns
+    if len(columns) < 2 or scores.classes_are_given:
+        return scores
     labeled = _classes_of_labels(rows, names, label, needs_labels)
     if not labeled:
         _refuse_statistics(names)
-        return score_columns, values, ()
-    places = _places_of_classes(names, values, labeled)
+        return scores
+    places = _places_of_classes(names, scores.values, labeled)
     if len(places) == len(names):
-        return score_columns, values, ()
-    others = [column for i, column in enumerate(score_columns.columns) if i not in places]
+        return scores
+    others = [column for i, column in enumerate(columns) if i not in places]
     note = TableNote(f"{listed(others)} of ", ", which no label names, is not read as the scores of a class")
-    columns = tuple(score_columns.columns[i] for i in places)
-    return ScoreColumns(columns, tuple(names[i] for i in places), score_columns.kind), values[:, places], (note,)
+    return replace(scores.at(places), notes=(*scores.notes, note))
 
 
 def _classes_of_labels(rows: ScoreRows, names: tuple[str, ...], label: str | None, needs_labels: bool) -> set[int]:
@@ -77,30 +107,25 @@ def _places_of_classes(names: tuple[str, ...], values: np.ndarray, labeled: set[
     return places
 
 
-def in_order_of_classes(
-    score_columns: ScoreColumns, values: np.ndarray, classes: tuple[str, ...]
-) -> tuple[tuple[str, ...], np.ndarray, ScoreColumns]:
-    """Return the names of the classes in order, the scores in this order, and their columns.
+def in_order_of_classes(scores: ClassScores) -> ClassScores:
+    """Return the scores in the order of the classes, and the names of these.
 
-    The order is that of the given `classes`, or the numeric one of 0 … K-1, or else that of the columns. Classes that
-    are not the names of columns that the user listed are named in the order of this list. Where classes are given,
-    the columns lose their names, so that labels may be the numbers of the classes.
+    The order is that of the given classes, or the numeric one of 0 … K-1, or else that of the columns. Classes that
+    are not the names of columns that the user listed are named in the order of this list.
     """
-    names, columns = score_columns.names, score_columns.columns
-    unnamed = ScoreColumns(columns, () if classes else names, score_columns.kind)
-    if len(columns) == 1:
+    names, classes = scores.columns.names, scores.class_names
+    if len(scores.columns.columns) == 1:
         if len(classes) == 2 and names and names[0] in classes and names[0] != classes[1]:
             raise InputError("classes", f"must end with the class of the scores, {names[0]!r}, got {list(classes)}")
-        return classes or names, values, unnamed
+        return replace(scores, class_names=classes or names)
     has_other_classes = bool(classes) and not {*classes} <= {*names}
     if has_other_classes:
-        _check_other_classes(score_columns, classes)
-        if score_columns.is_list:
-            return classes, values, unnamed
+        _check_other_classes(scores.columns, classes)
+        if scores.columns.is_list:
+            return scores
     order = [*classes] if classes and not has_other_classes else _numeric_order(names) or [*names]
-    places = [names.index(name) for name in order]
-    ordered = ScoreColumns(tuple(columns[i] for i in places), () if classes else tuple(order), score_columns.kind)
-    return classes or tuple(order), values if places == [*range(len(names))] else values[:, places], ordered
+    ordered = scores.at([names.index(name) for name in order])
+    return replace(ordered, class_names=classes or tuple(order))
 
 
 def _numeric_order(names: tuple[str, ...]) -> list[str]:

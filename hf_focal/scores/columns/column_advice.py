@@ -9,7 +9,7 @@ import pyarrow as pa
 from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown_columns
-from ..column_names import parse_score_name, suggested_label
+from ..name_vocabulary import parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
 from .label_in_name import pattern_of_scores, patterns_of_labels
 from .names_as_labels import columns_named_as_labels

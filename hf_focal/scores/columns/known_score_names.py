@@ -7,7 +7,8 @@ from typing import NamedTuple
 from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import listed, shown
-from ..column_names import is_text, parse_score_name
+from ..meanings import StatedKind
+from ..name_vocabulary import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.value_notes import TableNote
@@ -24,7 +25,7 @@ class _Candidate(NamedTuple):
     rank: int
     has_class_name: bool
     columns: tuple[str, ...]
-    kind: str
+    kind: StatedKind
 
 
 class KnownScoreNames:
@@ -87,7 +88,7 @@ class KnownScoreNames:
         table = self.rows.table
         of_classes: list[_Candidate] = []
         singles: list[_Candidate] = []
-        families: dict[tuple[int, str], tuple[list[str], str]] = {}
+        families: dict[tuple[int, str], tuple[list[str], StatedKind]] = {}
         for name in dict.fromkeys(table.column_names):
             parsed_name = parse_score_name(name)
             if parsed_name is None or name == self.label:

@@ -10,7 +10,15 @@ from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
 from ...utils.column_names import column_option, normalized
 from ...utils.shown_names import shown, shown_columns
-from ..column_names import LABELS, LIST_LABELS, PREDICTIONS, TRUE_LABELS, known_column, known_columns, suggested_label
+from ..name_vocabulary import (
+    LABELS,
+    LIST_LABELS,
+    PREDICTIONS,
+    TRUE_LABELS,
+    known_column,
+    known_columns,
+    suggested_label,
+)
 from ..reading.score_rows import ScoreRows
 from .column_advice import label_candidates
 from .score_columns import holds_lists

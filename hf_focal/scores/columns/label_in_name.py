@@ -11,7 +11,8 @@ from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_number_type
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown
-from ..column_names import KIND_OF_WORD, LIST_LABELS, is_text
+from ..meanings import StatedKind
+from ..name_vocabulary import KIND_OF_WORD, LIST_LABELS, is_text
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames
 from ..values.label_values import label_values
@@ -50,7 +51,7 @@ class LabelPattern(NamedTuple):
         """The pattern as `score_column` takes it."""
         return f"{self.prefix}*{self.suffix}"
 
-    def kind(self) -> str | None:
+    def kind(self) -> StatedKind | None:
         """Return the kind of scores that the words around the classes state, or None if they name no scores.
 
         It is "" if only the values can tell it.

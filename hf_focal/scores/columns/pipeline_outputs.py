@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type
 from ...utils.shown_names import shown
-from ..column_names import parse_score_name
+from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows
 
 _OUTPUTS = ("output", "outputs", "prediction")  # columns that may have labels with scores, beside those of scores

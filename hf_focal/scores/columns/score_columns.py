@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type
-from ..column_names import is_text, parse_score_name
+from ..meanings import StatedKind
+from ..name_vocabulary import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows
 
 
@@ -17,7 +18,7 @@ class ScoreColumns:
 
     columns: tuple[str, ...]
     names: tuple[str, ...]
-    kind: str
+    kind: StatedKind
     is_list: bool = False
 
 

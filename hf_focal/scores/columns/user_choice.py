@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from ...errors import InputError
 from ...utils.column_names import column_option
 from ...utils.shown_names import shown_columns
-from ..column_names import parse_score_name
+from ..meanings import StatedKind
+from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows
 from .score_columns import ScoreColumns, class_names_of
 
@@ -29,7 +30,7 @@ def columns_named_by_user(rows: ScoreRows, named: str | Sequence[str]) -> ScoreC
     return ScoreColumns(tuple(columns), class_names, _stated_kind(columns), is_list)
 
 
-def _stated_kind(columns: Sequence[str]) -> str:
+def _stated_kind(columns: Sequence[str]) -> StatedKind:
     first = parse_score_name(columns[0])
     return "" if first is None else first.kind
 

@@ -12,8 +12,8 @@ from ...calibration import CalibrationFit, Correction
 from ...calibration.corrections import FILE_VERSIONS
 from ...errors import InputError
 from ...utils.json_values import write_json
-from ..column_names import KINDS
-from ..schema.schema import LINKS, Schema
+from ..meanings import KINDS, LINKS, Link, ScoreKind
+from ..schema.schema import Schema
 
 FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]
 
@@ -33,9 +33,9 @@ class SavedCorrection:
     """
 
     correction: Correction
-    link: str
+    link: Link
     classes: list[str]
-    kind: str
+    kind: ScoreKind
     floor: float
     schema: Schema | None
     thresholds: Any

@@ -83,7 +83,7 @@ def _add_correction(parts: _GraphParts, saved: SavedCorrection) -> None:
 
 def _add_logits(parts: _GraphParts, saved: SavedCorrection) -> str:
     """Add what makes logits of scores of the correction's kind, and return their name."""
-    is_sigmoid, probabilities = saved.link == "sigmoid", saved.kind
+    is_sigmoid, probabilities = saved.link == "sigmoid", str(saved.kind)
     if saved.kind == "logits" or (saved.kind == "log-probabilities" and not is_sigmoid):
         return saved.kind
     if saved.kind == "log-probabilities":

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from ...errors import InputError
-from ..column_names import is_text, parse_score_name
+from ..name_vocabulary import is_text, parse_score_name
 from .batch_options import BatchOptions, check_columns
 from .exact_types import exact_types
 from .text_encoding import check_encoding

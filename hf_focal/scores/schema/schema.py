@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...utils.shown_names import listed
-from ..column_names import KINDS
+from ..meanings import KINDS, LINKS, ConfidenceKind, LabelMatching, Link, ScoreKind
 from ..values.confidences import CONFIDENCE_KINDS
 from ..values.value_notes import TableNote
-
-LINKS = ("softmax", "sigmoid")
 
 
 @dataclass(frozen=True)
@@ -35,16 +33,16 @@ class Schema:
     """
 
     columns: tuple[str, ...]
-    kind: str
-    link: str
+    kind: ScoreKind
+    link: Link
     num_scores: int
     classes: tuple[str, ...] = ()
     label_columns: tuple[str, ...] = ()
-    labels: str = ""
+    labels: LabelMatching = ""
     prediction_column: str | None = None
     correct_column: str | None = None
     floor: float = 0.0
-    confidence_kind: str = "probabilities"
+    confidence_kind: ConfidenceKind = "probabilities"
 
     @property
     def score_names(self) -> tuple[str, ...]:

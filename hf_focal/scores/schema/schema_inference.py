@@ -7,18 +7,19 @@ import numpy as np
 
 from ...errors import InputError
 from ...utils.shown_names import listed
-from ..column_names import CORRECT, KINDS, known_column
-from ..columns.class_selection import in_order_of_classes, without_statistics
+from ..columns.class_selection import ClassScores, in_order_of_classes, without_statistics
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
 from ..columns.score_column_rules import find_score_columns
 from ..columns.score_columns import ScoreColumns
+from ..meanings import KINDS, LINKS, LabelMatching, Link, ScoreKind
+from ..name_vocabulary import CORRECT, known_column
 from ..reading.score_rows import ScoreRows
 from ..table_options import TableOptions
 from ..values.labels import labels_for_link, read_labels
 from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
 from ..values.score_values import score_values
 from ..values.value_notes import TableNote
-from .schema import LINKS, ParsedTable, Schema
+from .schema import ParsedTable, Schema
 from .single_scores import SingleScores
 
 
@@ -53,27 +54,25 @@ def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = Tr
         values = values[:, None]
     elif kind == "confidence":
         raise InputError("kind", f"must not be 'confidence' for scores of {values.shape[1]} classes")
-    score_columns, values, extra_notes = without_statistics(rows, score_columns, values, label, classes, needs_labels)
-    class_names, values, score_columns = in_order_of_classes(score_columns, values, classes)
-    class_names = _named_classes(rows, label, class_names, values.shape[1])
+    scores = ClassScores(score_columns, values, classes, bool(classes), notes)
+    scores = in_order_of_classes(without_statistics(rows, scores, label, needs_labels))
+    scores = _with_names_of_labels(rows, label, scores)
     label_columns: tuple[str, ...] = () if label is None else (label,)
     if needs_labels and label is None:
-        label_columns = columns_of_label_names(rows, class_names, label_column)
-    parsed_table = _parse_class_scores(rows, score_columns, values, class_names, label_columns, kind, link)
-    return replace(parsed_table, notes=notes + extra_notes + parsed_table.notes)
+        label_columns = columns_of_label_names(rows, scores.class_names, label_column)
+    return _parse_class_scores(rows, scores, label_columns, kind, link)
 
 
-def _check_kind_and_link(kind: str | None, link: str | None) -> None:
+def _check_kind_and_link(kind: ScoreKind | None, link: Link | None) -> None:
     if kind not in (None, *KINDS):
         raise InputError("kind", f"must be {', '.join(map(repr, KINDS[:-1]))}, or {KINDS[-1]!r}, got {kind!r}")
     if link not in (None, *LINKS):
         raise InputError("link", f"must be 'softmax' or 'sigmoid', got {link!r}")
 
 
-def _named_classes(
-    rows: ScoreRows, label: str | None, class_names: tuple[str, ...], num_scores: int
-) -> tuple[str, ...]:
-    """Return the names of the classes, those of a ClassLabel column of labels if the scores have none."""
+def _with_names_of_labels(rows: ScoreRows, label: str | None, scores: ClassScores) -> ClassScores:
+    """Return the scores with the names of a ClassLabel column of labels, if they have none of their own."""
+    class_names, num_scores = scores.class_names, scores.num_scores
     if (
         not class_names
         and label in rows.class_names
@@ -82,42 +81,35 @@ def _named_classes(
         class_names = tuple(rows.class_names[label])  # their numbers are those of the scores
     if class_names and len(class_names) != num_scores and not (num_scores == 1 and len(class_names) == 2):
         raise InputError("classes", f"must name the {num_scores} scores of each sample, got {list(class_names)}")
-    return class_names
+    return replace(scores, class_names=class_names)
 
 
 def _parse_class_scores(
-    rows: ScoreRows,
-    score_columns: ScoreColumns,
-    values: np.ndarray,
-    class_names: tuple[str, ...],
-    label_columns: tuple[str, ...],
-    kind: str | None,
-    link: str | None,
+    rows: ScoreRows, scores: ClassScores, label_columns: tuple[str, ...], kind: ScoreKind | None, link: Link | None
 ) -> ParsedTable:
-    """Read the labels of scores of classes (N, K), if there are columns of them, and infer the link and the kind."""
-    num_scores = values.shape[1]
-    labels, label_matching = None, ""
+    """Read the labels of scores of classes, if there are columns of them, and infer the link and the kind."""
+    columns, values, class_names, num_scores = scores.columns, scores.values, scores.class_names, scores.num_scores
+    labels: np.ndarray | None = None
+    label_matching: LabelMatching = ""
     if label_columns:
-        is_numbered, is_multi_label = not score_columns.names, link == "sigmoid"
+        is_numbered, is_multi_label = not scores.are_named_by_columns, link == "sigmoid"
         labels, class_names, label_matching = read_labels(
             rows, label_columns, num_scores, class_names, is_numbered, is_multi_label
         )
-        if num_scores == 1 and kind is None and score_columns.kind != "logits":
-            _refuse_confidences(rows, score_columns.columns[0], values, labels)
-    link = link or _infer_link(rows, score_columns, values, labels, kind)
+        if num_scores == 1 and kind is None and columns.kind != "logits":
+            _refuse_confidences(rows, columns.columns[0], values, labels)
+    link = link or _infer_link(rows, columns, values, labels, kind)
     if link == "softmax" and num_scores == 1:
-        raise InputError(
-            "link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {score_columns.columns}"
-        )
+        raise InputError("link", f"must be 'sigmoid' for one score in each row, got 'softmax' for {columns.columns}")
     if labels is not None:
         labels = labels_for_link(rows, labels, link, num_scores)
-    kind, notes = _infer_kind(rows, score_columns, values, kind, link)
+    kind, notes = _infer_kind(rows, columns, values, kind, link)
     absent_classes: tuple[str, ...] = ()
-    is_one_column_a_class = bool(score_columns.names) and len(score_columns.columns) > 1
+    is_one_column_a_class = scores.are_named_by_columns and len(columns.columns) > 1
     if label_matching == "names" and is_one_column_a_class and labels is not None and labels.ndim == 1:
         absent_classes = _absent_classes(class_names, labels)
-    schema = Schema(score_columns.columns, kind, link, num_scores, class_names, label_columns, label_matching)
-    return ParsedTable(schema, values, labels, notes, absent_classes)
+    schema = Schema(columns.columns, kind, link, num_scores, class_names, label_columns, label_matching)
+    return ParsedTable(schema, values, labels, scores.notes + notes, absent_classes)
 
 
 def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels: np.ndarray) -> None:
@@ -138,15 +130,16 @@ def _absent_classes(class_names: Sequence[str], labels: np.ndarray) -> tuple[str
 
 
 def _infer_link(
-    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: str | None
-) -> str:
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, labels: np.ndarray | None, kind: ScoreKind | None
+) -> Link:
     """Return the link: by the number of scores, and by whether labels are classes (N,) or each of several (N, K)."""
     if values.shape[1] == 1:
         return "sigmoid"
     if labels is None or labels.ndim == 1:
         return "softmax"
-    kind = kind or score_columns.kind
-    sums_to_one = kind != "logits" and (sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values))
+    sums_to_one = (kind or score_columns.kind) != "logits" and (
+        sums_show(values, 1) or sums_show(values, 100) or log_sums_show(values)
+    )
     is_one_hot = bool((labels.sum(1) == 1).all())
     if is_one_hot and sums_to_one:
         return "softmax"
@@ -163,15 +156,16 @@ def _infer_link(
 
 
 def _infer_kind(
-    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: str | None, link: str
-) -> tuple[str, tuple[TableNote, ...]]:
+    rows: ScoreRows, score_columns: ScoreColumns, values: np.ndarray, named_kind: ScoreKind | None, link: Link
+) -> tuple[ScoreKind, tuple[TableNote, ...]]:
     """Return the kind of scores: as given, or as the columns are named, or as the values show beyond doubt."""
     stated = named_kind or score_columns.kind
     if stated == "probabilities" and sums_show(values, 100):
         return "percentages", (_note_on_kind("percentages", "each row sums to 100"),)
     if stated:
         return stated, ()
-    for total, kind in ((1, "probabilities"), (100, "percentages")):
+    kinds: tuple[tuple[int, ScoreKind], ...] = ((1, "probabilities"), (100, "percentages"))
+    for total, kind in kinds:
         if link == "softmax" and sums_show(values, total):
             return kind, (_note_on_kind(kind, f"each row sums to {total}"),)
     known = values[~np.isnan(values)]

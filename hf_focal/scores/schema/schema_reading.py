@@ -8,8 +8,8 @@ import numpy as np
 from ...errors import InputError
 from ...utils.arrow_values import is_text_type
 from ...utils.shown_names import shown, shown_columns
-from ..column_names import is_statistic, parse_score_name
 from ..columns.user_choice import columns_named_by_user
+from ..name_vocabulary import is_statistic, parse_score_name
 from ..reading.score_rows import ScoreRows
 from ..values.confidences import as_confidences
 from ..values.labels import labels_for_link, read_labels
@@ -34,7 +34,7 @@ def read_with_schema(
     Raises:
         InputError: the rows do not fit the schema.
     """
-    columns = _columns_of_schema(rows, schema, score_column)
+    columns = columns_of_schema(rows, schema, score_column)
     values = score_values(rows, columns)
     size = values.shape[1] if values.ndim > 1 else 1
     if schema.num_scores and size != schema.num_scores:
@@ -55,7 +55,7 @@ def read_with_schema(
     return ParsedTable(schema, values, labels)
 
 
-def _columns_of_schema(rows: ScoreRows, schema: Schema, score_column: Any) -> tuple[str, ...]:
+def columns_of_schema(rows: ScoreRows, schema: Schema, score_column: Any) -> tuple[str, ...]:
     """Return the columns of scores that a schema names, or those that the user names in their place."""
     names, columns = rows.table.column_names, schema.columns
     if score_column:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
 from ...utils.shown_names import shown_columns
-from ..column_names import ANSWERS, known_columns
 from ..columns.score_columns import ScoreColumns
+from ..meanings import ConfidenceKind, ScoreKind
+from ..name_vocabulary import ANSWERS, known_columns
 from ..reading.score_rows import ScoreRows
 from ..values.confidences import CONFIDENCE_KINDS, as_confidences
 from ..values.label_values import label_values
@@ -38,7 +39,7 @@ class SingleScores:
     label: str | None
     prediction: str | None
     correct: str | None
-    kind: str | None
+    kind: ScoreKind | None
     needs_labels: bool
 
     def are_confidences(self) -> bool:
@@ -141,8 +142,9 @@ class SingleScores:
 
     def _confidence_schema(self) -> Schema:
         """Return the schema of confidences: the column `correct`, or else the labels say which are correct."""
-        kinds = (self.kind, self.score_columns.kind)
-        confidence_kind = next((kind for kind in kinds if kind in CONFIDENCE_KINDS), "probabilities")
+        stated = (self.kind, self.score_columns.kind)
+        known: list[ConfidenceKind] = [kind for name in stated for kind in CONFIDENCE_KINDS if kind == name]
+        confidence_kind = known[0] if known else "probabilities"
         schema = Schema(self.score_columns.columns, "confidence", "softmax", 0, confidence_kind=confidence_kind)
         if self.correct is not None:
             return replace(schema, correct_column=self.correct)

@@ -10,15 +10,16 @@ import pyarrow.parquet as pq
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
-from ..column_names import LABELS, TRUE_LABELS, known_columns
+from ...utils.shown_names import shown
 from ..columns.cluster_columns import cluster_column_of
 from ..columns.label_columns import find_label_columns
 from ..columns.pipeline_outputs import with_class_columns
+from ..name_vocabulary import LABELS, TRUE_LABELS, known_columns
 from ..reading.score_rows import ScoreRows
 from ..reading.table_batches import TableBatches
 from ..schema.schema import ParsedTable, Schema
 from ..schema.schema_inference import infer_schema
-from ..schema.schema_reading import read_with_schema, refuse_other_classes
+from ..schema.schema_reading import columns_of_schema, read_with_schema, refuse_other_classes
 from ..table_options import TableOptions
 from ..values.logits import as_logits
 from ..values.score_kinds import decimals_of
@@ -70,6 +71,9 @@ def meaning_of(table: TableBatches, schema: Schema | None, options: TableOptions
         notes = inferred.notes  # without one on absent classes, as the metrics count the labels
         schema, decimals = _with_floor(inferred, rows, options.floor)
     else:
+        if score_column is not None and columns_of_schema(rows, schema, score_column) != schema.columns:
+            expected = f"must name the columns of the schema, {shown(schema.columns)}, to read a table in batches"
+            raise InputError("score_column", f"{expected}, got {score_column!r}")
         read_with_schema(rows, schema, label_column=label_column, needs_labels=True, label_set=label_set)
     _refuse_other_classes_of_files(table, schema)
     names = head.table.column_names

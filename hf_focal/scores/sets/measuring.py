@@ -32,8 +32,8 @@ def measure(
     Args:
         scores: whatever `evaluate` takes as `scores`: a file, a folder, a pattern of files, a dataset, a DataFrame, an
             Arrow table, dataset, or reader, or a mapping from names to columns.
-        schema: the schema of an earlier shard, ``statistics.schema``. Without it, each shard decides by itself, and
-            `merge` refuses those that differ.
+        schema: the schema of an earlier shard, ``statistics.schema``; options that it decides must not be given with
+            it. Without it, each shard decides by itself, and `merge` refuses those that differ.
         correction: measure the corrected scores, too.
         num_bins: bins of the calibration errors.
         sample_size: the most rows of the uniform sample, from which corrections of several parameters, thresholds,
@@ -61,6 +61,8 @@ def measure(
     if unknown := sorted(columns.keys() - TableOptions.names()):
         raise InputError(unknown[0], f"must not be given to measure, got {columns[unknown[0]]!r}")
     options = TableOptions.from_arguments(columns)
+    if schema is not None:
+        options.check_with_schema()
     key = None if cache is None else _key(scores, schema, correction, [num_bins, sample_size, options])
     if cache is not None and Path(cache).is_file():
         statistics = load_statistics("cache", cache, "measure")

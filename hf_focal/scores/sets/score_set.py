@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ...errors import InputError
+from ..meanings import Link, ScoreKind
 from ..schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ class ScoreSet(Protocol):
         """The name of the data in errors and reports."""
 
     @property
-    def link(self) -> str:
+    def link(self) -> Link:
         """The link, "softmax" or "sigmoid"."""
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> ScoreKind:
         """What is known of the samples: "logits" or, without the scores of the classes, "confidence"."""
 
     @property
@@ -127,11 +128,11 @@ class LargeTableScores:
     has_all_rows = False
 
     @property
-    def link(self) -> str:
+    def link(self) -> Link:
         return self.schema.link
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> ScoreKind:
         return "confidence" if self.schema.kind == "confidence" else "logits"
 
     @property

@@ -12,6 +12,7 @@ from ...calibration.prior_shift import count_labels
 from ...calibration.thresholds import ThresholdSamples, threshold_samples
 from ...errors import InputError
 from ...metrics import CalibrationMetrics
+from ..meanings import Link, ScoreKind
 from ..schema.schema import Schema
 from .saved_scores import write_scores
 from .score_set import ScoreSet, only_models_have_shards
@@ -52,7 +53,7 @@ class Scores:
 
     logits: np.ndarray
     labels: np.ndarray | None = None
-    link: str = "softmax"
+    link: Link = "softmax"
     classes: tuple[str, ...] = ()
     groups: np.ndarray | None = None
     clusters: np.ndarray | None = None
@@ -96,7 +97,7 @@ class Scores:
         return 0.0 if self.schema is None else self.schema.floor
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> ScoreKind:
         """What is known of the samples: "logits" or, without the scores of the classes, "confidence"."""
         return "logits" if self.confidences is None else "confidence"
 

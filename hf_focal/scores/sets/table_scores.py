@@ -9,6 +9,7 @@ import numpy as np
 from ...calibration.clusters import usable_clusters
 from ..columns.cluster_columns import cluster_column_of, has_all_clusters
 from ..columns.pipeline_outputs import with_class_columns
+from ..meanings import Link, ScoreKind
 from ..reading.score_rows import ScoreRows, load
 from ..schema.schema import ParsedTable, Schema, absent_class_notes
 from ..schema.schema_inference import infer_schema
@@ -29,9 +30,9 @@ def read_scores(
     group: str | None = None,
     cluster_column: str | None = None,
     classes: Sequence[str] = (),
-    kind: str | None = None,
+    kind: ScoreKind | None = None,
     floor: float | None = None,
-    link: str | None = None,
+    link: Link | None = None,
     needs_labels: bool = True,
     name: str = "scores",
 ) -> Scores:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...errors import InputError
 from ...utils.arrow_values import distinct
 from ...utils.shown_names import shown
+from ..meanings import LabelMatching
 from ..reading.score_rows import ScoreRows
 
 
@@ -61,7 +62,7 @@ class ReadLabels(NamedTuple):
 
     values: np.ndarray
     names: tuple[str, ...]
-    matching: str
+    matching: LabelMatching
 
 
 class ClassNames:
@@ -108,7 +109,7 @@ class ClassNames:
         """
         return not self.names and self.size > 10 and isinstance(label, str) and label.strip().isdigit()
 
-    def match(self, labels: Sequence[Any]) -> tuple[list[int | None], str]:
+    def match(self, labels: Sequence[Any]) -> tuple[list[int | None], LabelMatching]:
         """Return the numbers of the classes of distinct labels (None for others), and by what all are matched.
 
         That is "names", if any label is a name, or else "numbers".
@@ -120,7 +121,7 @@ class ClassNames:
 
     def numbers(
         self, rows: ScoreRows, column: str, labels: pa.Array, row_numbers: np.ndarray | None = None
-    ) -> tuple[np.ndarray, str]:
+    ) -> tuple[np.ndarray, LabelMatching]:
         """Return the numbers of the classes of labels, int64, and whether they are matched by "names" or "numbers".
 
         `row_numbers` are the rows of the labels, where a row may have several.

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 
+from ..meanings import ConfidenceKind
 from ..reading.score_rows import ScoreRows
 from .score_kinds import TOLERANCE
 from .score_values import check_rows
 
 # The kinds of numbers in a column of confidences: the least one, the greatest one, and what is expected of them.
-CONFIDENCE_KINDS = {
+CONFIDENCE_KINDS: dict[ConfidenceKind, tuple[float, float, str]] = {
     "probabilities": (0.0, 1.0, "numbers within [0, 1]"),
     "percentages": (0.0, 100.0, "numbers within [0, 100]"),
     "log-probabilities": (-math.inf, TOLERANCE, "logarithms of probabilities, which are at most 0,"),
@@ -17,7 +18,7 @@ CONFIDENCE_KINDS = {
 
 
 def as_confidences(
-    rows: ScoreRows, column: str, values: np.ndarray, kind: str, *, is_decided: bool = False
+    rows: ScoreRows, column: str, values: np.ndarray, kind: ConfidenceKind, *, is_decided: bool = False
 ) -> np.ndarray:
     """Return the confidences (N,) within [0, 1] of a column of a kind among `CONFIDENCE_KINDS`.
 

@@ -7,6 +7,7 @@ from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
 from ...utils.separated_labels import separated_labels
 from ...utils.shown_names import shown
+from ..meanings import Link
 from ..reading.score_rows import ScoreRows
 from .class_names import ClassNames, ReadLabels
 from .hot_labels import hot_columns, hot_matrix
@@ -86,7 +87,7 @@ def _refuse_unknown_order(rows: ScoreRows, column: str, names: tuple[str, ...]) 
     )
 
 
-def labels_for_link(rows: ScoreRows, labels: np.ndarray, link: str, size: int) -> np.ndarray:
+def labels_for_link(rows: ScoreRows, labels: np.ndarray, link: Link, size: int) -> np.ndarray:
     """Return labels (N,) int64 for a softmax, and (N, K) float64 for a sigmoid."""
     if link == "softmax":
         if labels.ndim == 1:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ...utils.shown_names import counted
+from ..meanings import Link, ScoreKind
 from ..reading.score_rows import ScoreRows
 from .score_kinds import HALF, HALF_FLOOR, TOLERANCE, are_decisions, rounding_unit, sum_tolerance
 from .score_values import check_rows
@@ -16,7 +17,7 @@ _MASKED = -1e4  # the largest number that is used in the place of -inf to mask a
 
 
 def as_logits(
-    rows: ScoreRows, values: np.ndarray, kind: str, link: str, floor: float | None
+    rows: ScoreRows, values: np.ndarray, kind: ScoreKind, link: Link, floor: float | None
 ) -> tuple[np.ndarray, float, tuple[ValueNote, ...]]:
     """Return the logits of scores (N, K) of a kind, what replaced a probability of 0 (0: nothing did), and notes.
 
@@ -52,7 +53,7 @@ def _log_odds_of_log_probabilities(values: np.ndarray, floor: float) -> np.ndarr
 
 
 def _logits_of_probabilities(
-    rows: ScoreRows, values: np.ndarray, kind: str, link: str, floor: float | None
+    rows: ScoreRows, values: np.ndarray, kind: ScoreKind, link: Link, floor: float | None
 ) -> tuple[np.ndarray, float, tuple[ValueNote, ...]]:
     """Return what `as_logits` does, of probabilities or percentages (N, K)."""
     check_rows(rows, ~np.isfinite(values).all(1), values, "finite numbers")
@@ -84,7 +85,7 @@ def _check_range(rows: ScoreRows, values: np.ndarray, probabilities: np.ndarray,
 
 
 def _probability_notes(
-    data_name: str, values: np.ndarray, unit: float, roundoff: float, floor: float, link: str
+    data_name: str, values: np.ndarray, unit: float, roundoff: float, floor: float, link: Link
 ) -> tuple[ValueNote, ...]:
     notes: list[ValueNote] = []
     subject, size = f"the probabilities of {data_name}", len(values)

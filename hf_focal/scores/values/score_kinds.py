@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ...errors import InputError
+from ..meanings import ScoreKind
 from ..reading.score_rows import ScoreRows
 
 _MOST_DECIMALS = 7  # numbers with more are not taken as rounded
@@ -59,7 +60,7 @@ def rounding_unit(values: np.ndarray, total: float) -> float:
     return unit if unit < 1 else 0.0
 
 
-def decimals_of(values: np.ndarray, kind: str) -> int | None:
+def decimals_of(values: np.ndarray, kind: ScoreKind) -> int | None:
     """Return to how many decimals probabilities are rounded, in units of 1; None if they are not, or for logits."""
     if kind not in ("probabilities", "percentages"):
         return None
@@ -67,7 +68,7 @@ def decimals_of(values: np.ndarray, kind: str) -> int | None:
     return round(-math.log10(unit)) if unit else None
 
 
-def check_decimals(rows: ScoreRows, values: np.ndarray, kind: str, decimals: int) -> None:
+def check_decimals(rows: ScoreRows, values: np.ndarray, kind: ScoreKind, decimals: int) -> None:
     """Raise `InputError` for probabilities with more decimals than the first rows, which decided on the floor."""
     digits = decimals - 2 if kind == "percentages" else decimals
     slack = 2.0**-24 * values if digits < 7 else 0.0

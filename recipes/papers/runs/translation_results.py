@@ -75,6 +75,7 @@ def measure_translator(
         "gamma_history": gamma_history(trainer.state.log_history),
     }
     return TranslationResult(
+        name=trainer.args.loss,
         loss=trainer.args.loss,
         temperature=temperature,
         pre=before.compute() | {"bleu": scores[1.0]},

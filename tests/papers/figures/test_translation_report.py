@@ -34,6 +34,7 @@ def result_of(loss, temperature, ece, bleu, nll=(2.0, 1.9), more_bleu=(), **valu
     curve = {t: ece[1] + 0.3 * abs(math.log(t / temperature)) for t in GRID}
     fitted = Temperature(temperature, "ece", *ece, *nll, num_samples=8, num_bins=3)
     result = TranslationResult(
+        name=loss,
         loss=loss,
         temperature=fitted,
         pre={"ece": ece[0], "nll": nll[0], "nll_incorrect": math.nan},

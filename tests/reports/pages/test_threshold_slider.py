@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hf_focal import calibrate_scores, evaluate_scores
+from hf_focal.command_lines import RunCommands
 from hf_focal.reports.pages.threshold_slider import risk_coverage_page_figure, threshold_slider
 
 
@@ -25,7 +26,7 @@ def test_the_points_of_a_sigmoid_are_its_bins():
     rng = np.random.default_rng(0)
     p = rng.random(400)
     result = evaluate_scores({"probabilities": p, "label": (rng.random(400) < p).astype(int)}, link="sigmoid")
-    slider = threshold_slider(result, {"scores": "s.csv"}, "out")
+    slider = threshold_slider(result, RunCommands("evaluate", {"scores": "s.csv"}), "out")
     counts = [int(point.split(",")[1]) for point in slider.points.split(";")]
     assert sum(counts) == slider.total == 400 and slider.goal == "precision" and "GOAL" in slider.command
     assert risk_coverage_page_figure(result) is None

@@ -16,10 +16,15 @@ FILES = sorted((Path(__file__).parent / "results_of_0_3").glob("*.json"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_files_of_the_form_before_sections_are_written_again_as_they_are(file, tmp_path):
-    result = RunResult.load(file)
+def test_files_of_earlier_versions_are_written_again_as_they_are_with_a_name_and_a_link(file, tmp_path):
+    """They had the name in "loss", whatever it was, and no link."""
+    result, old = RunResult.load(file), json.loads(file.read_text())
+    assert (result.name, result.loss) == (old["loss"], old["loss"] if file.stem == "trainer" else None)
+    assert result.link == ("sigmoid" if "num_entries" in old["pre"] else "softmax")
     result.save(tmp_path / "metrics.json")
-    assert json.loads((tmp_path / "metrics.json").read_text()) == json.loads(file.read_text())
+    new = {"name": result.name, "loss": result.loss, "link": result.link}
+    assert json.loads((tmp_path / "metrics.json").read_text()) == old | new
+    assert repr(RunResult.load(tmp_path / "metrics.json")) == repr(result)
 
 
 def test_whoever_reads_a_section_gets_attributes():
@@ -44,7 +49,7 @@ def test_a_new_result_has_the_keys_of_an_old_one(tmp_path):
     result = RunResult.measure("adafocal:bins=2", temperature, logits, labels, 5, details=details)
     result.save(tmp_path / "metrics.json")
     new = json.loads((tmp_path / "metrics.json").read_text())
-    assert new.keys() == old.keys() and new["details"].keys() == old["details"].keys() | {"classes"}
+    assert new.keys() == old.keys() | {"name", "link"} and new["details"].keys() == old["details"].keys() | {"classes"}
     for key in ("pre", "post", "temperature", "pre_bins", "pre_intervals"):
         assert new[key].keys() == old[key].keys(), key
     for key in ("class_balance", "confusion", "risk_coverage"):

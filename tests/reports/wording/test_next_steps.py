@@ -127,8 +127,7 @@ def test_after_a_prior_shift_no_precision_is_advised(link, goal):
     shift = {"names": ["spam"], "train_prior": [0.4], "new_prior": [0.2], "estimated_on": None}
     result = result_of(1.0, fitted_on="dataset 'other.csv'", prior_shift=shift)
     if link == "sigmoid":
-        result.pre["num_entries"] = 400.0
-    assert result.link == link
+        result = dataclasses.replace(result, link=link)
     worse = dataclasses.replace(result, post=result.pre | {"nll": result.pre["nll"] * 2})
     steps = steps_of(worse, GIVEN | {"output": "out", "new_prior": 0.2})
     assert "pipeline(" in steps[0]  # on data with the old shares, a shift must raise the NLL

@@ -19,7 +19,7 @@ from hf_focal.reports.wording.model_warnings import is_no_better_than_guessing, 
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
 from hf_focal.reports.wording.verdicts import correction_verdict, is_better_calibrated, lost_recall, verdict
-from hf_focal.scores.column_names import CORRECT
+from hf_focal.scores.name_vocabulary import CORRECT
 
 FITTED = Temperature(1.5, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=500, num_bins=15)
 
@@ -199,12 +199,12 @@ def test_the_ece_of_a_model_that_is_wrong_more_often_is_not_bold():
     labels = rng.integers(3, size=2000)
     good = rng.normal(size=(2000, 3)) + 6 * np.eye(3)[labels] * (rng.random((2000, 1)) < 0.9)
     worse = np.full((2000, 3), 0.0) + 1e-6 * rng.normal(size=(2000, 3))  # chance, and calibrated
-    runs = [replace(measured(z, labels), loss=name) for name, z in (("good", 3 * good), ("chance", worse))]
+    runs = [replace(measured(z, labels), name=name) for name, z in (("good", 3 * good), ("chance", worse))]
     columns = results_columns(runs)
     assert runs[1].pre["ece"] < runs[0].pre["ece"]
     assert not any(isinstance(part, Best) for cell in columns["ECE %"] for part in parts(cell))
     assert "**" not in results_table(runs).splitlines()[-1].split("|")[2]
-    better = replace(measured(good, labels), loss="better")
+    better = replace(measured(good, labels), name="better")
     assert any(isinstance(part, Best) for cell in results_columns([runs[0], better])["ECE %"] for part in parts(cell))
 
 
@@ -309,7 +309,7 @@ def test_the_model_of_a_table_has_no_name_but_where_runs_are_compared(tmp_path):
     assert warnings_of(result)[0].startswith("The model is not shown to be right more often than")
     assert warnings_of(result, "run 1")[0].startswith("run 1 is not shown")
     assert "Warning: The model" in results_table([result])
-    assert f"Warning: {result.loss} is not shown" in results_table([result, result])
+    assert f"Warning: {result.name} is not shown" in results_table([result, result])
 
 
 def changed_by(correction, logits, labels, link="softmax", names=(), method="platt", **details):

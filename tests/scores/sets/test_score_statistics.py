@@ -213,6 +213,21 @@ def test_a_cache_is_read_back_and_belongs_to_its_file(tmp_path, monkeypatch):
         measure(shard(0), cache=tmp_path / "other")
 
 
+def test_options_that_the_schema_decides_are_refused_not_ignored():
+    schema = measure(shard(0)).schema
+    for name, value in (("kind", "logits"), ("link", "softmax"), ("classes", ["a", "b", "c", "d"]), ("floor", 0.1)):
+        with pytest.raises(InputError, match=rf"^{name} must not be given with schema, got "):
+            measure(shard(1), schema=schema, **{name: value})
+    table = shard(1)
+    table = table.assign(**{f"other_{name}": table[f"logit_{name}"] for name in "abcd"})
+    with pytest.raises(
+        InputError, match=r"^score_column must name the columns of the schema, .* in batches, got 'oth"
+    ):
+        measure(table, schema=schema, score_column="other_")
+    same = measure(table, schema=schema, score_column="logit_")
+    assert same.metrics.compute() == pytest.approx(measure(shard(1)).metrics.compute(), nan_ok=True)
+
+
 @pytest.mark.slow
 def test_a_killed_measurement_goes_on_with_the_shards_that_it_lacks(tmp_path):
     for number in range(6):

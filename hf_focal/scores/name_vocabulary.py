@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..utils.column_names import column_option, normalized
-
-KINDS = ("logits", "probabilities", "percentages", "log-probabilities", "confidence")
+from .meanings import StatedKind
 
 # Names of scores as regular expressions, in the order in which they are looked for, and the kind that they state: ""
 # leaves it to the values. "log_prob" comes before "prob".
 _SEPARATOR = r"[-_. :/]"
-KIND_OF_WORD = {
+KIND_OF_WORD: dict[str, StatedKind] = {
     "logits?": "logits",
     f"log{_SEPARATOR}?(?:prob(?:a|s|as|ability|abilities)?|p|likelihoods?)": "log-probabilities",
     "prob(?:a|s|as|ability|abilities)?|softmax|pr?": "probabilities",
@@ -62,7 +61,7 @@ _INPUTS = {"text", "texts", "sentence", "input", "prompt", "question", "id", "in
 class ScoreName(NamedTuple):
     """What a column of scores is called: with a class, a member of a `family` of columns, one for each class."""
 
-    kind: str
+    kind: StatedKind
     family: str = ""
     class_name: str = ""
     rank: int = 0  # the place of its kind among those that are looked for
@@ -95,7 +94,7 @@ def parse_score_name(column: str) -> ScoreName | None:
     return None
 
 
-def _kind(token: str) -> tuple[str, int]:
+def _kind(token: str) -> tuple[StatedKind, int]:
     patterns = [*KIND_OF_WORD]
     rank = next(i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, token, re.IGNORECASE))
     return KIND_OF_WORD[patterns[rank]], rank
