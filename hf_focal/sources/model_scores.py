@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset, Image
@@ -57,6 +57,14 @@ class ScoredModel:
     trainer: Callable[[], FocalTrainer]  # what runs the model
     keeps_offsets: Callable[[], bool]  # whether it can keep the offsets of a correction
     content_key: Callable[[Dataset, Dataset], str]  # a hash of the model and of data, as loaded and as encoded
+
+
+class SampleClusters(NamedTuple):
+    """Keys of the samples' clusters, int64 (N,), whether these are independent draws, and what to know of them."""
+
+    keys: np.ndarray
+    are_independent: bool
+    notes: tuple[str, ...]
 
 
 class ModelScores:
@@ -125,12 +133,11 @@ class ModelScores:
         return [*input_keys(self.model.task, self.samples)]
 
     @cached_property
-    def _clusters(self) -> tuple[np.ndarray, bool, list[str]]:
-        """Keys of the samples' clusters, int64 (N,); whether the clusters are independent draws; and notes.
+    def clusters(self) -> SampleClusters:
+        """The samples' clusters: equal values of the cluster column or, without one, of the first input.
 
-        Samples of one cluster have the same value in the cluster column or, without one, the same first input, such as
-        the question of a pair. Texts that repeat so much that they leave few clusters are not taken as clusters, and
-        the samples not as independent.
+        Texts that repeat so much that they leave few clusters are not taken as clusters, and the samples not as
+        independent.
         """
         task, named = self.model.task, CLUSTER in self.samples.column_names
         first = task.inputs[0]
@@ -139,13 +146,12 @@ class ModelScores:
         clusters, independent, notes = usable_clusters(keys, "samples", self.data_name, column, named)
         if clusters is None:  # a cluster for each sample
             clusters = content_hashes([(key, row) for row, key in enumerate(keys.tolist())])
-        return clusters, independent and not task.unit.is_part_of_sample, [*notes]
+        return SampleClusters(clusters, independent and not task.unit.is_part_of_sample, notes)
 
-    def _used_clusters(self) -> tuple[np.ndarray, bool]:
-        """Return the clusters of the samples, and whether these are independent draws; tell it in the notes."""
-        clusters, independent, notes = self._clusters
-        self.notes += [note for note in notes if note not in self.notes]
-        return clusters, independent
+    def _used_clusters(self) -> SampleClusters:
+        """Return the clusters of the samples; what to know of them is in the notes from now on."""
+        self.notes += [note for note in self.clusters.notes if note not in self.notes]
+        return self.clusters
 
     def measure(
         self, num_bins: int = 15, correction: Correction | None = None
@@ -172,13 +178,13 @@ class ModelScores:
         cross_fit: bool = True,
     ) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does, or a temperature to sums if the logits are too many to keep."""
-        options: Any = {"objective": objective, "per_label": per_label, "num_bins": num_bins}
         with _model_errors(self.model.name):
             if method == "temperature" and not cross_fit:
-                return self._fit_temperature(**options)
+                return self._fit_temperature(objective, per_label, num_bins)
             scores = self.collected()
             self._used_clusters()
-            return scores.fit(method, bias=self.model.keeps_offsets(), cross_fit=cross_fit, **options)
+            fit = partial(scores.fit, method, objective=objective, per_label=per_label, num_bins=num_bins)
+            return fit(bias=self.model.keeps_offsets(), cross_fit=cross_fit)
 
     def _fit_temperature(self, objective: str, per_label: bool, num_bins: int) -> CalibrationFit:
         """Fit a temperature without cross-fitting it."""
@@ -192,14 +198,14 @@ class ModelScores:
 
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the scores as they are, on which thresholds are chosen."""
-        clusters, independent = self._used_clusters()
+        keys, are_independent, _ = self._used_clusters()
         if not self.streams:
             self.collected()
         if self._collected is not None:
             return self._collected.threshold_samples()
-        used = clusters[self.encoded_rows] if are_clustered(clusters) else None
+        used = keys[self.encoded_rows] if are_clustered(keys) else None
         with _model_errors(self.model.name):
-            return self.model.trainer().collect(self.encoded, CollectedHits(self.link, used, independent))
+            return self.model.trainer().collect(self.encoded, CollectedHits(self.link, used, are_independent))
 
     def collected(self) -> Scores:
         """Return the scores themselves.
@@ -221,12 +227,12 @@ class ModelScores:
         """Return the scores, for which the model runs once, or the sums in their place."""
         if self._collected is not None:
             return self._collected
-        found = self._run(sums)
+        found = self.compute(sums)
         if isinstance(found, Scores):
             self._collected = found
         return found
 
-    def _run(self, sums: TemperatureSums | None) -> Scores | TemperatureStream:
+    def compute(self, sums: TemperatureSums | None) -> Scores | TemperatureStream:
         """Run the model on all samples, and return their scores, in the order of `sample_rows`, which this sets.
 
         If `sums` are given, return these for the tokens of a language model, and for too many logits to keep.
@@ -286,7 +292,6 @@ class ModelScores:
 
     def _scores_of(self, logits: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Scores:
         """Return scores of `rows`, (N,), of the samples."""
-        _, independent, _ = self._clusters
         return Scores(
             logits,
             labels,
@@ -294,14 +299,14 @@ class ModelScores:
             self.classes,
             groups=None if self.groups is None else self.groups[rows],
             clusters=self._cluster_keys[rows],
-            are_independent=independent,
+            are_independent=self.clusters.are_independent,
             data_name=self.data_name,
             has_classwise_metrics=self.model.trainer().head.has_classwise_metrics,
         )
 
     @cached_property
     def _cluster_keys(self) -> np.ndarray:
-        return cluster_keys(self._clusters[0], len(self))
+        return cluster_keys(self.clusters.keys, len(self))
 
 
 def _one_text(values: Sequence[Any]) -> str:

@@ -71,14 +71,13 @@ class OptionScores(ModelScores):
         super().__init__(model, loaded, encoded)
         self.score = score
 
-    def _run(self, sums: TemperatureSums | None) -> Scores:
-        clusters, independent, _ = self._clusters
+    def compute(self, sums: TemperatureSums | None) -> Scores:
         return Scores(
             self.score(self.encoded),
             self.known_labels,
             groups=self.groups,
-            clusters=clusters,
-            are_independent=independent,
+            clusters=self.clusters.keys,
+            are_independent=self.clusters.are_independent,
             data_name=self.data_name,
             has_classwise_metrics=False,  # an option's position in the list is not a class
         )

@@ -253,14 +253,10 @@ class Source(BaseSource):
         names = tuple(self.classes)
         if scores.classes and names and tuple(scores.classes) != names:
             raise InputError("source", f"must give scores of its classes, {names}, got {scores.classes}")
-        if (
-            names
-            and scores.confidences is None
-            and scores.num_classes not in (len(names), len(names) - (len(names) == 2))
-        ):
-            raise InputError(
-                "source", f"must give a score for each of its {len(names)} classes, got {scores.num_classes}"
-            )
+        sizes = (len(names), len(names) - (len(names) == 2))
+        if names and scores.confidences is None and scores.num_classes not in sizes:
+            expected = f"must give a score for each of its {len(names)} classes"
+            raise InputError("source", f"{expected}, got {scores.num_classes}")
         if scores.data_name == "scores":  # it has no name of its own
             name = str(data.value) if isinstance(data.value, str | Path) else data.argument
             scores = replace(scores, data_name=name)
