@@ -43,6 +43,7 @@ def run_of(loss="flsd53", seed=0, **details):
 def translation_of(loss="focal:gamma=1", bleu=(26.31, 26.21)):
     bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
     return TranslationResult(
+        name=loss,
         loss=loss,
         temperature=Temperature(1.2, "ece", 0.1016, 0.0259, 2.0, 1.9, num_samples=5, num_bins=2),
         pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan, "bleu": bleu[0]},
