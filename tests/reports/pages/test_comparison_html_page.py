@@ -284,7 +284,7 @@ def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
 
 def test_text_is_escaped(tmp_path):
     save(replace(run_of(), name=NASTY), tmp_path / "x")
-    save(replace(translation_of(NASTY + "2"), signature=NASTY), tmp_path / "y")
+    save(replace(translation_of(), name=NASTY + "2", signature=NASTY), tmp_path / "y")
     page = Page(comparison_page([tmp_path / name for name in "xy"], tmp_path / "page.html", title="</title>$sections"))
     assert "b" not in {tag for tag, _ in page.tags}
     assert not any("onclick" in attributes for _, attributes in page.tags)
